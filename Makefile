@@ -1,0 +1,112 @@
+# tandem: `make` builds, `make demo` runs the whole loop, `make test` runs the tests; each installs what is missing first.
+# SAN=address,undefined or SAN=thread builds and tests with sanitizers, in a folder of its own.
+CC = gcc
+CXX = g++
+SAN =
+comma := ,
+B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
+
+WARN = -Wall -Wextra -Wshadow -Wconversion -Werror
+OPT = -O2 -g
+SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
+CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden $(WARN) $(SANFLAGS)
+CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
+LDFLAGS = $(SANFLAGS)
+CORE_LIBS = -lsqlite3 -ljansson -lm
+BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
+
+objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
+sources = $(wildcard $(addsuffix /*.c,$(1)))
+
+# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries.
+FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
+CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator))
+CLI = $(call objects,$(call sources,cli))
+ISAS = sse41 avx avx2 avx512
+ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
+ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
+BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
+          $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
+
+all: $(B)/tandem $(B)/libtandem_backend.so
+
+# --- Set-up: compilers and libraries from Debian, once ---
+setup:
+	@scripts/setup.sh
+
+$(B)/tandem: $(CLI) $(CORE)
+	@echo "  link  $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
+
+$(B)/libtandem_backend.so: $(BACKEND) $(FOUNDATION)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -o $@ $^ $(BACKEND_LIBS)
+
+$(B)/generated/schema_sql.h: profiles/schema.sql
+	@mkdir -p $(@D)
+	@{ echo '/* made from profiles/schema.sql */'; echo 'static const char schema_sql[] ='; \
+	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' $<; echo '    ;'; } > $@
+
+$(B)/obj/profiles/store.o: $(B)/generated/schema_sql.h
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/obj/%.o: %.cc
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+# Kernels of our own, once for each instruction set.
+ISA_FLAGS_sse41 = -msse4.1
+ISA_FLAGS_avx = -mavx
+ISA_FLAGS_avx2 = -mavx2 -mfma -mf16c
+ISA_FLAGS_avx512 = $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
+define isa_rule
+$(B)/obj/isa/$(1)/%.o: backend/cpu/isa/%.c
+	@mkdir -p $$(@D)
+	@echo "  cc    $$< for $(1)"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -O3 -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
+
+# --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
+TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
+TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
+TEST_SUPPORT = $(call objects,tests/conformance/metrics.c tests/fuzz/fuzz_main.c)
+# A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
+wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
+
+$(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/fail_allocation.o
+	@mkdir -p $(@D)
+	@echo "  test  $@"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(CORE) $(BACKEND) $(TEST_SUPPORT) \
+	    $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/fault/fail_allocation.o) \
+	    -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
+
+test: setup
+	@$(MAKE) --no-print-directory -j$$(nproc) all tests
+	@B=$(B) scripts/run_tests.sh $(TESTS)
+
+tests: $(TESTS)
+
+demo: setup
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(B)/tandem demo
+
+# --- Care ---
+C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc')
+format:
+	clang-format -i $(C_FILES)
+
+lint: $(B)/generated/schema_sql.h
+	scripts/lint.sh
+
+clean:
+	rm -rf build
+
+.PHONY: all setup test tests demo format lint clean
+-include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -1,0 +1,133 @@
+/* allocate.c: runs a policy and makes a plan of what it leaves; what all policies need. */
+#include "allocator/policies.h"
+#include "base/quantity.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+static const tandem_graph *graph_of(const tandem_allocation_problem *problem, int c)
+{
+    return tandem_replayer_step(problem->replayer, c)->graph;
+}
+
+/* --- What all policies need ---------------------------------------------------------------------------------------- */
+
+double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
+{
+    const tandem_cluster *cluster = tandem_replayer_cluster(problem->replayer);
+    double all = 0;
+    for (int i = 0; i < cluster->n_class; i++)
+        all += (double)cluster->member[i].n_rank * (double)graph_of(problem, i)->batch;
+    return (double)cluster->member[c].n_rank * (double)graph_of(problem, c)->batch / all;
+}
+
+uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
+{
+    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
+    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+}
+
+tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
+                                       tandem_error *error)
+{
+    char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    return tandem_error_set(
+        error, TANDEM_NO_FIT,
+        "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at batch %" PRId64
+        ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
+        tandem_replayer_cluster(problem->replayer)->member[c].device.name,
+        tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes, graph_of(problem, c)->batch,
+        tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+}
+
+static tandem_status open_plan(tandem_plan **plan, const tandem_allocation_problem *problem, const char *name,
+                               tandem_error *error)
+{
+    tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
+    for (int c = 0; c < cluster.n_class; c++)
+        cluster.member[c].batch = graph_of(problem, c)->batch;
+    return tandem_plan_open(plan, problem->graph, &cluster, name, error);
+}
+
+tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay, const tandem_allocation_problem *problem,
+                                      tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_status status = open_plan(&plan, problem, "base", error);
+    if (status != TANDEM_OK)
+        return status;
+    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+        status = tandem_plan_uniform(plan, problem->graph, c, problem->base, error);
+    if (status == TANDEM_OK) {
+        tandem_replayer_set_plan(problem->replayer, plan);
+        status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
+    }
+    if (status == TANDEM_OK)
+        *out = plan;
+    else
+        tandem_plan_close(plan);
+    return status;
+}
+
+/* --- Public ---------------------------------------------------------------------------------------------------------- */
+
+double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
+{
+    double sum = 0;
+    const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
+    for (int c = 0; c < n_class; c++) {
+        double of_class = 0;
+        for (int i = 0; i < problem->graph->n_op; i++)
+            of_class += problem->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(problem->replayer, c, i)];
+        sum += tandem_allocation_share(problem, c) * of_class;
+    }
+    return sum;
+}
+
+static tandem_status check(const tandem_allocation_problem *problem, tandem_error *error)
+{
+    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++)
+        assert(problem->harm[c]);
+    if (problem->slowdown >= 0 && problem->slowdown <= 1e6)
+        return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE, "a slowdown of %g%%: the step may be 0%% or more longer than the fastest",
+                            100 * problem->slowdown);
+}
+
+tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, const tandem_policy *policy,
+                              const tandem_allocation_problem *problem, const char *method, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_allocation result = {.lowered = -1};
+    tandem_replay replay;
+    char name[sizeof plan->name] = "allocated";
+    tandem_status status = check(problem, error);
+    if (status == TANDEM_OK)
+        status = policy->allocate(problem, &result, error);
+    if (status == TANDEM_OK)
+        status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
+    if (policy == &tandem_policy_uniform)
+        (void)snprintf(name, sizeof name, "uniform %s", tandem_precision_get(problem->uniform)->name);
+    if (status == TANDEM_OK)
+        status = open_plan(&plan, problem, name, error);
+    if (status != TANDEM_OK)
+        return status;
+    result.replays++;
+    result.step_ns = replay.step_ns;
+    result.sensitivity = tandem_allocation_sensitivity(problem);
+    for (int c = 0; c < plan->cluster.n_class; c++) {
+        for (int i = 0; i < plan->n_op; i++)
+            plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
+        plan->peak_bytes[c] = result.peak_bytes[c] = replay.member[c].peak_bytes;
+    }
+    (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
+    (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
+    plan->slowdown = problem->slowdown;
+    plan->step_ns = result.step_ns;
+    plan->sensitivity = result.sensitivity;
+    *allocation = result;
+    *out = plan;
+    return TANDEM_OK;
+}

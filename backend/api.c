@@ -1,0 +1,64 @@
+/* api.c: the one exported function of libtandem_backend. */
+#include <stdio.h>
+
+#include "backend/comm/comm.h"
+#include "backend/executor.h"
+#include "backend/measure.h"
+
+static const char *libraries(void)
+{
+    extern const tandem_device_backend tandem_cpu_backend;
+    return tandem_cpu_backend.version();
+}
+
+static const tandem_step_times *times(const tandem_executor *executor) { return &executor->times; }
+static uint64_t allocated(const tandem_executor *executor) { return executor->allocated; }
+static const tandem_memory *memory(const tandem_executor *executor) { return &executor->memory; }
+static uint64_t workspace(const tandem_executor *executor, int task) { return executor->workspace[task]; }
+
+static void observe(tandem_executor *executor, tandem_observer *observer, void *context)
+{
+    executor->observer = observer;
+    executor->observer_context = context;
+}
+
+static const void *value(const tandem_executor *executor, int id, int gradient, float *scale)
+{
+    if (id == -1) return NULL;
+    if (id >= 0) {
+        if (scale) *scale = executor->scale[id];
+        return executor->arena + executor->offset[id];
+    }
+    return (gradient ? executor->gradient : executor->weight) + executor->step->parameter_start[TANDEM_PARAMETER(id)];
+}
+
+static const tandem_backend_api api = {
+    .version = TANDEM_BACKEND_VERSION,
+    .libraries = libraries,
+    .data_open = tandem_data_open,
+    .data_close = tandem_data_close,
+    .data_at = tandem_data_at,
+    .data_find = tandem_data_find,
+    .worker_open = tandem_worker_open,
+    .worker_close = tandem_worker_close,
+    .worker_barrier = tandem_worker_barrier,
+    .worker_sum = tandem_worker_sum,
+    .worker_gather = tandem_worker_gather,
+    .worker_broadcast = tandem_worker_broadcast,
+    .executor_open = tandem_executor_open,
+    .executor_close = tandem_executor_close,
+    .executor_step = tandem_executor_step,
+    .executor_times = times,
+    .executor_allocated = allocated,
+    .executor_memory = memory,
+    .executor_workspace = workspace,
+    .executor_observe = observe,
+    .executor_value = value,
+    .executor_evaluate = tandem_executor_evaluate,
+    .measure_all_reduce = tandem_measure_all_reduce,
+};
+
+__attribute__((visibility("default"))) const tandem_backend_api *tandem_backend_get(int version)
+{
+    return version == TANDEM_BACKEND_VERSION ? &api : NULL;
+}

@@ -1,0 +1,398 @@
+/* comm.c: opening and closing, the collectives as passes of the ring, and what becomes of a failure. */
+#include "backend/comm/comm.h"
+
+#include <net/if.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/comm/gloo_shim.h"
+#include "backend/comm/presence.h"
+#include "backend/comm/ring.h"
+#include "base/clock.h"
+
+struct tandem_comm {
+    int rank, n_rank;
+    int64_t timeout_ms;
+    tandem_presence presence;
+    tandem_gloo *gloo; /* NULL for one rank */
+
+    pthread_mutex_t mutex; /* guards all below */
+    bool dead;
+    tandem_error failure; /* of which it died */
+    void *spare;          /* scratch memory of the last sum, kept for the next */
+    size_t spare_bytes;
+};
+
+typedef enum kind { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } kind;
+
+static const char *name_of(kind k)
+{
+    static const char *const name[] = {[KIND_SUM] = "an all-reduce",
+                                       [KIND_BARRIER] = "a barrier",
+                                       [KIND_BROADCAST] = "a broadcast",
+                                       [KIND_GATHER] = "a gather"};
+    return name[k];
+}
+
+/* Ranks that disagree about kind or size of a collective shall not meet (gloo_shim.h says why). Sizes below 2^28 never
+ * share a slot, larger ones hardly. */
+static uint64_t slot_of(kind k, size_t size, uint32_t tag)
+{
+    const uint64_t folded = ((uint64_t)size ^ (uint64_t)size >> 28) & 0xfffffff;
+    return (uint64_t)tag << 32 | folded << 4 | (uint64_t)k;
+}
+
+/* --- Signals: a write to a dead peer raises SIGPIPE in the thread that writes, which ends the process. ------------ */
+
+static void block_sigpipe(sigset_t *before)
+{
+    sigset_t pipe;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, before);
+}
+
+static void unblock_sigpipe(const sigset_t *before)
+{
+    if (sigismember(before, SIGPIPE))
+        return;
+    sigset_t pending, pipe;
+    sigpending(&pending);
+    if (sigismember(&pending, SIGPIPE)) {
+        const struct timespec none = {0, 0};
+        sigemptyset(&pipe);
+        sigaddset(&pipe, SIGPIPE);
+        (void)sigtimedwait(&pipe, NULL, &none);
+    }
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+/* --- Failure ------------------------------------------------------------------------------------------------------ */
+
+static tandem_status report_failure(tandem_comm *comm, tandem_error *error)
+{
+    if (error)
+        *error = comm->failure;
+    return TANDEM_PEER;
+}
+
+static bool is_dead(tandem_comm *comm, tandem_error *error)
+{
+    pthread_mutex_lock(&comm->mutex);
+    const bool dead = comm->dead;
+    if (dead)
+        report_failure(comm, error);
+    pthread_mutex_unlock(&comm->mutex);
+    return dead;
+}
+
+/* The first thread that fails finds out why and ends the connections, which wakes the others; they get its answer. */
+static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const char *what, const char *why,
+                          tandem_error *error)
+{
+    pthread_mutex_lock(&comm->mutex);
+    if (!comm->dead) {
+        if (result == TANDEM_GLOO_NO_MEMORY) {
+            char text[TANDEM_ERROR_TEXT];
+            (void)snprintf(text, sizeof text, "rank %d ran out of memory during %s; the other ranks stop", comm->rank,
+                           what);
+            tandem_presence_accuse(&comm->presence, comm->rank, text);
+        }
+        tandem_presence_stop(&comm->presence);
+        tandem_gloo_break(comm->gloo);
+        tandem_presence_blame(&comm->presence, what, why, &comm->failure);
+        comm->dead = true;
+    }
+    tandem_status status = report_failure(comm, error);
+    pthread_mutex_unlock(&comm->mutex);
+    if (result == TANDEM_GLOO_NO_MEMORY)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %s", what);
+    return status;
+}
+
+/* --- Opening and closing ------------------------------------------------------------------------------------------ */
+
+static tandem_status check(const tandem_comm_options *options, tandem_error *error)
+{
+    if (options->n_rank < 1 || options->rank < 0 || options->rank >= options->n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "rank %d of %d ranks; RANK counts from 0 to WORLD_SIZE - 1",
+                                options->rank, options->n_rank);
+    if (options->timeout_ns <= 0)
+        return tandem_error_set(error, TANDEM_USAGE, "a timeout of %lld ns; it must be longer than 0",
+                                (long long)options->timeout_ns);
+    if (options->cpu >= CPU_SETSIZE)
+        return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", options->cpu,
+                                CPU_SETSIZE - 1);
+    if (options->n_rank > 1 && !options->store)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "no store; %d ranks need a directory that all of them reach (TANDEM_STORE)",
+                                options->n_rank);
+    return TANDEM_OK;
+}
+
+static tandem_status choose_interface(const char **interface, tandem_error *error)
+{
+    const char *name = getenv("TANDEM_IFACE");
+    if (name && !*name)
+        name = NULL;
+    if (name && if_nametoindex(name) == 0)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_IFACE is '%s', but this host has no network interface of that name; "
+                                "`ip address` lists them, unset means the loopback",
+                                name);
+    *interface = name;
+    return TANDEM_OK;
+}
+
+/* Gloo's thread inherits core and signal mask of the thread that starts it: no signal is to be handled there, and
+ * SIGPIPE is to be ignored. */
+static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
+{
+    const char *interface = NULL;
+    tandem_status status = choose_interface(&interface, error);
+    if (status != TANDEM_OK)
+        return status;
+    cpu_set_t before;
+    if (cpu >= 0) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cpu, &one);
+        if (pthread_getaffinity_np(pthread_self(), sizeof before, &before) != 0 ||
+            pthread_setaffinity_np(pthread_self(), sizeof one, &one) != 0)
+            return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on", cpu);
+    }
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    tandem_gloo_why why;
+    const tandem_gloo_result result = tandem_gloo_open(&comm->gloo, interface, &why);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    if (cpu >= 0)
+        pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+    if (result == TANDEM_GLOO_OK)
+        return TANDEM_OK;
+    return tandem_error_set(error, result == TANDEM_GLOO_NO_MEMORY ? TANDEM_NO_MEMORY : TANDEM_IO,
+                            "cannot open a TCP device on the network interface '%s': %s", interface ? interface : "lo",
+                            why.text);
+}
+
+/* All ranks are there: connects them, in what is left of the timeout, though in no less than a second. */
+static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t deadline_ns, tandem_error *error)
+{
+    const int64_t left_ms = (deadline_ns - tandem_now_ns()) / 1000000;
+    tandem_gloo_why why;
+    sigset_t mask;
+    block_sigpipe(&mask);
+    /* Gloo waits once for the keys and five times as long for the connections. */
+    const tandem_gloo_result result = tandem_gloo_connect(comm->gloo, store, comm->rank, comm->n_rank,
+                                                          (left_ms > 1000 ? left_ms : 1000) / 6 + 1, &why);
+    unblock_sigpipe(&mask);
+    if (result != TANDEM_GLOO_OK)
+        return fail(comm, result, "the joining of the ranks", why.text, error);
+    /* Nobody may leave (and be missed) before all are connected. */
+    return tandem_comm_barrier(comm, 0, error);
+}
+
+static tandem_status join(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
+{
+    const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
+    tandem_status status = tandem_presence_join(&comm->presence, options->store, options->timeout_ns, error);
+    if (status == TANDEM_OK)
+        status = start_gloo(comm, options->cpu, error);
+    if (status == TANDEM_OK)
+        status = connect_ranks(comm, options->store, deadline_ns, error);
+    return status;
+}
+
+static void destroy(tandem_comm *comm)
+{
+    tandem_gloo_close(comm->gloo);
+    tandem_presence_close(&comm->presence);
+    free(comm->spare);
+    pthread_mutex_destroy(&comm->mutex);
+    free(comm);
+}
+
+tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *options, tandem_error *error)
+{
+    tandem_status status = check(options, error);
+    if (status != TANDEM_OK)
+        return status;
+    tandem_comm *comm = calloc(1, sizeof *comm);
+    if (!comm)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    comm->rank = options->rank;
+    comm->n_rank = options->n_rank;
+    const int64_t timeout_ms = options->timeout_ns / 1000000 + (options->timeout_ns % 1000000 != 0);
+    comm->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
+    comm->presence = (tandem_presence){.directory = -1, .lock = -1};
+    pthread_mutex_init(&comm->mutex, NULL);
+    tandem_error local = {TANDEM_OK, -1, ""};
+    if (options->n_rank > 1)
+        status = tandem_presence_open(&comm->presence, options->store, options->rank, options->n_rank, &local);
+    if (status == TANDEM_OK && options->n_rank > 1) {
+        status = join(comm, options, &local);
+        if (status != TANDEM_OK && status != TANDEM_PEER) { /* the others would wait for this rank in vain */
+            char text[TANDEM_ERROR_TEXT];
+            (void)snprintf(text, sizeof text, "rank %d could not join: %.900s", options->rank, local.text);
+            tandem_presence_accuse(&comm->presence, options->rank, text);
+        }
+    }
+    if (status != TANDEM_OK) {
+        destroy(comm);
+        if (error)
+            *error = local;
+        return status;
+    }
+    *out = comm;
+    return TANDEM_OK;
+}
+
+void tandem_comm_close(tandem_comm *comm)
+{
+    if (!comm)
+        return;
+    if (comm->n_rank > 1 && !is_dead(comm, NULL))
+        tandem_presence_leave(&comm->presence);
+    destroy(comm);
+}
+
+/* --- Collectives -------------------------------------------------------------------------------------------------- */
+
+/* Scratch memory for one pass; several threads may each hold one, the last to give it back leaves it for the next. */
+static void *take_scratch(tandem_comm *comm, size_t bytes)
+{
+    void *scratch = NULL;
+    pthread_mutex_lock(&comm->mutex);
+    if (comm->spare_bytes >= bytes) {
+        scratch = comm->spare;
+        comm->spare = NULL;
+        comm->spare_bytes = 0;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    return scratch ? scratch : malloc(bytes);
+}
+
+static void give_scratch(tandem_comm *comm, void *scratch, size_t bytes)
+{
+    pthread_mutex_lock(&comm->mutex);
+    if (bytes > comm->spare_bytes) {
+        void *smaller = comm->spare;
+        comm->spare = scratch;
+        comm->spare_bytes = bytes;
+        scratch = smaller;
+    }
+    pthread_mutex_unlock(&comm->mutex);
+    free(scratch);
+}
+
+static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tandem_error *error)
+{
+    if (is_dead(comm, error))
+        return TANDEM_PEER;
+    const size_t scratch_bytes = tandem_ring_scratch_bytes(ring);
+    void *scratch = scratch_bytes ? take_scratch(comm, scratch_bytes) : NULL;
+    if (scratch_bytes && !scratch)
+        return fail(comm, TANDEM_GLOO_NO_MEMORY, name_of(k), "", error);
+    tandem_gloo_why why;
+    sigset_t mask;
+    block_sigpipe(&mask);
+    const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &why);
+    unblock_sigpipe(&mask);
+    if (scratch)
+        give_scratch(comm, scratch, scratch_bytes);
+    return result == TANDEM_GLOO_OK ? TANDEM_OK : fail(comm, result, name_of(k), why.text, error);
+}
+
+static tandem_ring ring_of(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
+{
+    return (tandem_ring){.rank = comm->rank,
+                         .n_rank = comm->n_rank,
+                         .data = data,
+                         .bytes = bytes,
+                         .slot = slot,
+                         .timeout_ms = comm->timeout_ms};
+}
+
+static tandem_status sum(tandem_comm *comm, kind k, float *data, size_t n, uint32_t tag, tandem_error *error)
+{
+    const int n_rank = comm->n_rank;
+    tandem_ring ring = ring_of(comm, data, n * sizeof *data, slot_of(k, n, tag));
+    ring.chunk_bytes = (n + (size_t)n_rank - 1) / (size_t)n_rank * sizeof *data;
+    ring.own = (comm->rank + 1) % n_rank;
+    ring.first = (comm->rank + 2) % n_rank;
+    ring.n_step = 2 * (n_rank - 1);
+    ring.n_add = n_rank - 1;
+    ring.n_forward = ring.n_step - 1;
+    return run(comm, k, &ring, error);
+}
+
+/* Nothing to send: only whether the communicator still lives. */
+static tandem_status nothing(tandem_comm *comm, tandem_error *error)
+{
+    return is_dead(comm, error) ? TANDEM_PEER : TANDEM_OK;
+}
+
+tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
+{
+    if (comm->n_rank == 1 || n == 0)
+        return nothing(comm, error);
+    if (!data || n > PTRDIFF_MAX / sizeof *data)
+        return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
+    return sum(comm, KIND_SUM, data, n, tag, error);
+}
+
+tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)
+{
+    if (comm->n_rank == 1)
+        return TANDEM_OK;
+    float token = 0;
+    return sum(comm, KIND_BARRIER, &token, 1, tag, error);
+}
+
+tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes, int root, uint32_t tag,
+                                    tandem_error *error)
+{
+    if (root < 0 || root >= comm->n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "a broadcast from rank %d of %d ranks", root, comm->n_rank);
+    if (comm->n_rank == 1 || bytes == 0)
+        return nothing(comm, error);
+    if (!data)
+        return tandem_error_set(error, TANDEM_USAGE, "a broadcast of %zu bytes at NULL", bytes);
+    tandem_ring ring = ring_of(comm, data, bytes, slot_of(KIND_BROADCAST, bytes, tag));
+    const bool is_root = comm->rank == root, is_last = comm->rank == (root + 1) % comm->n_rank;
+    ring.chunk_bytes = bytes;
+    ring.own = is_root ? 0 : -1;
+    ring.n_step = is_root ? 0 : 1;
+    ring.n_forward = is_root || is_last ? 0 : 1;
+    return run(comm, KIND_BROADCAST, &ring, error);
+}
+
+tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all, size_t bytes, uint32_t tag,
+                                 tandem_error *error)
+{
+    const size_t n_rank = (size_t)comm->n_rank;
+    if (bytes == 0)
+        return nothing(comm, error);
+    if (!mine || !all || bytes > PTRDIFF_MAX / n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "a gather of %zu bytes of each of %zu ranks from %p to %p", bytes,
+                                n_rank, mine, all);
+    if (is_dead(comm, error))
+        return TANDEM_PEER;
+    memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
+    if (n_rank == 1)
+        return TANDEM_OK;
+    tandem_ring ring = ring_of(comm, all, n_rank * bytes, slot_of(KIND_GATHER, bytes, tag));
+    ring.chunk_bytes = bytes;
+    ring.own = comm->rank;
+    ring.first = (comm->rank + 1) % comm->n_rank;
+    ring.n_step = comm->n_rank - 1;
+    ring.n_forward = ring.n_step - 1;
+    return run(comm, KIND_GATHER, &ring, error);
+}

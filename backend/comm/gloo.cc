@@ -1,0 +1,213 @@
+/* gloo.cc: the C++ side of gloo_shim.h, and all the C++ there is in tandem. */
+#include "backend/comm/gloo_shim.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/prefix_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/* A stop sign in Gloo's event loop: while somebody posts, its descriptor is readable, so that the loop comes by here
+ * before it looks at any connection twice, and waits. */
+class StopSign : public gloo::transport::tcp::Handler {
+  public:
+    StopSign() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE))
+    {
+        if (fd_ < 0)
+            throw std::runtime_error("no descriptor is left for an eventfd");
+    }
+    ~StopSign() override { close(fd_); }
+    StopSign(const StopSign &) = delete;
+    StopSign &operator=(const StopSign &) = delete;
+
+    int fd() const { return fd_; }
+
+    void raise()
+    {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            n_poster_++;
+        }
+        const uint64_t one = 1;
+        (void)!write(fd_, &one, sizeof one);
+    }
+
+    void lower()
+    {
+        uint64_t one;
+        (void)!read(fd_, &one, sizeof one);
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (--n_poster_ == 0)
+            lowered_.notify_one();
+    }
+
+    /* On Gloo's thread. Bounded, because a poster that meets a broken connection waits for the loop to turn. */
+    void handleEvents(int) override
+    {
+        std::unique_lock<std::mutex> lock(mutex_);
+        lowered_.wait_for(lock, milliseconds(20), [this] { return n_poster_ == 0; });
+    }
+
+  private:
+    const int fd_;
+    int n_poster_ = 0;
+    std::mutex mutex_;
+    std::condition_variable lowered_;
+};
+
+void explain(tandem_gloo_why *why, const char *text)
+{
+    const char *words = text[0] == '[' ? std::strstr(text, "] ") : nullptr; /* "[file:line] words" */
+    std::snprintf(why->text, sizeof why->text, "%s", words ? words + 2 : text);
+}
+
+/* Runs `body`, which may throw anything. */
+template <typename Body> tandem_gloo_result guarded(tandem_gloo_why *why, Body body)
+{
+    try {
+        body();
+        return TANDEM_GLOO_OK;
+    } catch (const std::bad_alloc &) {
+        explain(why, "memory could not be had");
+        return TANDEM_GLOO_NO_MEMORY;
+    } catch (const std::exception &exception) {
+        explain(why, exception.what());
+    } catch (...) {
+        explain(why, "an unknown exception");
+    }
+    return TANDEM_GLOO_FAILED;
+}
+
+} // namespace
+
+struct tandem_gloo {
+    StopSign sign; /* outlives the device, whose thread calls it */
+    std::shared_ptr<gloo::transport::tcp::Device> device;
+    std::shared_ptr<gloo::rendezvous::Context> context;
+
+    ~tandem_gloo()
+    {
+        context.reset();
+        if (device)
+            device->unregisterDescriptor(sign.fd(), &sign);
+    }
+};
+
+struct tandem_gloo_buffer {
+    std::unique_ptr<gloo::transport::UnboundBuffer> unbound;
+};
+
+tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_why *why)
+{
+    return guarded(why, [&] {
+        auto made = std::make_unique<tandem_gloo>();
+        gloo::transport::tcp::attr attributes;
+        if (interface)
+            attributes.iface = interface;
+        else
+            attributes.hostname = "127.0.0.1";
+        auto device = std::dynamic_pointer_cast<gloo::transport::tcp::Device>(
+            gloo::transport::tcp::CreateDevice(attributes));
+        if (!device)
+            throw std::runtime_error("Gloo's TCP device is not what its header says");
+        device->registerDescriptor(made->sign.fd(), EPOLLIN, &made->sign);
+        made->device = std::move(device);
+        *gloo = made.release();
+    });
+}
+
+tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
+                                       int64_t timeout_ms, tandem_gloo_why *why)
+{
+    return guarded(why, [&] {
+        gloo::rendezvous::FileStore files(store);
+        gloo::rendezvous::PrefixStore keys("tandem", files);
+        auto context = std::make_shared<gloo::rendezvous::Context>(rank, n_rank);
+        context->setTimeout(milliseconds(timeout_ms));
+        std::shared_ptr<gloo::transport::Device> device = gloo->device;
+        context->connectFullMesh(keys, device);
+        gloo->context = std::move(context);
+    });
+}
+
+void tandem_gloo_break(tandem_gloo *gloo)
+{
+    if (!gloo || !gloo->context)
+        return;
+    /* Gloo has no call for it, but a receive that times out makes it fail and close all connections. */
+    tandem_gloo_why why;
+    guarded(&why, [&] {
+        char nothing = 0;
+        gloo->context->createUnboundBuffer(&nothing, sizeof nothing)->waitRecv(milliseconds(1));
+    });
+}
+
+void tandem_gloo_close(tandem_gloo *gloo)
+{
+    tandem_gloo_why why;
+    guarded(&why, [&] { delete gloo; });
+}
+
+tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data, size_t bytes,
+                                           tandem_gloo_why *why)
+{
+    return guarded(why, [&] {
+        auto made = std::make_unique<tandem_gloo_buffer>();
+        made->unbound = gloo->context->createUnboundBuffer(data, bytes);
+        *buffer = made.release();
+    });
+}
+
+void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer)
+{
+    tandem_gloo_why why;
+    guarded(&why, [&] { delete buffer; });
+}
+
+void tandem_gloo_hold(tandem_gloo *gloo) { gloo->sign.raise(); }
+void tandem_gloo_release(tandem_gloo *gloo) { gloo->sign.lower(); }
+
+tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset, size_t bytes,
+                                    tandem_gloo_why *why)
+{
+    return guarded(why, [&] { buffer->unbound->recv(from, slot, offset, bytes); });
+}
+
+tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset, size_t bytes,
+                                    tandem_gloo_why *why)
+{
+    return guarded(why, [&] { buffer->unbound->send(to, slot, offset, bytes); });
+}
+
+tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+{
+    return guarded(why, [&] {
+        if (!buffer->unbound->waitRecv(milliseconds(timeout_ms)))
+            throw std::runtime_error("a receive was given up");
+    });
+}
+
+tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+{
+    return guarded(why, [&] {
+        if (!buffer->unbound->waitSend(milliseconds(timeout_ms)))
+            throw std::runtime_error("a send was given up");
+    });
+}

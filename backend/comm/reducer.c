@@ -1,0 +1,187 @@
+/* reducer.c: the thread that all-reduces the buckets of a step while the caller computes. */
+#include "backend/comm/comm.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+
+static const uint32_t reducer_tag = UINT32_MAX; /* comm.h reserves it */
+
+typedef struct bucket {
+    tandem_bucket_view view;
+    bool is_handed;
+    int64_t start_ns, end_ns;
+} bucket;
+
+struct tandem_reducer {
+    tandem_comm *comm;
+    pthread_t thread;
+
+    pthread_mutex_t mutex;    /* guards all below */
+    pthread_cond_t work_came; /* for the thread: the next bucket was handed over, or all is to end */
+    pthread_cond_t work_done; /* for the callers: a bucket is reduced, or the collective failed */
+    bool is_closing;
+    bool has_failed;
+    tandem_error failure;
+    int n_reduced; /* buckets 0 … n_reduced - 1 of this step are */
+    int n_bucket;
+    bucket bucket[];
+};
+
+/* Waits, with the mutex held, for the next bucket. NULL: no more. */
+static bucket *next_bucket(tandem_reducer *reducer)
+{
+    for (;;) {
+        if (reducer->is_closing || reducer->has_failed)
+            return NULL;
+        if (reducer->n_reduced < reducer->n_bucket && reducer->bucket[reducer->n_reduced].is_handed)
+            return &reducer->bucket[reducer->n_reduced];
+        pthread_cond_wait(&reducer->work_came, &reducer->mutex);
+    }
+}
+
+static void *reduce_buckets(void *argument)
+{
+    tandem_reducer *reducer = argument;
+    pthread_mutex_lock(&reducer->mutex);
+    for (bucket *b; (b = next_bucket(reducer)) != NULL;) {
+        const tandem_bucket_view view = b->view;
+        pthread_mutex_unlock(&reducer->mutex);
+        tandem_error error = {TANDEM_OK, -1, ""};
+        const int64_t start_ns = tandem_now_ns();
+        const tandem_status status =
+            tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
+        const int64_t end_ns = tandem_now_ns();
+        pthread_mutex_lock(&reducer->mutex);
+        if (status == TANDEM_OK) {
+            b->start_ns = start_ns;
+            b->end_ns = end_ns;
+            reducer->n_reduced++;
+        } else {
+            reducer->failure = error;
+            reducer->has_failed = true;
+        }
+        pthread_cond_broadcast(&reducer->work_done);
+    }
+    pthread_mutex_unlock(&reducer->mutex);
+    return NULL;
+}
+
+/* Starts the thread on its core, with every signal blocked: signals are for the threads of the application. */
+static tandem_status start(tandem_reducer *reducer, int cpu, tandem_error *error)
+{
+    if (cpu >= CPU_SETSIZE)
+        return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", cpu,
+                                CPU_SETSIZE - 1);
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a reducer");
+    if (cpu >= 0) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET((size_t)cpu, &one);
+        (void)pthread_attr_setaffinity_np(&attributes, sizeof one, &one);
+    }
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    const int failed = pthread_create(&reducer->thread, &attributes, reduce_buckets, reducer);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    pthread_attr_destroy(&attributes);
+    if (failed && cpu >= 0 && failed != EAGAIN)
+        return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on", cpu);
+    if (failed)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a reducer");
+    return TANDEM_OK;
+}
+
+static void destroy(tandem_reducer *reducer)
+{
+    pthread_cond_destroy(&reducer->work_done);
+    pthread_cond_destroy(&reducer->work_came);
+    pthread_mutex_destroy(&reducer->mutex);
+    free(reducer);
+}
+
+tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const tandem_bucket_view *view,
+                                  int n_bucket, int cpu, tandem_error *error)
+{
+    if (n_bucket < 0 || (n_bucket > 0 && !view))
+        return tandem_error_set(error, TANDEM_USAGE, "a reducer of %d buckets", n_bucket);
+    tandem_reducer *reducer = calloc(1, sizeof *reducer + (size_t)n_bucket * sizeof reducer->bucket[0]);
+    if (!reducer)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a reducer of %d buckets", n_bucket);
+    reducer->comm = comm;
+    reducer->n_bucket = n_bucket;
+    for (int b = 0; b < n_bucket; b++)
+        reducer->bucket[b].view = view[b];
+    pthread_mutex_init(&reducer->mutex, NULL);
+    pthread_cond_init(&reducer->work_came, NULL);
+    pthread_cond_init(&reducer->work_done, NULL);
+    const tandem_status status = start(reducer, cpu, error);
+    if (status != TANDEM_OK) {
+        destroy(reducer);
+        return status;
+    }
+    *out = reducer;
+    return TANDEM_OK;
+}
+
+void tandem_reducer_close(tandem_reducer *reducer)
+{
+    if (!reducer)
+        return;
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->is_closing = true;
+    pthread_cond_signal(&reducer->work_came);
+    pthread_mutex_unlock(&reducer->mutex);
+    pthread_join(reducer->thread, NULL);
+    destroy(reducer);
+}
+
+void tandem_reducer_ready(tandem_reducer *reducer, int b)
+{
+    if (b < 0 || b >= reducer->n_bucket)
+        return; /* wait() says so */
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->bucket[b].is_handed = true;
+    if (b == reducer->n_reduced)
+        pthread_cond_signal(&reducer->work_came);
+    pthread_mutex_unlock(&reducer->mutex);
+}
+
+tandem_status tandem_reducer_wait(tandem_reducer *reducer, int b, int64_t *start_ns, int64_t *end_ns,
+                                  tandem_error *error)
+{
+    if (b < 0 || b >= reducer->n_bucket)
+        return tandem_error_set(error, TANDEM_USAGE, "bucket %d of %d", b, reducer->n_bucket);
+    pthread_mutex_lock(&reducer->mutex);
+    while (b >= reducer->n_reduced && !reducer->has_failed)
+        pthread_cond_wait(&reducer->work_done, &reducer->mutex);
+    const bool is_reduced = b < reducer->n_reduced;
+    const tandem_status status = is_reduced ? TANDEM_OK : reducer->failure.status;
+    if (is_reduced && start_ns)
+        *start_ns = reducer->bucket[b].start_ns;
+    if (is_reduced && end_ns)
+        *end_ns = reducer->bucket[b].end_ns;
+    if (!is_reduced && error)
+        *error = reducer->failure;
+    pthread_mutex_unlock(&reducer->mutex);
+    return status;
+}
+
+void tandem_reducer_next_step(tandem_reducer *reducer)
+{
+    pthread_mutex_lock(&reducer->mutex);
+    assert(reducer->has_failed || reducer->n_reduced == reducer->n_bucket);
+    reducer->n_reduced = 0;
+    for (int b = 0; b < reducer->n_bucket; b++)
+        reducer->bucket[b].is_handed = false;
+    pthread_mutex_unlock(&reducer->mutex);
+}

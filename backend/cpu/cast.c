@@ -1,0 +1,88 @@
+/* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
+ *
+ * To s8: scale = amax/127, q = stochastically rounded x/scale (isa_kernels.h); amax is the operator's known range where it
+ * has one (op.def), which saves the pass that looks for it. Where amax is so small that 127/amax overflows, all of x is 0. */
+#include <math.h>
+
+#include "backend/cpu/kernel.h"
+
+static size_t elements(const tandem_kernel *kernel)
+{
+    const tandem_task *task = &kernel->task;
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return (size_t)kernel->graph->parameter[task->parameter].elements;
+    if (task->kind == TANDEM_TASK_RESTORE) return (size_t)tandem_shape_elements(cpu_input_shape(kernel, task->slot));
+    return (size_t)tandem_shape_elements(&kernel->op->shape);
+}
+
+static tandem_status not_finite(const tandem_kernel *kernel, tandem_error *error)
+{
+    static const char *const what[TANDEM_N_TASK_KIND] = {[TANDEM_TASK_WEIGHT_CAST] = "the weight",
+                                                         [TANDEM_TASK_CAST] = "the output",
+                                                         [TANDEM_TASK_GRADIENT_CAST] = "the gradient of the output"};
+    return tandem_error_set(error, TANDEM_OVER_LIMIT,
+                            "%s of operator '%s' (%s) is not finite (a NaN or an infinity), so it cannot become int8; "
+                            "training has diverged: a smaller learning rate may help",
+                            what[kernel->task.kind] ? what[kernel->task.kind] : "an input", kernel->op->name,
+                            tandem_op_row_get(kernel->op->kind)->name);
+}
+
+static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_isa_kernels *isa = kernel->device->isa;
+    const int wide = kernel->task.from == TANDEM_F32;
+    const size_t n = elements(kernel);
+    float amax = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
+    if (!(amax > 0)) amax = wide ? isa->amax_f32(call->in[0], n) : isa->amax_bf16(call->in[0], n);
+    if (!isfinite(amax)) return not_finite(kernel, error);
+    float inverse = amax > 0 ? 127 / amax : 0, scale = amax / 127;
+    if (!isfinite(inverse)) inverse = scale = 0;
+    const tandem_rounding rounding = {
+        call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+    if (wide)
+        isa->quantise_f32(call->out[0], call->in[0], n, inverse, &rounding);
+    else
+        isa->quantise_bf16(call->out[0], call->in[0], n, inverse, &rounding);
+    *call->out_scale[0] = scale;
+    return TANDEM_OK;
+}
+
+static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    if (kernel->task.to == TANDEM_F32)
+        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], elements(kernel), *call->in_scale[0]);
+    else
+        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], elements(kernel), *call->in_scale[0]);
+    return TANDEM_OK;
+}
+
+static tandem_status run_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], elements(kernel));
+    return TANDEM_OK;
+}
+
+static tandem_status run_widen(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], elements(kernel));
+    return TANDEM_OK;
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_dtype from = kernel->task.from, to = kernel->task.to;
+    const int floats = (from == TANDEM_F32 || from == TANDEM_BF16) && (to == TANDEM_F32 || to == TANDEM_BF16);
+    if (to == TANDEM_S8 && (from == TANDEM_F32 || from == TANDEM_BF16))
+        kernel->run = run_quantise;
+    else if (from == TANDEM_S8 && (to == TANDEM_F32 || to == TANDEM_BF16))
+        kernel->run = run_dequantise;
+    else if (floats && from != to)
+        kernel->run = to == TANDEM_BF16 ? run_narrow : run_widen;
+    else
+        return cpu_kernel_refuse(kernel, "no cast between these types is needed", error);
+    return TANDEM_OK;
+}
+
+const cpu_operator cpu_cast = {prepare};

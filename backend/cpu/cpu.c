@@ -1,0 +1,190 @@
+/* cpu.c: the device backend "cpu": one x86-64 core, held to an instruction set.
+ *
+ * Everything runs on the thread that opened the device, and on it alone. */
+#include <math.h>
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cpu/kernel.h"
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+
+/* Which of oneDNN's instruction sets a device is. */
+static const struct {
+    const char *device;
+    dnnl_cpu_isa_t isa;
+} device_isa[] = {
+    {"cpu:sse41", dnnl_cpu_isa_sse41},
+    {"cpu:avx", dnnl_cpu_isa_avx},
+    {"cpu:avx2", dnnl_cpu_isa_avx2},
+    {"cpu:avx2_vnni", dnnl_cpu_isa_avx2_vnni},
+    {"cpu:avx512", dnnl_cpu_isa_avx512_core},
+    {"cpu:avx512_vnni", dnnl_cpu_isa_avx512_core_vnni},
+    {"cpu:avx512_bf16", dnnl_cpu_isa_avx512_core_bf16},
+};
+enum { N_DEVICE = sizeof device_isa / sizeof device_isa[0] };
+
+/* A reshape is a view: it has no kernel, and no task asks for one. */
+const cpu_operator cpu_reshape = {NULL};
+
+#define KERNELS_OF_SOURCE(name) NULL
+#define KERNELS_OF_ADJUSTABLE(name) &cpu_##name
+#define KERNELS_OF_DEPENDENT(name) &cpu_##name
+#define KERNELS_OF_FIXED(name) &cpu_##name
+static const cpu_operator *const operator_of[TANDEM_N_OP_KIND] = {
+#define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
+#include "graph/op.def"
+#undef ROW
+};
+
+/* --- The device ---------------------------------------------------------------------------------------------------- */
+
+static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_error *error)
+{
+    for (int i = 0; i < N_DEVICE; i++)
+        if (strcmp(device_isa[i].device, name) == 0) {
+            *isa = device_isa[i].isa;
+            return TANDEM_OK;
+        }
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "there is no device '%s'; allowed: cpu:sse41, cpu:avx, cpu:avx2, cpu:avx2_vnni, cpu:avx512, "
+                            "cpu:avx512_vnni, cpu:avx512_bf16",
+                            name);
+}
+
+/* Holds oneDNN to the instruction set, once in the life of the process. */
+static tandem_status hold_to(dnnl_cpu_isa_t isa, const char *name, tandem_error *error)
+{
+    const int was_free = dnnl_set_max_cpu_isa(isa) == dnnl_success; /* else it is held to one already, and this changes nothing */
+    if (dnnl_get_effective_cpu_isa() == isa) return TANDEM_OK;
+    if (was_free)
+        return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set of device '%s'", name);
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "device '%s' cannot be opened: oneDNN is held to another instruction set in this process, and a "
+                            "process opens one device only",
+                            name);
+}
+
+static void close_device(void *device)
+{
+    cpu_device *cpu = device;
+    if (!cpu) return;
+    if (cpu->stream) dnnl_stream_destroy(cpu->stream);
+    if (cpu->engine) dnnl_engine_destroy(cpu->engine);
+    free(cpu);
+}
+
+static tandem_status open_device(void **device, const char *name, tandem_error *error)
+{
+    dnnl_cpu_isa_t isa = dnnl_cpu_isa_all;
+    tandem_status status = find_isa(&isa, name, error);
+    if (status == TANDEM_OK) status = hold_to(isa, name, error);
+    if (status != TANDEM_OK) return status;
+    omp_set_num_threads(1); /* a device is one core */
+    cpu_device *cpu = calloc(1, sizeof *cpu);
+    if (!cpu) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open device '%s'", name);
+    strncpy(cpu->name, name, sizeof cpu->name - 1);
+    cpu->isa = tandem_isa_kernels_find(name + strlen("cpu:"));
+    if (!cpu->isa) {
+        close_device(cpu);
+        return tandem_error_set(error, TANDEM_BUG, "device '%s' has no table of kernels", name);
+    }
+    if (dnnl_engine_create(&cpu->engine, dnnl_cpu, 0) != dnnl_success ||
+        dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags) != dnnl_success) {
+        close_device(cpu);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "oneDNN has no memory to open device '%s'", name);
+    }
+    *device = cpu;
+    return TANDEM_OK;
+}
+
+/* --- Kernels --------------------------------------------------------------------------------------------------------- */
+
+static const cpu_operator *find_operator(const tandem_task *task, const tandem_op *op)
+{
+    switch (task->kind) {
+    case TANDEM_TASK_WEIGHT_CAST:
+    case TANDEM_TASK_CAST:
+    case TANDEM_TASK_GRADIENT_CAST:
+    case TANDEM_TASK_RESTORE: return &cpu_cast;
+    case TANDEM_TASK_ACCUMULATE: return &cpu_accumulate;
+    case TANDEM_TASK_FORWARD:
+    case TANDEM_TASK_WGRAD:
+    case TANDEM_TASK_DGRAD: return operator_of[op->kind];
+    default: return NULL; /* all-reduces and updates are no kernels */
+    }
+}
+
+static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
+                             uint64_t *workspace_bytes, tandem_error *error)
+{
+    const tandem_task *form = &step->task[task];
+    const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
+    const cpu_operator *found = find_operator(form, op);
+    if (!found || !found->prepare)
+        return tandem_error_set(error, TANDEM_NO_KERNEL, "task %d (%s%s%s) runs no kernel", task,
+                                tandem_task_kind_name(form->kind), op ? " of operator " : "", op ? op->name : "");
+    tandem_kernel *prepared = calloc(1, sizeof *prepared);
+    if (!prepared)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to prepare the %s of operator '%s'",
+                                tandem_task_kind_name(form->kind), op->name);
+    prepared->device = device;
+    prepared->graph = step->graph;
+    prepared->op = op;
+    prepared->task = *form;
+    const tandem_status status = found->prepare(prepared, error);
+    if (status != TANDEM_OK) {
+        free(prepared);
+        return status;
+    }
+    *kernel = prepared;
+    *workspace_bytes = prepared->workspace_bytes;
+    return TANDEM_OK;
+}
+
+static void release(tandem_kernel *kernel)
+{
+    if (!kernel) return;
+    if (kernel->destroy) kernel->destroy(kernel->state);
+    free(kernel);
+}
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    return kernel->run(kernel, call, error);
+}
+
+/* --- The optimizer ----------------------------------------------------------------------------------------------------- */
+
+static void update(void *device, const tandem_optimizer_options *options, int decays, float *weight, float *const *state,
+                   const float *gradient, int64_t n, int64_t t)
+{
+    const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
+    const float decay = decays ? options->decay : 0;
+    if (options->kind == TANDEM_SGD) {
+        isa->sgd(weight, state[0], gradient, (size_t)n, options->rate, options->momentum, decay);
+        return;
+    }
+    const double correction1 = 1 / (1 - pow((double)options->beta1, (double)t));
+    const double correction2 = 1 / (1 - pow((double)options->beta2, (double)t));
+    isa->adamw(weight, state[0], state[1], gradient, (size_t)n, options->rate, options->beta1, options->beta2,
+               options->epsilon, decay, (float)correction1, (float)correction2);
+}
+
+static const char *version(void)
+{
+    return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
+}
+
+const tandem_device_backend tandem_cpu_backend = {
+    .prefix = "cpu",
+    .open = open_device,
+    .close = close_device,
+    .prepare = prepare,
+    .release = release,
+    .run = run,
+    .update = update,
+    .version = version,
+};

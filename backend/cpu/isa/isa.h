@@ -1,0 +1,103 @@
+/* isa.h: what the files of this folder share.
+ *
+ * Every .c file here is compiled once for each instruction set, with -DTANDEM_ISA=<sse41|avx|avx2|avx512> and the
+ * compiler flags of that set (no others: nothing here asks the machine what it can do). Each function carries the
+ * name of its set, so that the objects link side by side:  ISA(amax_f32)  is  tandem_isa_amax_f32_avx2.
+ *
+ * "Same bits in each table" rests on three things: -ffp-contract=off, each element computed by the same sequence of
+ * IEEE operations whatever the vector width, and sums only where the header fixes their order. */
+#ifndef TANDEM_BACKEND_CPU_ISA_ISA_H
+#define TANDEM_BACKEND_CPU_ISA_ISA_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cpu/isa_kernels.h"
+
+#ifndef TANDEM_ISA
+#error "compile with -DTANDEM_ISA=<sse41|avx|avx2|avx512>"
+#endif
+
+#define ISA_JOIN(base, set) tandem_isa_##base##_##set
+#define ISA_EXPAND(base, set) ISA_JOIN(base, set)
+#define ISA(base) ISA_EXPAND(base, TANDEM_ISA)
+
+/* The loop below carries nothing from one element to the next; outputs may be the inputs themselves. */
+#define ISA_ELEMENTWISE _Pragma("GCC ivdep")
+
+static inline float float_of_bits(uint32_t bits)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } both = {bits};
+    return both.value;
+}
+
+static inline uint32_t bits_of_float(float value)
+{
+    union {
+        float value;
+        uint32_t bits;
+    } both = {value};
+    return both.bits;
+}
+
+static inline float float_of_bf16(uint16_t half) { return float_of_bits((uint32_t)half << 16); }
+
+/* To nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot make it
+ * an infinity. */
+static inline uint16_t bf16_of_float(float value)
+{
+    const uint32_t bits = bits_of_float(value);
+    const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
+    const uint32_t quiet = bits | 0x00400000u;
+    return (uint16_t)(((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded) >> 16);
+}
+
+/* amax.c */
+float ISA(amax_f32)(const float *x, size_t n);
+float ISA(amax_bf16)(const uint16_t *x, size_t n);
+
+/* quantise.c */
+void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+
+/* cast.c */
+void ISA(dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
+void ISA(dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
+void ISA(bf16_from_f32)(uint16_t *y, const float *x, size_t n);
+void ISA(f32_from_bf16)(float *y, const uint16_t *x, size_t n);
+
+/* gemm_s8.c */
+void ISA(gemm_s8)(const tandem_gemm_s8 *product);
+size_t ISA(gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
+
+/* im2col.c */
+void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
+                    int64_t stride, int64_t pad);
+
+/* elementwise.c */
+void ISA(add_f32)(float *y, const float *a, const float *b, size_t n);
+void ISA(add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+void ISA(relu_f32)(float *y, const float *x, size_t n);
+void ISA(relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
+void ISA(relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
+void ISA(relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+/* bias.c */
+void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+void ISA(column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
+void ISA(column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
+
+/* optimizer.c */
+void ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
+void ISA(adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
+                float epsilon, float decay, float correction1, float correction2);
+
+/* table.c: the row of this set. */
+extern const tandem_isa_kernels ISA(kernels);
+
+#endif

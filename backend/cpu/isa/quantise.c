@@ -1,0 +1,308 @@
+/* quantise.c: stochastic rounding to int8.
+ *
+ * The random words come from Philox4x32-10 computed for 2, 4 or 8 blocks at once. One vector holds one counter word of
+ * every block, each in a 64-bit lane of its own, because the multiplication that makes up the generator (32 × 32 → 64)
+ * reads the lower half of a lane and ignores the upper: so no word is ever moved to where it can be multiplied, and the
+ * upper halves may hold anything. Only the last round makes them tidy.
+ *
+ * Three of the four counter words are the same for all blocks of a call. One product of the first round and one of the
+ * second are therefore constants, and the other product of the first round, M0 · block, grows by a constant.
+ *
+ * A draw becomes a float without a conversion: 0x4300 over the 16 bits of r is the float 128 + r/65536, from which
+ * 128 − 2^−17 is subtracted exactly. */
+#include "backend/cpu/isa/isa.h"
+
+#define MULTIPLIER_0 0xD2511F53u
+#define MULTIPLIER_1 0xCD9E8D57u
+#define KEY_STEP_0 0x9E3779B9u
+#define KEY_STEP_1 0xBB67AE85u
+#define DRAW_EXPONENT 0x4300
+#define DRAW_OFFSET 0x1.fffffep+6f /* 128 − 2^−17 */
+
+/* BLOCKS blocks of 8 elements are rounded at a time; vector q of a group holds its elements q·WIDTH to q·WIDTH+WIDTH−1. */
+#if defined __AVX512BW__
+
+enum { BLOCKS = 8, WIDTH = 16 };
+typedef __m512i words;
+typedef __m512 floats;
+
+static inline words splat(uint64_t value) { return _mm512_set1_epi64((long long)value); }
+static inline words plus(words a, words b) { return _mm512_add_epi64(a, b); }
+static inline words product(words a, words b) { return _mm512_mul_epu32(a, b); }
+static inline words upper(words a) { return _mm512_srli_epi64(a, 32); }
+static inline words xor2(words a, words b) { return _mm512_xor_si512(a, b); }
+static inline words xor3(words a, words b, words c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+
+/* Block 0, 4, 1, 5, …: so that interleaving quads puts blocks 0 to 3 in order into one vector, 4 to 7 into another. */
+static inline words first_blocks(void) { return _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0); }
+
+/* Words 2i, 2i+1 of the result from the last product: upper(product) ^ a ^ key below, lower(product) above. */
+static inline words pair(words last, words a, words key)
+{
+    const words swapped = _mm512_rol_epi64(last, 32);
+    return _mm512_mask_ternarylogic_epi32(swapped, 0x5555, a, key, 0x96);
+}
+
+/* The group's draws in the order of its elements, each a float in (0, 1). */
+static inline void spread(floats u[4], words w01, words w23)
+{
+    const words exponent = _mm512_set1_epi16(DRAW_EXPONENT);
+    const words low = _mm512_and_si512(_mm512_set1_epi32(0xFFFF),
+                                       _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+    const words high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
+    const words b0 = _mm512_unpacklo_epi64(w01, w23), b4 = _mm512_unpackhi_epi64(w01, w23);
+    const floats offset = _mm512_set1_ps(DRAW_OFFSET);
+    const __mmask32 even = 0x55555555u;
+    u[0] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, low, b0)), offset);
+    u[1] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b0)), offset);
+    u[2] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, low, b4)), offset);
+    u[3] = _mm512_sub_ps(_mm512_castsi512_ps(_mm512_mask_permutexvar_epi16(exponent, even, high, b4)), offset);
+}
+
+static inline floats splat_f32(float value) { return _mm512_set1_ps(value); }
+static inline floats load_f32(const float *x) { return _mm512_loadu_ps(x); }
+static inline floats load_bf16(const uint16_t *x)
+{
+    const __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)x);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+/* clamp(floor(x · inv_scale + u)) as int32, its lower bound left to `store`; below the range and NaN: INT32_MIN. */
+static inline words rounded(floats x, floats inv_scale, floats u)
+{
+    const floats sum = _mm512_add_ps(_mm512_mul_ps(x, inv_scale), u);
+    return _mm512_cvt_roundps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), sum),
+                                    _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+
+static inline void store(int8_t *q, words v[4])
+{
+    const words quads = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
+    const words order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    const words bytes = _mm512_permutexvar_epi32(order, quads);
+    _mm512_storeu_si512(q, _mm512_max_epi8(bytes, _mm512_set1_epi8(-127)));
+}
+
+#elif defined __AVX2__
+
+enum { BLOCKS = 4, WIDTH = 8 };
+typedef __m256i words;
+typedef __m256 floats;
+
+static inline words splat(uint64_t value) { return _mm256_set1_epi64x((long long)value); }
+static inline words plus(words a, words b) { return _mm256_add_epi64(a, b); }
+static inline words product(words a, words b) { return _mm256_mul_epu32(a, b); }
+static inline words upper(words a) { return _mm256_srli_epi64(a, 32); }
+static inline words xor2(words a, words b) { return _mm256_xor_si256(a, b); }
+static inline words xor3(words a, words b, words c) { return xor2(xor2(a, b), c); }
+
+static inline words first_blocks(void) { return _mm256_set_epi64x(3, 2, 1, 0); }
+
+static inline words pair(words last, words a, words key)
+{
+    const words swapped = _mm256_shuffle_epi32(last, 0xB1);
+    return _mm256_blend_epi32(swapped, xor3(swapped, a, key), 0x55);
+}
+
+static inline void spread(floats u[4], words w01, words w23)
+{
+    const words exponent = _mm256_set1_epi16(DRAW_EXPONENT);
+    const floats offset = _mm256_set1_ps(DRAW_OFFSET);
+    /* Blocks 0, 1 and 2, 3: the first four draws of each in the lower half, the others in the upper. */
+    const words b0 = _mm256_permute2x128_si256(w01, w23, 0x20), b2 = _mm256_permute2x128_si256(w01, w23, 0x31);
+    u[0] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b0, exponent)), offset);
+    u[1] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b0, exponent)), offset);
+    u[2] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpacklo_epi16(b2, exponent)), offset);
+    u[3] = _mm256_sub_ps(_mm256_castsi256_ps(_mm256_unpackhi_epi16(b2, exponent)), offset);
+}
+
+static inline floats splat_f32(float value) { return _mm256_set1_ps(value); }
+static inline floats load_f32(const float *x) { return _mm256_loadu_ps(x); }
+static inline floats load_bf16(const uint16_t *x)
+{
+    const __m128i half = _mm_loadu_si128((const __m128i *)(const void *)x);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+}
+
+static inline words rounded(floats x, floats inv_scale, floats u)
+{
+    const floats sum = _mm256_add_ps(_mm256_mul_ps(x, inv_scale), u);
+    return _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_min_ps(_mm256_set1_ps(127.0f), sum)));
+}
+
+static inline void store(int8_t *q, words v[4])
+{
+    const words quads = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+    const words bytes = _mm256_permutevar8x32_epi32(quads, _mm256_set_epi32(7, 3, 6, 2, 5, 1, 4, 0));
+    _mm256_storeu_si256((__m256i *)(void *)q, _mm256_max_epi8(bytes, _mm256_set1_epi8(-127)));
+}
+
+#else
+
+enum { BLOCKS = 2, WIDTH = 4 };
+typedef __m128i words;
+typedef __m128 floats;
+
+static inline words splat(uint64_t value) { return _mm_set1_epi64x((long long)value); }
+static inline words plus(words a, words b) { return _mm_add_epi64(a, b); }
+static inline words product(words a, words b) { return _mm_mul_epu32(a, b); }
+static inline words upper(words a) { return _mm_shuffle_epi32(a, 0xF5); } /* needs no copy of a, unlike a shift */
+static inline words xor2(words a, words b) { return _mm_xor_si128(a, b); }
+static inline words xor3(words a, words b, words c) { return xor2(xor2(a, b), c); }
+
+static inline words first_blocks(void) { return _mm_set_epi64x(1, 0); }
+
+static inline words pair(words last, words a, words key)
+{
+    const words swapped = _mm_shuffle_epi32(last, 0xB1);
+    return _mm_blend_epi16(swapped, xor3(swapped, a, key), 0x33);
+}
+
+static inline void spread(floats u[4], words w01, words w23)
+{
+    const words exponent = _mm_set1_epi16(DRAW_EXPONENT);
+    const floats offset = _mm_set1_ps(DRAW_OFFSET);
+    u[0] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpacklo_epi16(w01, exponent)), offset);
+    u[1] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpacklo_epi16(w23, exponent)), offset);
+    u[2] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpackhi_epi16(w01, exponent)), offset);
+    u[3] = _mm_sub_ps(_mm_castsi128_ps(_mm_unpackhi_epi16(w23, exponent)), offset);
+}
+
+static inline floats splat_f32(float value) { return _mm_set1_ps(value); }
+static inline floats load_f32(const float *x) { return _mm_loadu_ps(x); }
+static inline floats load_bf16(const uint16_t *x)
+{
+    const __m128i half = _mm_loadl_epi64((const __m128i *)(const void *)x);
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), half));
+}
+
+static inline words rounded(floats x, floats inv_scale, floats u)
+{
+    const floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
+    return _mm_cvttps_epi32(_mm_floor_ps(_mm_min_ps(_mm_set1_ps(127.0f), sum)));
+}
+
+static inline void store(int8_t *q, words v[4])
+{
+    const words bytes = _mm_packs_epi16(_mm_packs_epi32(v[0], v[1]), _mm_packs_epi32(v[2], v[3]));
+    _mm_storeu_si128((__m128i *)(void *)q, _mm_max_epi8(bytes, _mm_set1_epi8(-127)));
+}
+
+#endif
+
+#ifndef CHAINS
+#define CHAINS 4
+#endif
+enum { GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
+
+#define EACH(statement)                \
+    do {                               \
+        for (int c = 0; c < CHAINS; c++) \
+            statement;                 \
+    } while (0)
+
+/* What a call's blocks share. Round numbers count from 1; k0, k1 are the keys of a round. */
+typedef struct generator {
+    words upper_1; /* counter word 3 ^ k1 of round 1 */
+    words upper_2; /* lower product of the constant word 2 in round 1 ^ k0 of round 2 */
+    words word_2;  /* upper product of the constant word 0 in round 2 ^ k1 of round 2 */
+    words upper_3; /* lower product of it ^ k1 of round 3 */
+    words key[FULL_ROUNDS + 1][2]; /* of rounds 3 to 10 */
+} generator;
+
+static generator prepare(const tandem_rounding *rounding)
+{
+    const uint32_t *stream = rounding->stream;
+    uint32_t k0 = (uint32_t)rounding->seed, k1 = (uint32_t)(rounding->seed >> 32);
+    generator g;
+    const uint64_t round_1 = (uint64_t)MULTIPLIER_1 * stream[1];
+    const uint32_t word_0 = (uint32_t)(round_1 >> 32) ^ stream[0] ^ k0;
+    g.upper_1 = splat(stream[2] ^ k1);
+    k0 += KEY_STEP_0;
+    k1 += KEY_STEP_1;
+    const uint64_t round_2 = (uint64_t)MULTIPLIER_0 * word_0;
+    g.upper_2 = splat((uint32_t)round_1 ^ k0);
+    g.word_2 = splat((uint32_t)(round_2 >> 32) ^ k1);
+    for (int round = 0; round <= FULL_ROUNDS; round++) {
+        k0 += KEY_STEP_0;
+        k1 += KEY_STEP_1;
+        g.key[round][0] = splat(k0);
+        g.key[round][1] = splat(k1);
+    }
+    g.upper_3 = splat((uint32_t)round_2 ^ (uint32_t)(k1 - FULL_ROUNDS * KEY_STEP_1));
+    return g;
+}
+
+/* Rounds 1 to 10 for CHAINS groups at once, whose first products MULTIPLIER_0 · block are p0: a round waits for the one
+ * before it, so that a single group would leave the multipliers idle. */
+static inline void draw(words w01[CHAINS], words w23[CHAINS], const words first[CHAINS], const generator *g)
+{
+    const words m0 = splat(MULTIPLIER_0), m1 = splat(MULTIPLIER_1);
+    words p0[CHAINS], p1[CHAINS], w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS];
+    EACH(w1[c] = product(xor2(upper(first[c]), g->upper_1), m1));
+    EACH(w0[c] = xor2(upper(w1[c]), g->upper_2));
+    EACH(w2[c] = xor2(first[c], g->word_2));
+
+    EACH(p0[c] = product(w0[c], m0));
+    EACH(p1[c] = product(w2[c], m1));
+    EACH(w0[c] = xor3(upper(p1[c]), w1[c], g->key[0][0]));
+    EACH(w2[c] = xor2(upper(p0[c]), g->upper_3));
+    for (int round = 1; round < FULL_ROUNDS; round++) {
+        EACH((w1[c] = p1[c], w3[c] = p0[c]));
+        EACH(p0[c] = product(w0[c], m0));
+        EACH(p1[c] = product(w2[c], m1));
+        EACH(w0[c] = xor3(upper(p1[c]), w1[c], g->key[round][0]));
+        EACH(w2[c] = xor3(upper(p0[c]), w3[c], g->key[round][1]));
+    }
+    EACH((w1[c] = p1[c], w3[c] = p0[c]));
+    EACH(p0[c] = product(w0[c], m0));
+    EACH(p1[c] = product(w2[c], m1));
+    EACH(w01[c] = pair(p1[c], w1[c], g->key[FULL_ROUNDS][0]));
+    EACH(w23[c] = pair(p0[c], w3[c], g->key[FULL_ROUNDS][1]));
+}
+
+/* Rounds GROUP elements and moves on by as many. */
+#define QUANTISE_GROUP(q, x, load)                                                   \
+    do {                                                                             \
+        words w01[CHAINS], w23[CHAINS];                                              \
+        draw(w01, w23, p0, &g);                                                      \
+        for (int c = 0; c < CHAINS; c++) {                                           \
+            floats u[4];                                                             \
+            words v[4];                                                              \
+            spread(u, w01[c], w23[c]);                                               \
+            for (int part = 0; part < 4; part++)                                     \
+                v[part] = rounded(load((x) + (4 * c + part) * WIDTH), factor, u[part]); \
+            store((q) + 4 * c * WIDTH, v);                                           \
+            p0[c] = plus(p0[c], step);                                               \
+        }                                                                            \
+    } while (0)
+
+#define QUANTISE(type, load)                                                         \
+    const generator g = prepare(rounding);                                           \
+    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);              \
+    const floats factor = splat_f32(inv_scale);                                      \
+    words p0[CHAINS];                                                                \
+    for (int c = 0; c < CHAINS; c++)                                                 \
+        p0[c] = product(plus(first_blocks(), splat((uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0)); \
+    size_t i = 0;                                                                    \
+    for (; n - i >= GROUP; i += GROUP)                                               \
+        QUANTISE_GROUP(q + i, x + i, load);                                          \
+    if (i < n) {                                                                     \
+        type padded[GROUP] = {0};                                                    \
+        int8_t rest[GROUP];                                                          \
+        for (size_t j = 0; j < n - i; j++)                                           \
+            padded[j] = x[i + j];                                                    \
+        QUANTISE_GROUP(rest, padded, load);                                          \
+        for (size_t j = 0; j < n - i; j++)                                           \
+            q[i + j] = rest[j];                                                      \
+    }
+
+void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+{
+    QUANTISE(float, load_f32)
+}
+
+void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+{
+    QUANTISE(uint16_t, load_bf16)
+}

@@ -1,0 +1,93 @@
+/* isa_kernels.h: the kernels that are tandem's own, one table of functions for each instruction set.
+ *
+ * Every file in backend/cpu/isa/ is compiled once for each instruction set (ISA = sse41, avx, avx2, avx512, avx512_bf16 …)
+ * and ends as a row of tandem_isa_kernels. A device `cpu:X` calls only the table of X, so that a device held to an older
+ * instruction set really is one. Arithmetic is the same IEEE operations in the same order in every table (no
+ * contraction, no reassociation that depends on the vector width, unless the line says so), so that the *bits* agree
+ * across tables, and later with the CUDA kernels.
+ *
+ * Rows are contiguous; n counts elements; pointers need no alignment. None of these allocates or fails. */
+#ifndef TANDEM_BACKEND_CPU_ISA_KERNELS_H
+#define TANDEM_BACKEND_CPU_ISA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Which stream of random words a stochastic rounding draws from: Philox4x32-10 with counter {block, stream[0..2]} and
+ * key = seed. Element i takes half-word i % 8 of block i / 8: bits 16·(i%2) … of word (i%8)/2. */
+typedef struct tandem_rounding {
+    uint64_t seed;
+    uint32_t stream[3]; /* step, operator, purpose | rank << 8 (base/philox.h) */
+} tandem_rounding;
+
+/* One int8 product with dequantisation in the epilogue:  C = scale · A·B  (int32 accumulation, exact for k ≤ 2^17). */
+typedef struct tandem_gemm_s8 {
+    int64_t m, n, k;
+    const int8_t *a; /* (m, k), element (i, l) at a[i·a_row + l·a_column] */
+    int64_t a_row, a_column;
+    const int8_t *b; /* (k, n), element (l, j) at b[l·b_row + j·b_column] */
+    int64_t b_row, b_column;
+    void *c; /* (m, n) row-major with leading dimension c_row; float, or bf16 where c_is_bf16 */
+    int64_t c_row;
+    int c_is_bf16;
+    float scale;
+    void *workspace; /* gemm_s8_workspace(m, n, k) bytes, 64-byte aligned */
+} tandem_gemm_s8;
+
+typedef struct tandem_isa_kernels {
+    const char *isa;
+
+    /* largest |x[i]|; 0 for n = 0; NaN anywhere gives NaN, so that it is seen. */
+    float (*amax_f32)(const float *x, size_t n);
+    float (*amax_bf16)(const uint16_t *x, size_t n);
+
+    /* q[i] = clamp(floor(x[i]·inv_scale + u_i), −127, 127), u_i = (r_i + ½)/65536 with r_i the 16-bit draw of element i:
+     * unbiased within 2^−17 of a quantisation step. inv_scale = 127/amax (0 where amax is 0). */
+    void (*quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    void (*quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
+    void (*dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
+
+    /* bf16 is the upper half of a float; rounded to nearest even, NaN stays NaN. */
+    void (*bf16_from_f32)(uint16_t *y, const float *x, size_t n);
+    void (*f32_from_bf16)(float *y, const uint16_t *x, size_t n);
+
+    /* int8 product. NULL in tables of instruction sets whose oneDNN product is exact (VNNI): see docs of the backend. */
+    void (*gemm_s8)(const tandem_gemm_s8 *product);
+    size_t (*gemm_s8_workspace)(int64_t m, int64_t n, int64_t k); /* bytes; 0 where gemm_s8 is NULL */
+
+    /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
+    void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
+                      int64_t stride, int64_t pad);
+
+    /* y = a + b, elementwise; y may be a or b. */
+    void (*add_f32)(float *y, const float *a, const float *b, size_t n);
+    void (*add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+
+    /* y[i] = x[i] + bias[i % period]; n is a multiple of period; bias is float always. y may be x. */
+    void (*bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+    void (*bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+    /* sum[j] = Σ_r g[r·period + j], rows added in ascending order (gradient of a bias). */
+    void (*column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
+    void (*column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
+
+    void (*relu_f32)(float *y, const float *x, size_t n);
+    void (*relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
+    /* gx = y > 0 ? gy : 0 */
+    void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
+    void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+    /* SGD with momentum:  v = momentum·v + g + decay·w;  w −= rate·v. */
+    void (*sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
+    /* AdamW:  m, v moments;  correction1 = 1/(1−beta1^t), correction2 = 1/(1−beta2^t);
+     * w −= rate·( m·correction1 / (sqrt(v·correction2) + epsilon) + decay·w ).
+     * Source: Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019. */
+    void (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
+                  float epsilon, float decay, float correction1, float correction2);
+} tandem_isa_kernels;
+
+/* The table of an instruction set by its name ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni",
+ * "avx512_bf16"); NULL where there is none. Does not ask whether this machine can run it. */
+const tandem_isa_kernels *tandem_isa_kernels_find(const char *isa);
+
+#endif

@@ -1,0 +1,34 @@
+/* kernel.h: what the operators' files share: names of kernels in errors, shapes, places in the workspace. */
+#ifndef TANDEM_BACKEND_CPU_KERNEL_H
+#define TANDEM_BACKEND_CPU_KERNEL_H
+
+#include "backend/cpu/operator.h"
+
+enum { CPU_KERNEL_NAME = 160 };
+
+/* "the dgrad of operator 'block0.q' (linear, bf16, f32 → bf16)" */
+void cpu_kernel_name(char name[CPU_KERNEL_NAME], const tandem_kernel *kernel);
+/* TANDEM_NO_KERNEL: the device, the kernel, and why. */
+tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error);
+/* TANDEM_NO_MEMORY, while it was prepared. */
+tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error);
+
+/* Shape of the operator's input `slot`, and of its output. */
+const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
+
+/* Places in the workspace are multiples of 64: reserves `bytes` behind *end and returns where they begin. */
+static inline uint64_t cpu_workspace_reserve(uint64_t *end, uint64_t bytes)
+{
+    const uint64_t start = *end;
+    *end = (start + bytes + 63) / 64 * 64;
+    return start;
+}
+static inline void *cpu_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
+
+/* What a product of operands 0 and 1 stands for, beside its integers: the product of their scales; 1 for floats. */
+static inline float cpu_product_scale(const tandem_kernel_call *call)
+{
+    return (call->in_scale[0] ? *call->in_scale[0] : 1.0f) * (call->in_scale[1] ? *call->in_scale[1] : 1.0f);
+}
+
+#endif

@@ -1,0 +1,73 @@
+/* embedding: row token of the table for each token; the gradient of the table adds up the rows of g, in order. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "backend/cpu/kernel.h"
+
+static tandem_status bad_token(const tandem_kernel *kernel, int64_t place, int32_t token, int64_t vocabulary,
+                               tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "operator '%s' (embedding): token %" PRId64 " is %" PRId32 "; allowed 0 … %" PRId64,
+                            kernel->op->name, place, token, vocabulary - 1);
+}
+
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
+    const int64_t vocabulary = table->dim[0], width = table->dim[1];
+    const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
+    const size_t row_bytes = (size_t)width * tandem_dtype_bytes(kernel->task.from);
+    const int32_t *const token = call->in[0];
+    for (int64_t i = 0; i < n; i++) {
+        if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
+        memcpy((char *)call->out[0] + (size_t)i * row_bytes, (const char *)call->in[1] + (size_t)token[i] * row_bytes,
+               row_bytes);
+    }
+    return TANDEM_OK;
+}
+
+static void add_row(float *sum, const void *g, tandem_dtype from, int64_t width)
+{
+    if (from == TANDEM_F32) {
+        const float *const row = g;
+        for (int64_t j = 0; j < width; j++) sum[j] += row[j];
+        return;
+    }
+    const uint16_t *const row = g;
+    for (int64_t j = 0; j < width; j++) {
+        const uint32_t bits = (uint32_t)row[j] << 16;
+        float value;
+        memcpy(&value, &bits, sizeof value);
+        sum[j] += value;
+    }
+}
+
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
+    const int64_t vocabulary = table->dim[0], width = table->dim[1];
+    const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
+    const size_t row_bytes = (size_t)width * tandem_dtype_bytes(kernel->task.from);
+    const int32_t *const token = call->in[0];
+    float *const gradient = call->out[0];
+    memset(gradient, 0, (size_t)(vocabulary * width) * sizeof *gradient);
+    for (int64_t i = 0; i < n; i++) {
+        if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
+        add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes, kernel->task.from, width);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    const int is_forward = task->kind == TANDEM_TASK_FORWARD;
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != (is_forward ? task->from : TANDEM_F32) ||
+        task->kind == TANDEM_TASK_DGRAD)
+        return cpu_kernel_refuse(kernel, "tables are f32 or bf16", error);
+    kernel->run = is_forward ? run_forward : run_wgrad;
+    return TANDEM_OK;
+}
+
+const cpu_operator cpu_embedding = {prepare};

@@ -1,0 +1,22 @@
+/* linear: y = x·W.  x (rows, k), W (k, n), y (rows, n); rows are all leading dimensions. */
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/product.h"
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_shape *x = cpu_input_shape(kernel, 0);
+    const int64_t k = tandem_shape_last(x), n = tandem_shape_last(&kernel->op->shape), rows = tandem_shape_elements(x) / k;
+    cpu_product_spec spec = {.batch = 1, .from = kernel->task.from, .to = kernel->task.to};
+    if (kernel->task.kind == TANDEM_TASK_FORWARD) { /* x·W */
+        spec.m = rows, spec.k = k, spec.n = n;
+    } else if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·Wᵀ */
+        spec.m = rows, spec.k = n, spec.n = k;
+        spec.transpose_b = 1;
+    } else { /* xᵀ·g */
+        spec.m = k, spec.k = rows, spec.n = n;
+        spec.transpose_a = 1;
+    }
+    return cpu_product_prepare(kernel, &spec, error);
+}
+
+const cpu_operator cpu_linear = {prepare};

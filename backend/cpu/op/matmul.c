@@ -1,0 +1,29 @@
+/* matmul: c = a·b for each of the leading dimensions.  a (m, k), c (m, n), b (k, n), or (n, k) with transpose_b. */
+#include "backend/cpu/kernel.h"
+#include "backend/cpu/product.h"
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_shape *a = cpu_input_shape(kernel, 0);
+    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a), n = tandem_shape_last(&kernel->op->shape);
+    const int transposed = kernel->op->transpose_b;
+    cpu_product_spec spec = {.batch = tandem_shape_elements(a) / (m * k), .from = kernel->task.from, .to = kernel->task.to};
+    if (kernel->task.kind == TANDEM_TASK_FORWARD) { /* a·b */
+        spec.m = m, spec.k = k, spec.n = n;
+        spec.transpose_b = transposed;
+    } else if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
+        spec.m = m, spec.k = n, spec.n = k;
+        spec.transpose_b = !transposed;
+    } else if (transposed) {
+        /* operands come as a, g; the gradient is gᵀ·a, (n, k): prepared with its operands swapped */
+        spec.m = n, spec.k = m, spec.n = k;
+        spec.transpose_a = 1;
+        spec.swaps = 1;
+    } else { /* aᵀ·g */
+        spec.m = k, spec.k = m, spec.n = n;
+        spec.transpose_a = 1;
+    }
+    return cpu_product_prepare(kernel, &spec, error);
+}
+
+const cpu_operator cpu_matmul = {prepare};

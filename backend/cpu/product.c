@@ -1,0 +1,143 @@
+#include "backend/cpu/product.h"
+
+#include <stdlib.h>
+
+#include "backend/cpu/kernel.h"
+
+/* 127² · k must stay below 2^31. */
+static const int64_t max_exact_k = 1 << 17;
+
+static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t rows, int64_t columns, int transposed)
+{
+    dnnl_memory_desc_t layout;
+    const int64_t row = transposed ? 1 : columns, column = transposed ? rows : 1;
+    if (batch == 1)
+        dnnl_memory_desc_init_by_strides(&layout, 2, (dnnl_dims_t){rows, columns}, cpu_dnnl_type(dtype),
+                                         (dnnl_dims_t){row, column});
+    else
+        dnnl_memory_desc_init_by_strides(&layout, 3, (dnnl_dims_t){batch, rows, columns}, cpu_dnnl_type(dtype),
+                                         (dnnl_dims_t){rows * columns, row, column});
+    return layout;
+}
+
+static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kernel, tandem_error *error)
+{
+    const cpu_product_spec *s = &product->spec;
+    const dnnl_memory_desc_t a = matrices(s->from, s->batch, s->m, s->k, s->transpose_a);
+    const dnnl_memory_desc_t b = matrices(s->from, s->batch, s->k, s->n, s->transpose_b);
+    const dnnl_memory_desc_t c = matrices(product->narrows ? TANDEM_F32 : s->to, s->batch, s->m, s->n, 0);
+    dnnl_matmul_desc_t operation;
+    dnnl_primitive_attr_t attributes = NULL;
+    if (dnnl_matmul_desc_init(&operation, &a, &b, NULL, &c) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no product of these shapes", error);
+    if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return cpu_kernel_no_memory(kernel, error);
+    const int scaled = s->from == TANDEM_S8;
+    if (scaled) dnnl_primitive_attr_set_output_scales(attributes, 1, 0, (const float[]){DNNL_RUNTIME_F32_VAL});
+    dnnl_primitive_desc_t description = NULL;
+    const tandem_status status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
+    dnnl_primitive_attr_destroy(attributes);
+    if (status != TANDEM_OK) return status;
+    const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_ATTR_OUTPUT_SCALES};
+    return cpu_primitive_open(&product->primitive, kernel, description, scaled ? 4 : 3, argument, error);
+}
+
+tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, const cpu_product_spec *spec,
+                               tandem_error *error)
+{
+    const tandem_isa_kernels *isa = kernel->device->isa;
+    cpu_product product = {.spec = *spec};
+    if (spec->to != TANDEM_F32 && spec->to != TANDEM_BF16)
+        return cpu_kernel_refuse(kernel, "products are written in f32 or bf16", error);
+    if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
+        return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
+    uint64_t end = 0;
+    if (spec->from == TANDEM_S8 && isa->gemm_s8) {
+        cpu_workspace_reserve(&end, isa->gemm_s8_workspace(spec->m, spec->n, spec->k));
+    } else {
+        product.narrows = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
+        const tandem_status status = open_matmul(&product, kernel, error);
+        if (status != TANDEM_OK) return status;
+        cpu_workspace_reserve(&end, product.primitive.scratchpad_bytes);
+        if (product.narrows)
+            product.result_offset =
+                cpu_workspace_reserve(&end, (uint64_t)(spec->batch * spec->m * spec->n) * sizeof(float));
+    }
+    product.workspace_bytes = end;
+    *out = product;
+    return TANDEM_OK;
+}
+
+void cpu_product_close(cpu_product *product)
+{
+    cpu_primitive_close(&product->primitive);
+    *product = (cpu_product){0};
+}
+
+static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a, const int8_t *b, void *c,
+                    float scale, void *workspace)
+{
+    const cpu_product_spec *s = &product->spec;
+    tandem_gemm_s8 gemm = {.m = s->m,
+                           .n = s->n,
+                           .k = s->k,
+                           .a_row = s->transpose_a ? 1 : s->k,
+                           .a_column = s->transpose_a ? s->m : 1,
+                           .b_row = s->transpose_b ? 1 : s->n,
+                           .b_column = s->transpose_b ? s->k : 1,
+                           .c_row = s->n,
+                           .c_is_bf16 = s->to == TANDEM_BF16,
+                           .scale = scale,
+                           .workspace = workspace};
+    for (int64_t i = 0; i < s->batch; i++) {
+        gemm.a = a + i * s->m * s->k;
+        gemm.b = b + i * s->k * s->n;
+        gemm.c = (char *)c + (uint64_t)(i * s->m * s->n) * tandem_dtype_bytes(s->to);
+        isa->gemm_s8(&gemm);
+    }
+}
+
+tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *kernel, const void *a, const void *b, void *c,
+                              float scale, void *workspace, tandem_error *error)
+{
+    const cpu_product_spec *s = &product->spec;
+    const tandem_isa_kernels *isa = kernel->device->isa;
+    if (!product->primitive.primitive) {
+        run_own(product, isa, a, b, c, scale, workspace);
+        return TANDEM_OK;
+    }
+    void *const result = product->narrows ? cpu_workspace_at(workspace, product->result_offset) : c;
+    const tandem_status status =
+        cpu_primitive_run(&product->primitive, kernel, (const void *const[]){a, b, result, &scale}, workspace, error);
+    if (status == TANDEM_OK && product->narrows) isa->bf16_from_f32(c, result, (size_t)(s->batch * s->m * s->n));
+    return status;
+}
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const cpu_product *product = kernel->state;
+    const int first = product->spec.swaps ? 1 : 0;
+    return cpu_product_run(product, kernel, call->in[first], call->in[1 - first], call->out[0], cpu_product_scale(call),
+                           call->workspace, error);
+}
+
+static void destroy(void *state)
+{
+    cpu_product_close(state);
+    free(state);
+}
+
+tandem_status cpu_product_prepare(tandem_kernel *kernel, const cpu_product_spec *spec, tandem_error *error)
+{
+    cpu_product *product = malloc(sizeof *product);
+    if (!product) return cpu_kernel_no_memory(kernel, error);
+    const tandem_status status = cpu_product_open(product, kernel, spec, error);
+    if (status != TANDEM_OK) {
+        free(product);
+        return status;
+    }
+    kernel->workspace_bytes = product->workspace_bytes;
+    kernel->state = product;
+    kernel->destroy = destroy;
+    kernel->run = run;
+    return TANDEM_OK;
+}

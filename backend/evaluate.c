@@ -1,0 +1,75 @@
+/* evaluate.c: how many test samples the trained weights get right, by forward passes in fp32. Batch normalisation uses the
+ * statistics of the test batch. */
+#include "backend/executor.h"
+
+/* Correct predictions among the first `filled` samples of the batch, from the probabilities that the loss operator keeps. */
+static int64_t count_correct(const tandem_executor *forward, int64_t filled)
+{
+    const tandem_graph *graph = forward->graph;
+    const float *probability = (const float *)(const void *)(forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)]);
+    int64_t correct = 0;
+    for (int64_t row = 0; row < filled * graph->length; row++, probability += graph->n_class) {
+        int64_t best = 0;
+        for (int64_t c = 1; c < graph->n_class; c++)
+            if (probability[c] > probability[best]) best = c;
+        correct += best == forward->label[row];
+    }
+    return correct;
+}
+
+/* Place b of batch number k of this rank; ranks take samples in turn. */
+static int64_t sample_at(const tandem_executor *forward, int64_t k, int64_t b)
+{
+    return forward->worker->rank + (k * forward->graph->batch + b) * forward->worker->n_rank;
+}
+
+static tandem_status run_batch(tandem_executor *forward, int64_t k, int64_t n, tandem_error *error)
+{
+    const tandem_graph *graph = forward->graph;
+    for (int a = 0; a < forward->n_active; a++) {
+        const int t = forward->active[a], op = forward->step->task[t].op;
+        if (op == graph->input) {
+            for (int64_t b = 0; b < graph->batch; b++) { /* the last batch is filled up, and that is not counted */
+                const int64_t sample = sample_at(forward, k, b);
+                tandem_executor_load(forward, 1, b, sample < n ? sample : forward->worker->rank);
+            }
+            continue;
+        }
+        const tandem_status status = tandem_executor_run_task(forward, t, 0, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *correct, int64_t *total, tandem_error *error)
+{
+    const int64_t batch = forward->graph->batch;
+    int64_t right = 0, seen = 0;
+    for (int64_t k = 0; sample_at(forward, k, 0) < n; k++) {
+        const tandem_status status = run_batch(forward, k, n, error);
+        if (status != TANDEM_OK) return status;
+        int64_t filled = 0;
+        while (filled < batch && sample_at(forward, k, filled) < n) filled++;
+        right += count_correct(forward, filled);
+        seen += filled * forward->graph->length;
+    }
+    *correct = right;
+    *total = seen;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
+                                       int64_t *total, tandem_error *error)
+{
+    tandem_step *step = NULL;
+    tandem_executor *forward = NULL;
+    tandem_status status = tandem_step_open(&step, executor->graph, executor->step->wider, executor->step->bucket_bytes, error);
+    if (status == TANDEM_OK) status = tandem_executor_open_forward(&forward, executor, step, error);
+    if (status == TANDEM_OK) {
+        forward->options.data = data;
+        status = evaluate(forward, data && n > data->n_test ? data->n_test : n, correct, total, error);
+    }
+    tandem_executor_close(forward);
+    tandem_step_close(step);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* executor.h: what an executor holds, shared by the files that open it, run it and evaluate with it. */
+#ifndef TANDEM_BACKEND_EXECUTOR_H
+#define TANDEM_BACKEND_EXECUTOR_H
+
+#include "backend/worker.h"
+
+struct tandem_executor {
+    tandem_worker *worker;
+    tandem_executor_options options;
+    const tandem_step *step;
+    const tandem_graph *graph;
+
+    /* memory: all that the plan counts */
+    tandem_memory memory;
+    uint64_t allocated;
+    float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
+    unsigned char *arena;
+    int borrows_weight; /* an evaluation runs on the weights of the executor that trains */
+
+    /* one of each a task; NULL or unset where it is not active or runs no kernel */
+    tandem_kernel **kernel;
+    tandem_kernel_call *call;
+    uint64_t *workspace;
+    int64_t *workspace_offset;
+    int64_t *offset; /* [n_value] in the arena */
+    float *scale;    /* [n_value] of s8 values */
+    int *active;     /* ids of active tasks, in order */
+    int n_active;
+
+    int32_t *label;  /* (batch, length) of the step's samples, filled with the inputs */
+    tandem_data_cursor cursor;
+    tandem_reducer *reducer;
+    tandem_step_times times;
+    tandem_observer *observer;
+    void *observer_context;
+};
+
+tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error);
+void tandem_executor_close(tandem_executor *executor);
+tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
+tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
+                                       int64_t *total, tandem_error *error);
+
+/* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
+tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
+                                           const tandem_step *step, tandem_error *error);
+
+/* Puts sample number `sample` at place b of the batch: inputs into the input tensor, labels into executor->label. */
+void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
+/* Runs one task of the compute stream that has a kernel. */
+tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t index, tandem_error *error);
+
+#endif

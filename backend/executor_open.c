@@ -1,0 +1,257 @@
+/* executor_open.c: kernels, memory and weights of a step program, made ready so that a step allocates nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/executor.h"
+#include "base/philox.h"
+
+enum { ALIGNMENT = 64 };
+
+static tandem_status no_memory(tandem_error *error, const tandem_executor *executor)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to run model '%s' at batch %lld", executor->graph->model,
+                            (long long)executor->graph->batch);
+}
+
+/* --- Kernels -------------------------------------------------------------------------------------------------------- */
+
+static int has_kernel(const tandem_executor *executor, const tandem_task *task)
+{
+    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE) return 0;
+    return !(task->kind == TANDEM_TASK_FORWARD &&
+             tandem_op_row_get(executor->graph->op[task->op].kind)->op_class == TANDEM_SOURCE);
+}
+
+static tandem_status prepare_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
+        executor->active[executor->n_active++] = t;
+        if (!has_kernel(executor, task)) continue;
+        const tandem_status status = executor->worker->backend->prepare(executor->worker->device, step, t, &executor->kernel[t],
+                                                                        &executor->workspace[t], error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+/* --- Memory --------------------------------------------------------------------------------------------------------- */
+
+/* Zeroed and thereby touched: the first step must not pay for page faults. */
+static void *take(tandem_executor *executor, uint64_t bytes)
+{
+    void *memory = NULL;
+    if (posix_memalign(&memory, ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0) return NULL;
+    memset(memory, 0, bytes);
+    executor->allocated += bytes;
+    return memory;
+}
+
+static tandem_status check_limit(const tandem_executor *executor, tandem_error *error)
+{
+    const tandem_memory *m = &executor->memory;
+    const uint64_t *limit = executor->options.memory_limit_bytes;
+    if (!limit || m->peak <= *limit) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_NO_FIT,
+                            "rank %d needs %llu bytes, its limit is %llu: weights %llu, gradients %llu, optimizer %llu, "
+                            "step %llu; use a smaller batch or a plan with narrower precisions",
+                            executor->worker->rank, (unsigned long long)m->peak, (unsigned long long)*limit,
+                            (unsigned long long)m->weights, (unsigned long long)m->gradients,
+                            (unsigned long long)m->optimizer, (unsigned long long)m->arena);
+}
+
+static tandem_status allocate_flat(tandem_executor *executor, tandem_error *error)
+{
+    const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
+    const int n_state = tandem_optimizer_n_state(executor->graph->optimizer.kind);
+    executor->weight = take(executor, bytes);
+    executor->gradient = take(executor, bytes);
+    for (int k = 0; k < n_state; k++) executor->state[k] = take(executor, bytes);
+    if (!executor->weight || !executor->gradient || !executor->state[0] || (n_state > 1 && !executor->state[1]))
+        return no_memory(error, executor);
+    return TANDEM_OK;
+}
+
+static tandem_status initialise_weights(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    float **weight = malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
+    if (!weight) return no_memory(error, executor);
+    for (int p = 0; p < graph->n_parameter; p++) weight[p] = executor->weight + executor->step->parameter_start[p];
+    tandem_graph_init(graph, executor->options.seed, weight);
+    free(weight);
+    return TANDEM_OK;
+}
+
+/* --- Operands ------------------------------------------------------------------------------------------------------- */
+
+static void *address(const tandem_executor *executor, int id, int gradient)
+{
+    if (id == -1) return NULL;
+    if (id >= 0) return executor->arena + executor->offset[id];
+    float *flat = gradient ? executor->gradient : executor->weight;
+    return flat + executor->step->parameter_start[TANDEM_PARAMETER(id)];
+}
+
+static float *scale_of(const tandem_executor *executor, int id)
+{
+    return id >= 0 && executor->step->value[id].dtype == TANDEM_S8 ? &executor->scale[id] : NULL;
+}
+
+static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
+{
+    const uint32_t rank = (uint32_t)executor->worker->rank << 8;
+    uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST) purpose = TANDEM_DRAW_WEIGHT; /* every rank rounds a weight alike */
+    if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_DRAW_GRADIENT | rank;
+    return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
+}
+
+static void bind_operands(tandem_executor *executor)
+{
+    const int64_t rows = executor->options.global_batch * executor->graph->length;
+    for (int k = 0; k < executor->n_active; k++) {
+        const int t = executor->active[k];
+        const tandem_task *task = &executor->step->task[t];
+        tandem_kernel_call *call = &executor->call[t];
+        for (int r = 0; r < task->n_read; r++) {
+            call->in[r] = address(executor, task->read[r], 0);
+            call->in_scale[r] = scale_of(executor, task->read[r]);
+        }
+        for (int w = 0; w < task->n_write; w++) {
+            call->out[w] = address(executor, task->write[w], 1);
+            call->out_scale[w] = scale_of(executor, task->write[w]);
+        }
+        if (executor->workspace_offset[t] >= 0) call->workspace = executor->arena + executor->workspace_offset[t];
+        call->row_weight = 1.0f / (float)rows;
+        if (task->op >= 0) call->draws = draws_of(executor, task);
+    }
+}
+
+/* --- Exchange ------------------------------------------------------------------------------------------------------- */
+
+static tandem_status open_reducer(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    if (!executor->worker->comm || executor->options.without_exchange) return TANDEM_OK;
+    tandem_bucket_view *view = malloc((size_t)(step->n_bucket + 1) * sizeof *view);
+    if (!view) return no_memory(error, executor);
+    for (int b = 0; b < step->n_bucket; b++)
+        view[b] = (tandem_bucket_view){executor->gradient + step->bucket[b].start, (size_t)step->bucket[b].elements};
+    const tandem_status status =
+        tandem_reducer_open(&executor->reducer, executor->worker->comm, view, step->n_bucket, executor->worker->cpu, error);
+    free(view);
+    return status;
+}
+
+/* --- Opening and closing -------------------------------------------------------------------------------------------- */
+
+static tandem_status allocate_tables(tandem_executor *executor, tandem_error *error)
+{
+    const size_t n_task = (size_t)executor->step->n_task, n_value = (size_t)executor->step->n_value;
+    const size_t n_label = (size_t)(executor->graph->batch * executor->graph->length);
+    executor->kernel = calloc(n_task, sizeof *executor->kernel);
+    executor->call = calloc(n_task, sizeof *executor->call);
+    executor->workspace = calloc(n_task, sizeof *executor->workspace);
+    executor->workspace_offset = calloc(n_task, sizeof *executor->workspace_offset);
+    executor->active = calloc(n_task, sizeof *executor->active);
+    executor->offset = calloc(n_value, sizeof *executor->offset);
+    executor->scale = calloc(n_value, sizeof *executor->scale);
+    executor->label = calloc(n_label, sizeof *executor->label);
+    executor->times.start_ns = calloc(n_task, sizeof *executor->times.start_ns);
+    executor->times.end_ns = calloc(n_task, sizeof *executor->times.end_ns);
+    executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
+    const int complete = executor->kernel && executor->call && executor->workspace && executor->workspace_offset &&
+                         executor->active && executor->offset && executor->scale && executor->label &&
+                         executor->times.start_ns && executor->times.end_ns && executor->times.wait_ns;
+    if (!complete) return no_memory(error, executor);
+    for (size_t t = 0; t < n_task; t++) executor->times.start_ns[t] = executor->times.end_ns[t] = -1;
+    return TANDEM_OK;
+}
+
+static tandem_executor *new_executor(tandem_worker *worker, const tandem_executor_options *options)
+{
+    tandem_executor *executor = calloc(1, sizeof *executor);
+    if (!executor) return NULL;
+    executor->worker = worker;
+    executor->options = *options;
+    executor->step = options->step;
+    executor->graph = options->step->graph;
+    return executor;
+}
+
+tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker, const tandem_executor_options *options,
+                                   tandem_error *error)
+{
+    tandem_executor *executor = new_executor(worker, options);
+    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
+    tandem_status status = allocate_tables(executor, error);
+    if (status == TANDEM_OK) status = prepare_kernels(executor, 0, error);
+    if (status == TANDEM_OK)
+        status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
+                                    executor->workspace_offset, error);
+    if (status == TANDEM_OK) status = check_limit(executor, error);
+    if (status == TANDEM_OK) status = allocate_flat(executor, error);
+    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena))) status = no_memory(error, executor);
+    if (status == TANDEM_OK) status = initialise_weights(executor, error);
+    if (status == TANDEM_OK) status = open_reducer(executor, error);
+    if (status != TANDEM_OK) {
+        tandem_executor_close(executor);
+        return status;
+    }
+    bind_operands(executor);
+    *out = executor;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_executor *trained, const tandem_step *step,
+                                           tandem_error *error)
+{
+    tandem_executor_options options = trained->options;
+    options.step = step;
+    tandem_executor *executor = new_executor(trained->worker, &options);
+    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an evaluation");
+    tandem_status status = allocate_tables(executor, error);
+    if (status == TANDEM_OK) status = prepare_kernels(executor, 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_memory_plan(&executor->memory, step, executor->workspace, executor->offset,
+                                    executor->workspace_offset, error);
+    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena))) status = no_memory(error, executor);
+    if (status != TANDEM_OK) {
+        tandem_executor_close(executor);
+        return status;
+    }
+    executor->borrows_weight = 1;
+    executor->weight = trained->weight; /* same model, same bucket plan: the same flat layout */
+    bind_operands(executor);
+    *out = executor;
+    return TANDEM_OK;
+}
+
+void tandem_executor_close(tandem_executor *executor)
+{
+    if (!executor) return;
+    tandem_reducer_close(executor->reducer);
+    for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
+        if (executor->kernel[t]) executor->worker->backend->release(executor->kernel[t]);
+    if (!executor->borrows_weight) free(executor->weight);
+    free(executor->gradient);
+    free(executor->state[0]);
+    free(executor->state[1]);
+    free(executor->arena);
+    free(executor->times.wait_ns);
+    free(executor->times.end_ns);
+    free(executor->times.start_ns);
+    free(executor->label);
+    free(executor->scale);
+    free(executor->offset);
+    free(executor->active);
+    free(executor->workspace_offset);
+    free(executor->workspace);
+    free(executor->call);
+    free(executor->kernel);
+    tandem_data_cursor_free(&executor->cursor);
+    free(executor);
+}

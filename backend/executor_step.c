@@ -1,0 +1,166 @@
+/* executor_step.c: runs the step program once: compute here, all-reduce of finished buckets on the reducer's thread. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/executor.h"
+#include "base/clock.h"
+#include "base/philox.h"
+
+/* --- Samples -------------------------------------------------------------------------------------------------------- */
+
+static void *input_place(const tandem_executor *executor, int64_t b)
+{
+    const tandem_graph *graph = executor->graph;
+    const tandem_op *input = &graph->op[graph->input];
+    const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
+    const int64_t sample_elements = tandem_shape_elements(&input->shape) / graph->batch;
+    return executor->arena + executor->offset[id] + b * sample_elements * 4; /* f32 and s32 alike have four bytes */
+}
+
+/* Without a data set: uniform inputs and labels, so that no kernel meets denormals or a degenerate range. */
+static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
+{
+    const tandem_graph *graph = executor->graph;
+    const tandem_op *input = &graph->op[graph->input];
+    const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
+    void *place = input_place(executor, b);
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
+        const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
+        if (input->dtype == TANDEM_S32)
+            ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->n_class);
+        else
+            ((float *)place)[i] = 2.0f * tandem_philox_uniform(word) - 1.0f;
+    }
+    for (int64_t i = 0; i < graph->length; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_DRAW_SHUFFLE};
+        const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
+        executor->label[b * graph->length + i] = (int32_t)(word % (uint32_t)graph->n_class);
+    }
+}
+
+void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample)
+{
+    const tandem_data *data = executor->options.data;
+    int32_t *label = executor->label + b * executor->graph->length;
+    void *place = input_place(executor, b);
+    if (!data)
+        load_noise(executor, b, sample);
+    else if (data->kind == TANDEM_DATA_IMAGES)
+        tandem_data_read_image(data, test, sample, place, label);
+    else
+        tandem_data_read_text(data, test, sample, place, label);
+}
+
+static tandem_status load_batch(tandem_executor *executor, int64_t index, tandem_error *error)
+{
+    const tandem_executor_options *options = &executor->options;
+    for (int64_t b = 0; b < executor->graph->batch; b++) {
+        int64_t sample = index * options->global_batch + options->first_place + b;
+        if (options->data) {
+            const tandem_status status =
+                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index, options->global_batch,
+                                   options->first_place + b, error);
+            if (status != TANDEM_OK) return status;
+        }
+        tandem_executor_load(executor, 0, b, sample);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status run_source(tandem_executor *executor, int op, int64_t index, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    if (op == graph->input) return load_batch(executor, index, error);
+    void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
+    memcpy(label, executor->label, (size_t)(graph->batch * graph->length) * sizeof(int32_t));
+    return TANDEM_OK;
+}
+
+/* --- Tasks ----------------------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t index, tandem_error *error)
+{
+    const tandem_task *task = &executor->step->task[t];
+    if (!executor->kernel[t]) return run_source(executor, task->op, index, error);
+    executor->call[t].draws.stream[0] = (uint32_t)index;
+    return executor->worker->backend->run(executor->kernel[t], &executor->call[t], error);
+}
+
+/* The spare element of bucket 0, which takes the loss through the all-reduce. */
+static float *loss_carrier(const tandem_executor *executor)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[0];
+    return executor->gradient + bucket->start + bucket->elements - 1;
+}
+
+static void hand_over(tandem_executor *executor, int b)
+{
+    if (b == 0) {
+        const int id = tandem_value_activation(executor->step, executor->graph->loss, TANDEM_F32);
+        memcpy(loss_carrier(executor), executor->arena + executor->offset[id], sizeof(float));
+    }
+    if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
+}
+
+static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const tandem_bucket *bucket = &step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const int64_t before = tandem_now_ns();
+    if (executor->reducer) {
+        int64_t start = 0, end = 0;
+        const tandem_status status = tandem_reducer_wait(executor->reducer, b, &start, &end, error);
+        if (status != TANDEM_OK) return status;
+        times->start_ns[bucket->reduce_task] = start - origin;
+        times->end_ns[bucket->reduce_task] = end - origin;
+    }
+    const int64_t begin = tandem_now_ns();
+    times->wait_ns[b] = begin - before;
+    times->start_ns[bucket->update_task] = begin - origin;
+    for (int k = 0; k < bucket->n_parameter; k++) {
+        const int p = step->parameter_order[bucket->first_parameter_place + k];
+        const int64_t at = step->parameter_start[p];
+        float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
+        executor->worker->backend->update(executor->worker->device, &executor->graph->optimizer,
+                                          executor->graph->parameter[p].decays, executor->weight + at, state,
+                                          executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+    }
+    times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
+    return TANDEM_OK;
+}
+
+static tandem_status run_one(tandem_executor *executor, int t, int64_t index, int64_t origin, tandem_error *error)
+{
+    const tandem_task *task = &executor->step->task[t];
+    if (task->kind == TANDEM_TASK_UPDATE) return update(executor, task->bucket, index, origin, error);
+    if (task->kind == TANDEM_TASK_REDUCE) {
+        hand_over(executor, task->bucket);
+        return TANDEM_OK;
+    }
+    executor->times.start_ns[t] = tandem_now_ns() - origin;
+    const tandem_status status = tandem_executor_run_task(executor, t, index, error);
+    executor->times.end_ns[t] = tandem_now_ns() - origin;
+    return status;
+}
+
+tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error)
+{
+    const int64_t origin = tandem_now_ns();
+    for (int k = 0; k < executor->n_active; k++) {
+        const tandem_status status = run_one(executor, executor->active[k], index, origin, error);
+        if (status != TANDEM_OK) return status;
+        if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
+    }
+    if (executor->reducer) tandem_reducer_next_step(executor->reducer);
+    executor->times.step_ns = tandem_now_ns() - origin;
+    executor->times.n_event = executor->n_active;
+    const float mean = *loss_carrier(executor);
+    if (!isfinite(mean))
+        return tandem_error_set(error, TANDEM_OVER_LIMIT,
+                                "the loss is %g at step %lld; lower the learning rate or the precision of fewer operators",
+                                (double)mean, (long long)index);
+    *loss = (double)mean;
+    return TANDEM_OK;
+}

@@ -1,0 +1,109 @@
+/* measure.c: what an all-reduce between the ranks of this run costs, and what it costs the computation beside it. */
+#include "backend/measure.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
+
+/* A unit of computation that lives in the first-level caches, like the inner loops of a product. */
+static void work_unit(float *x)
+{
+    for (int pass = 0; pass < 8; pass++)
+        for (int i = 0; i < WORK_FLOATS; i++) x[i] = x[i] * 0.999f + 0.001f;
+}
+
+typedef struct exchange {
+    tandem_worker *worker;
+    float *data;
+    size_t elements;
+    int64_t *sample_ns;
+    int n;
+    atomic_int finished;
+    tandem_status status;
+    tandem_error error;
+} exchange;
+
+static void repeat_all_reduce(exchange *x)
+{
+    for (int i = -WARM_UP; i < x->n && x->status == TANDEM_OK; i++) {
+        x->status = tandem_comm_barrier(x->worker->comm, TAG_MEASURE, &x->error);
+        if (x->status != TANDEM_OK) break;
+        const int64_t begin = tandem_now_ns();
+        x->status = tandem_comm_sum_f32(x->worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+        if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin;
+    }
+    atomic_store(&x->finished, 1);
+}
+
+static void *exchange_thread(void *context)
+{
+    repeat_all_reduce(context);
+    return NULL;
+}
+
+/* Computes on this core until the exchange is through; time of a unit, in ns. */
+static double compute_beside(exchange *x, float *work, double *alone_ns)
+{
+    enum { ALONE_UNITS = 400 };
+    int64_t begin = tandem_now_ns();
+    for (int k = 0; k < ALONE_UNITS; k++) work_unit(work);
+    *alone_ns = (double)(tandem_now_ns() - begin) / ALONE_UNITS;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, exchange_thread, x) != 0) {
+        x->status = tandem_error_set(&x->error, TANDEM_NO_MEMORY, "cannot start a thread for communication");
+        return *alone_ns;
+    }
+    begin = tandem_now_ns();
+    int64_t units = 0;
+    while (!atomic_load(&x->finished)) {
+        work_unit(work);
+        units++;
+    }
+    const double beside_ns = units ? (double)(tandem_now_ns() - begin) / (double)units : *alone_ns;
+    (void)pthread_join(thread, NULL);
+    return beside_ns;
+}
+
+/* Ranks leave a barrier at slightly different moments; the last to begin measures the exchange alone: the shortest time. */
+static tandem_status shortest_over_ranks(tandem_worker *worker, int64_t *sample_ns, int n, tandem_error *error)
+{
+    int64_t *all = malloc(((size_t)n * (size_t)worker->n_rank + 1) * sizeof *all);
+    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d repetitions", n);
+    const tandem_status status = tandem_worker_gather(worker, sample_ns, all, (size_t)n * sizeof *all, error);
+    if (status == TANDEM_OK)
+        for (int i = 0; i < n; i++)
+            for (int r = 0; r < worker->n_rank; r++)
+                if (all[r * n + i] < sample_ns[i]) sample_ns[i] = all[r * n + i];
+    free(all);
+    return status;
+}
+
+tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns, int n,
+                                        double *slowdown, tandem_error *error)
+{
+    if (!worker->comm) return tandem_error_set(error, TANDEM_USAGE, "an all-reduce needs at least two ranks");
+    const size_t elements = (size_t)(bytes / sizeof(float));
+    exchange x = {.worker = worker, .elements = elements, .sample_ns = sample_ns, .n = n};
+    double alone_ns = 1, beside_ns = 1;
+    float *work = calloc(WORK_FLOATS, sizeof *work);
+    x.data = calloc(elements + 1, sizeof *x.data);
+    if (!work || !x.data) {
+        x.status = tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for an all-reduce of %llu bytes", (unsigned long long)bytes);
+    } else if (loaded) {
+        beside_ns = compute_beside(&x, work, &alone_ns);
+    } else {
+        repeat_all_reduce(&x);
+    }
+    if (x.status == TANDEM_OK) x.status = shortest_over_ranks(worker, sample_ns, n, &x.error);
+    if (x.status == TANDEM_OK && slowdown) *slowdown = beside_ns > alone_ns ? beside_ns / alone_ns : 1.0;
+    if (x.status != TANDEM_OK && error) *error = x.error;
+    free(x.data);
+    free(work);
+    return x.status;
+}

@@ -1,0 +1,89 @@
+#include "backend/worker.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One row for each kind of device; the prefix of a device's name picks it. */
+extern const tandem_device_backend tandem_cpu_backend;
+static const tandem_device_backend *const backends[] = {&tandem_cpu_backend, NULL};
+
+static tandem_status find_backend(const tandem_device_backend **backend, const char *device, tandem_error *error)
+{
+    for (int k = 0; backends[k]; k++) {
+        const size_t n = strlen(backends[k]->prefix);
+        if (strncmp(device, backends[k]->prefix, n) == 0 && device[n] == ':') {
+            *backend = backends[k];
+            return TANDEM_OK;
+        }
+    }
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "no kernels for device '%s' here; this build runs cpu:… only", device);
+}
+
+static tandem_status pin(int cpu, tandem_error *error)
+{
+    if (cpu < 0) return TANDEM_OK;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET((size_t)cpu, &set);
+    if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "cannot pin this rank to core %d: %s; give --cores a core that this process may use",
+                            cpu, strerror(errno));
+}
+
+tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_options *options, tandem_error *error)
+{
+    tandem_worker *worker = calloc(1, sizeof *worker);
+    if (!worker) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for rank %d", options->rank);
+    worker->rank = options->rank;
+    worker->n_rank = options->n_rank;
+    worker->cpu = options->cpu;
+    tandem_status status = find_backend(&worker->backend, options->device, error);
+    if (status == TANDEM_OK) status = pin(options->cpu, error);
+    if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
+    if (status == TANDEM_OK && options->n_rank > 1)
+        status = tandem_comm_open(&worker->comm,
+                                  &(tandem_comm_options){.rank = options->rank,
+                                                         .n_rank = options->n_rank,
+                                                         .store = options->store,
+                                                         .timeout_ns = options->timeout_ns,
+                                                         .cpu = options->cpu},
+                                  error);
+    if (status != TANDEM_OK) {
+        tandem_worker_close(worker);
+        return status;
+    }
+    *out = worker;
+    return TANDEM_OK;
+}
+
+void tandem_worker_close(tandem_worker *worker)
+{
+    if (!worker) return;
+    tandem_comm_close(worker->comm);
+    if (worker->device) worker->backend->close(worker->device);
+    free(worker);
+}
+
+tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error)
+{
+    return worker->comm ? tandem_comm_barrier(worker->comm, TAG_WORKER, error) : TANDEM_OK;
+}
+
+tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error)
+{
+    return worker->comm ? tandem_comm_sum_f32(worker->comm, data, n, TAG_WORKER, error) : TANDEM_OK;
+}
+
+tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error)
+{
+    if (worker->comm) return tandem_comm_gather(worker->comm, mine, all, bytes, TAG_WORKER, error);
+    memcpy(all, mine, bytes);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error)
+{
+    return worker->comm ? tandem_comm_broadcast(worker->comm, data, bytes, root, TAG_WORKER, error) : TANDEM_OK;
+}

@@ -1,0 +1,25 @@
+/* worker.h: this process as one rank: its core, its device, its connection to the other ranks. */
+#ifndef TANDEM_BACKEND_WORKER_H
+#define TANDEM_BACKEND_WORKER_H
+
+#include "backend/comm/comm.h"
+#include "tandem/backend.h"
+
+struct tandem_worker {
+    int rank, n_rank, cpu;
+    const tandem_device_backend *backend;
+    void *device;
+    tandem_comm *comm; /* NULL for a single rank */
+};
+
+/* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own. */
+enum { TAG_WORKER = 1 };
+
+tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
+void tandem_worker_close(tandem_worker *worker);
+tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
+tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);
+tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error);
+tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
+
+#endif

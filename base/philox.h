@@ -1,0 +1,46 @@
+/* philox.h: the counter-based random generator Philox4x32-10.
+ *
+ * A counter and a key go in, four 32-bit words come out; nothing is carried from call to call, so any draw of any
+ * rank, step and operator can be made again alone, and in any order.
+ * Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (constants, rounds).
+ *
+ * Where tandem draws, the counter is {index of the block, step, operator, purpose} and the key is the seed. */
+#ifndef TANDEM_BASE_PHILOX_H
+#define TANDEM_BASE_PHILOX_H
+
+#include <stdint.h>
+
+/* What a draw is for: the last counter word, so that no two purposes ever share a stream. */
+typedef enum tandem_draw {
+    TANDEM_DRAW_ACTIVATION = 0, /* stochastic rounding of an activation; | rank << 8 */
+    TANDEM_DRAW_WEIGHT = 1,     /* of a weight: the same on every rank */
+    TANDEM_DRAW_GRADIENT = 2,   /* of an output gradient; | rank << 8 */
+    TANDEM_DRAW_INIT = 3,       /* initial weights */
+    TANDEM_DRAW_SHUFFLE = 4     /* order of the samples of an epoch */
+} tandem_draw;
+
+typedef struct tandem_philox_block {
+    uint32_t word[4];
+} tandem_philox_block;
+
+static inline tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
+{
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * c0;
+        const uint64_t p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (tandem_philox_block){{c0, c1, c2, c3}};
+}
+
+/* A float in [0, 1) from the upper 24 bits of a word. */
+static inline float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+
+#endif

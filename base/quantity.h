@@ -1,0 +1,54 @@
+/* quantity.h: numbers with their unit, read from what people type and printed as they like to read them.
+ *
+ * A quantity is digits with an optional fraction and an optional exponent ("12", "1.5", ".5", "2e3"), at most
+ * one space, and a unit in exactly the spelling below ("Gb" and "GB" differ by eight, so case counts). No
+ * sign, no "inf", no "nan", no hexadecimal, nothing before or behind it. A bare number is refused: zero, too,
+ * needs its unit.
+ *
+ *   bytes   B  KiB MiB GiB TiB (1024)  kB MB GB TB (1000)
+ *   time    ns us ms s min h d         ("µs" is "us")
+ *   rate    bit/s kbit/s Mbit/s Gbit/s Tbit/s, B/s kB/s MB/s GB/s TB/s KiB/s MiB/s GiB/s TiB/s;
+ *           also with "ps" for "/s", as in "41.279125MBps", and "bps kbps Mbps Gbps Tbps" for bits
+ *   ratio   %
+ *
+ * Neither direction depends on the locale. Digits behind the 38th significant one are read as zeros. */
+#ifndef TANDEM_BASE_QUANTITY_H
+#define TANDEM_BASE_QUANTITY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+/* tandem_quantity_parse_…: read `text` into *bytes, *ns, *bytes_per_s or *ratio ("3%" is 0.03).
+ * Bytes and ns are rounded to the nearest whole one, half upwards. A rate is in BYTES per second, whichever
+ * unit it was given in: "100Gbit/s" is 12.5e9; it lies in (0, 2^63].
+ * TANDEM_USAGE, with what was given, the units allowed and an example, where the text is NULL, empty, without
+ * unit, negative, followed by something else, or out of the range of the type. The output is unchanged
+ * then. */
+tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tandem_error *error);
+tandem_status tandem_quantity_parse_ns(int64_t *ns, const char *text, tandem_error *error);
+tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, tandem_error *error);
+tandem_status tandem_quantity_parse_ratio(double *ratio, const char *text, tandem_error *error);
+
+/* Large enough for every text below (with a unit of up to 16 bytes). */
+enum { TANDEM_QUANTITY_TEXT = 48 };
+
+/* tandem_quantity_print_…: write three significant digits and the unit into text[size], cut to fit, and
+ * return `text`:
+ *   bytes       "512 B", "12.3 MiB"; exact below 1 KiB
+ *   ns          "123 ns", "1.23 ms", "-45.6 us" for a difference; "s" up to two minutes, "min" up to two
+ *               hours, "h" up to two days, then "d"
+ *   bps         bytes per second: "12.5 GB/s" (powers of 1000)
+ *   per_second  with a unit of the caller's: (1.23e9, "FLOP") is "1.23 GFLOP/s"
+ *   count       "987" where it is whole and small, else "25.6 M"
+ *   ratio       0.0312 is "3.12%"
+ * What is not finite prints as "inf", "-inf" or "nan" and the unit. */
+char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes);
+char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns);
+char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
+char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
+char *tandem_quantity_print_count(char *text, size_t size, double count);
+char *tandem_quantity_print_ratio(char *text, size_t size, double ratio);
+
+#endif

@@ -1,0 +1,56 @@
+/* backend_library.c: opens libtandem_backend.so for commands that run kernels. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+static const char library_name[] = "libtandem_backend.so";
+
+/* The folder of this program, with `suffix` behind it. */
+static void beside_program(char *path, size_t size, const char *suffix)
+{
+    char program[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(program, '/');
+    if (slash) *slash = '\0';
+    (void)snprintf(path, size, "%s%s/%s", program, suffix, library_name);
+}
+
+static void *open_library(void)
+{
+    const char *given = getenv("TANDEM_BACKEND");
+    if (given && *given) return dlopen(given, RTLD_NOW | RTLD_LOCAL);
+    char path[PATH_MAX + 64];
+    static const char *const suffix[] = {"", "/../lib", NULL};
+    for (int k = 0; suffix[k]; k++) {
+        beside_program(path, sizeof path, suffix[k]);
+        if (access(path, F_OK) == 0) return dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    }
+    return dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+}
+
+const tandem_backend_api *cli_backend(tandem_error *error)
+{
+    static const tandem_backend_api *api;
+    if (api) return api;
+    void *library = open_library();
+    if (!library) {
+        (void)tandem_error_set(error, TANDEM_MISSING,
+                               "this command runs kernels and needs %s, which does not open: %s; install it beside the program, "
+                               "or give its path in TANDEM_BACKEND",
+                               library_name, dlerror());
+        return NULL;
+    }
+    const tandem_backend_api *(*get)(int) = NULL;
+    *(void **)(void *)&get = dlsym(library, "tandem_backend_get"); /* POSIX: a function's address fits a void * */
+    api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
+    if (!api)
+        (void)tandem_error_set(error, TANDEM_MISSING, "%s is of another version than this program (%d); build both anew",
+                               library_name, TANDEM_BACKEND_VERSION);
+    return api;
+}

@@ -1,0 +1,107 @@
+/* cli.h: what the commands share: options, ways to fail, ranks to start, the backend library. */
+#ifndef TANDEM_CLI_CLI_H
+#define TANDEM_CLI_CLI_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "tandem/allocator.h"
+#include "tandem/backend.h"
+
+/* Every option any command takes; a command names those it wants by their keys (options.c). */
+typedef struct cli_options {
+    /* of every command */
+    const char *db;
+    int json, quiet, verbose;
+    /* what to look at */
+    const char *model, *device, *cluster, *plan, *data;
+    int64_t batch;
+    uint64_t seed;
+    /* how to allocate */
+    const char *uniform, *policy, *base, *method, *memory;
+    double slowdown;
+    uint64_t bucket_bytes; /* 0 = the default */
+    /* how to run */
+    int64_t steps, evaluate, repetitions;
+    int64_t timeout_ns;
+    int again, per_operator;
+    double limit; /* compare: largest error allowed; < 0 = none */
+    /* where to write */
+    const char *output, *trace;
+    /* words that stand by themselves */
+    const char *word[4];
+    int n_word;
+} cli_options;
+
+enum { OPTION_END = 0 };
+enum option_key {
+    OPTION_DB = 'd', OPTION_JSON = 'j', OPTION_QUIET = 'q', OPTION_VERBOSE = 'v', OPTION_OUTPUT = 'o',
+    OPTION_MODEL = 256, OPTION_DEVICE, OPTION_CLUSTER, OPTION_PLAN, OPTION_DATA, OPTION_BATCH, OPTION_SEED,
+    OPTION_UNIFORM, OPTION_POLICY, OPTION_BASE, OPTION_METHOD, OPTION_MEMORY, OPTION_SLOWDOWN, OPTION_BUCKET,
+    OPTION_STEPS, OPTION_EVALUATE, OPTION_REPETITIONS, OPTION_TIMEOUT, OPTION_AGAIN, OPTION_OPERATORS, OPTION_LIMIT,
+    OPTION_TRACE, OPTION_SLOW /* reserved */
+};
+
+typedef struct cli_command {
+    const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */
+    const int *option;                  /* keys, OPTION_END last; those of every command are added */
+    const char *description;            /* help text behind the options, with examples */
+    int (*run)(const cli_options *options); /* returns the exit code */
+} cli_command;
+
+/* One a file. */
+extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile, command_sensitivity,
+    command_replay, command_allocate, command_train, command_compare, command_bench;
+extern const cli_command *const cli_commands[]; /* NULL-terminated */
+
+/* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */
+void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
+
+/* --- Output --------------------------------------------------------------------------------------------------------- */
+/* Prints "tandem: text" on stderr; returns the exit code of the error. */
+int cli_fail(const tandem_error *error);
+/* The same for an error born in the command line: status and printf text. */
+int cli_refuse(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A new object with "schema": "tandem.<command>/1". NULL without memory (jansson's setters pass that on). */
+json_t *cli_json(const char *command);
+/* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
+int cli_print_json(json_t *object);
+/* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere it is a plain
+ * line. left_ns: time left, < 0 = not known. */
+void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* --- Inputs that several commands read -------------------------------------------------------------------------------- */
+/* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are NULL. */
+typedef struct cli_subject {
+    tandem_cluster cluster;               /* batches and memory limits filled in */
+    tandem_graph *graph[TANDEM_MAX_CLASS];
+    tandem_plan *plan;
+} cli_subject;
+/* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
+tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
+void cli_subject_close(cli_subject *subject);
+
+/* --- The backend library ------------------------------------------------------------------------------------------------ */
+/* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error
+ * (TANDEM_MISSING) where there is none or its version is another. */
+const tandem_backend_api *cli_backend(tandem_error *error);
+
+/* --- Ranks --------------------------------------------------------------------------------------------------------------- */
+typedef struct cli_rank {
+    int rank, n_rank;
+    const char *store;
+    int cpu;
+} cli_rank;
+/* Whether this process is a rank: RANK and WORLD_SIZE are set (TANDEM_STORE too where WORLD_SIZE > 1). 1 = yes, filled in;
+ * 0 = no; −1 = they are set wrongly: *error. */
+int cli_rank_joined(cli_rank *rank, tandem_error *error);
+/* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits. Returns the exit
+ * code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout. */
+int cli_ranks_start(int n_rank, const cli_options *options);
+/* Runs `tandem argument…` (NULL-terminated) with --json and returns the object it printed; its stderr is ours. NULL and
+ * *exit_code where it failed. */
+json_t *cli_run_self(const char *const *argument, int *exit_code);
+void cli_remember_arguments(int argc, char **argv);
+
+#endif

@@ -1,0 +1,234 @@
+/* list.c: what there is to name on the command line. */
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "cli/cli.h"
+#include "cli/table.h"
+
+/* --- Devices ----------------------------------------------------------------------------------------------------------- */
+
+static json_t *precisions_json(unsigned precisions)
+{
+    json_t *names = json_array();
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (precisions >> p & 1) json_array_append_new(names, json_string(tandem_precision_get((tandem_precision)p)->name));
+    return names;
+}
+
+static const char *precisions_text(char *text, size_t size, unsigned precisions)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int p = 0; p < TANDEM_N_PRECISION && used < size; p++)
+        if (precisions >> p & 1)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     tandem_precision_get((tandem_precision)p)->name);
+    return text[0] ? text : "-";
+}
+
+static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
+{
+    (void)error;
+    char precisions[128];
+    cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
+    for (int i = 0; i < tandem_device_count(); i++) {
+        const tandem_device *device = tandem_device_get(i);
+        const int present = tandem_device_present(device->name);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s}", "name", device->name, "meaning", device->meaning, "present",
+                                              present, "precisions", precisions_json(device->precisions), "wider",
+                                              tandem_dtype_name(device->wider)));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name, present ? "yes" : "no",
+                      precisions_text(precisions, sizeof precisions, device->precisions), tandem_dtype_name(device->wider),
+                      device->meaning);
+    }
+    return TANDEM_OK;
+}
+
+/* --- Models ------------------------------------------------------------------------------------------------------------- */
+
+/* The option "image" is a size, height × width × channels, in one number. */
+static const char *value_text(char *text, size_t size, const tandem_model_option *option, int64_t value)
+{
+    if (strcmp(option->name, "image") == 0)
+        (void)snprintf(text, size, "%lldx%lldx%lld", (long long)(value >> 32), (long long)(value >> 16 & 0xFFFF),
+                       (long long)(value & 0xFFFF));
+    else
+        (void)snprintf(text, size, "%lld", (long long)value);
+    return text;
+}
+
+static json_t *options_json(const tandem_model *model)
+{
+    char usual[48], least[48], most[48];
+    json_t *options = json_array();
+    for (const tandem_model_option *option = model->option; option->name; option++)
+        json_array_append_new(options, json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
+                                                 value_text(usual, sizeof usual, option, option->fallback), "least",
+                                                 value_text(least, sizeof least, option, option->least), "most",
+                                                 value_text(most, sizeof most, option, option->most), "meaning", option->meaning));
+    return options;
+}
+
+static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *error)
+{
+    (void)error;
+    char usual[48], least[48], most[48];
+    cli_table_row(table, "model\toption\t>default\trange\twhat it is");
+    for (int i = 0; i < tandem_model_count(); i++) {
+        const tandem_model *model = tandem_model_get(i);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary, "data",
+                                              model->data, "options", options_json(model)));
+        cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
+        for (const tandem_model_option *option = model->option; option->name; option++)
+            cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name, value_text(usual, sizeof usual, option, option->fallback),
+                          value_text(least, sizeof least, option, option->least),
+                          value_text(most, sizeof most, option, option->most), option->meaning);
+    }
+    return TANDEM_OK;
+}
+
+/* --- Precisions ---------------------------------------------------------------------------------------------------------- */
+
+static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_error *error)
+{
+    (void)error;
+    cli_table_row(table, "precision\tforward\tdgrad\twgrad\taccumulator\toutput\tsaved");
+    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+        const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
+        const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
+                   *wgrad = tandem_dtype_name(row->wgrad), *accumulator = tandem_dtype_name(row->accumulator),
+                   *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward", forward, "dgrad", dgrad,
+                                              "wgrad", wgrad, "accumulator", accumulator, "output", output, "saved", saved));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, accumulator, output, saved);
+    }
+    return TANDEM_OK;
+}
+
+/* --- Operators ------------------------------------------------------------------------------------------------------------ */
+
+static const char *class_text(tandem_op_class op_class)
+{
+    switch (op_class) {
+    case TANDEM_SOURCE: return "source";
+    case TANDEM_ADJUSTABLE: return "adjustable";
+    case TANDEM_DEPENDENT: return "dependent";
+    case TANDEM_FIXED: break;
+    }
+    return "fixed";
+}
+
+static tandem_status list_operators(json_t *rows, cli_table *table, tandem_error *error)
+{
+    (void)error;
+    char precisions[128];
+    cli_table_row(table, "operator\tclass\t>inputs\t>parameters\tprecisions");
+    for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
+        const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class", class_text(row->op_class), "inputs",
+                                              row->n_input, "parameters", row->n_parameter, "precisions",
+                                              precisions_json(row->precisions)));
+        cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, class_text(row->op_class), row->n_input, row->n_parameter,
+                      precisions_text(precisions, sizeof precisions, row->precisions));
+    }
+    return TANDEM_OK;
+}
+
+/* --- Policies --------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error *error)
+{
+    (void)error;
+    cli_table_row(table, "policy\twhat it does");
+    for (int i = 0; tandem_policies[i]; i++) {
+        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", tandem_policies[i]->name, "meaning", tandem_policies[i]->meaning));
+        cli_table_row(table, "%s\t%s", tandem_policies[i]->name, tandem_policies[i]->meaning);
+    }
+    return TANDEM_OK;
+}
+
+/* --- Data sets ---------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error *error)
+{
+    const tandem_backend_api *backend = cli_backend(error);
+    if (!backend) return error->status;
+    cli_table_row(table, "data\tpackage\twhat it is\twhere");
+    for (int i = 0; backend->data_at(i); i++) {
+        const tandem_data_set *set = backend->data_at(i);
+        char path[PATH_MAX];
+        const int here = backend->data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning", set->text, "package",
+                                              set->package, "present", here, "path", here ? path : NULL));
+        cli_table_row(table, "%s\t%s\t%s\t%s", set->name, set->package, set->text, here ? path : "not installed");
+    }
+    return TANDEM_OK;
+}
+
+/* --- The command ----------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    tandem_status (*list)(json_t *rows, cli_table *table, tandem_error *error);
+} kinds[] = {
+    {"devices", list_devices},     {"models", list_models},     {"precisions", list_precisions},
+    {"operators", list_operators}, {"policies", list_policies}, {"datasets", list_datasets},
+};
+enum { N_KIND = sizeof kinds / sizeof *kinds };
+
+static int find(const char *name)
+{
+    const char *names[N_KIND];
+    for (int k = 0; k < N_KIND; k++) {
+        names[k] = kinds[k].name;
+        if (strcmp(names[k], name) == 0) return k;
+    }
+    const char *near = tandem_nearest(name, names, N_KIND);
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "there are no %s to list%s%s%s; say one of devices, models, precisions, operators, policies, datasets",
+                     name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return -1;
+}
+
+static int run(const cli_options *options)
+{
+    if (options->n_word != 1)
+        return cli_refuse(TANDEM_USAGE, "say what to list, one of devices, models, precisions, operators, policies, datasets");
+    const int kind = find(options->word[0]);
+    if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+    tandem_error error = {0};
+    cli_table table = {0};
+    json_t *result = cli_json("list"), *rows = json_array();
+    json_object_set_new(result, kinds[kind].name, rows);
+    const tandem_status status = kinds[kind].list(rows, &table, &error);
+    if (status == TANDEM_OK && options->json) {
+        cli_table unprinted = table;
+        (void)unprinted;
+    }
+    if (status != TANDEM_OK) {
+        json_decref(result);
+        cli_table_free(&table);
+        return cli_fail(&error);
+    }
+    if (options->json) {
+        cli_table_free(&table);
+        return cli_print_json(result);
+    }
+    json_decref(result);
+    return cli_table_print(&table);
+}
+
+static const int options[] = {OPTION_END};
+const cli_command command_list = {
+    .name = "list",
+    .words = "devices|models|precisions|operators|policies|datasets",
+    .summary = "What there is to name: devices, models, precisions, operators, policies, data sets",
+    .option = options,
+    .description = "Examples:\n"
+                   "  tandem list devices            which parts this machine can play, and in which precisions\n"
+                   "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
+                   "  tandem list precisions --json  the number types of each, as one JSON object\n"
+                   "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
+    .run = run,
+};

@@ -1,0 +1,76 @@
+/* main.c: picks the command. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "cli/cli.h"
+
+const cli_command *const cli_commands[] = {
+    &command_demo,     &command_list,  &command_doctor,  &command_graph, &command_profile, &command_sensitivity, &command_replay,
+    &command_allocate, &command_train, &command_compare, &command_bench, NULL,
+};
+
+static void print_help(FILE *out)
+{
+    fputs("Usage: tandem [--db FILE] [--json] [-q|-v] COMMAND [OPTION...]\n"
+          "Chooses the precision of every operator on every device, so that unlike devices train together.\n\nCommands:\n",
+          out);
+    for (int k = 0; cli_commands[k]; k++) fprintf(out, "  %-12s %s\n", cli_commands[k]->name, cli_commands[k]->summary);
+    fputs("\n`tandem COMMAND --help` lists a command's options, with examples. Start with:  tandem demo\n"
+          "Exit codes: 0 done, 1 a negative answer, 2 usage, 3 malformed input, 4 something needed is missing,\n"
+          "5 memory or I/O, 6 a peer failed, 70 a bug.\n",
+          out);
+}
+
+static const cli_command *find(const char *name)
+{
+    for (int k = 0; cli_commands[k]; k++)
+        if (strcmp(cli_commands[k]->name, name) == 0) return cli_commands[k];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    const char *names[32];
+    size_t n = 0;
+    for (; cli_commands[n]; n++) names[n] = cli_commands[n]->name;
+    const char *near = tandem_nearest(name, names, n);
+    if (near) return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'; did you mean '%s'?", name, near);
+    return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'; `tandem --help` lists them", name);
+}
+
+/* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there is none. */
+static int command_place(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--db") == 0 || strcmp(argv[i], "-d") == 0)
+            i++;
+        else if (argv[i][0] != '-')
+            return i;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    cli_remember_arguments(argc, argv);
+    const int place = command_place(argc, argv);
+    if (!place) {
+        const int asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
+        if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
+            puts("tandem 0.1.0");
+            return 0;
+        }
+        print_help(asked ? stdout : stderr);
+        return asked ? 0 : tandem_status_exit_code(TANDEM_USAGE);
+    }
+    const cli_command *command = find(argv[place]);
+    if (!command) return unknown(argv[place]);
+    /* options before the command count like those behind it: the command's word goes first, its name into the usage line */
+    char *name = argv[place];
+    memmove(&argv[2], &argv[1], (size_t)(place - 1) * sizeof *argv);
+    argv[1] = name;
+    cli_options options;
+    cli_options_parse(&options, command, argc - 1, argv + 1);
+    return command->run(&options);
+}

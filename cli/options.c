@@ -1,0 +1,160 @@
+/* options.c: every option of the command line, once: its name, its text, how its value is read. */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/cli.h"
+
+static const struct argp_option rows[] = {
+    {"model", OPTION_MODEL, "MODEL", 0, "Model and its options, e.g. vit_tiny:width=256 (tandem list models)", 1},
+    {"batch", OPTION_BATCH, "N", 0, "Samples a step on each rank [16]", 1},
+    {"device", OPTION_DEVICE, "DEVICE,…", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
+    {"cluster", OPTION_CLUSTER, "CLUSTER", 0, "Ranks: \"cpu:avx512 + cpu:sse41\", \"16*v100@8 + 16*t4@8 net=100Gbit/s,5us\", or a JSON file", 1},
+    {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
+    {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
+    {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
+    {"uniform", OPTION_UNIFORM, "PRECISION", 0, "Every operator of every class in this precision, where it has it", 2},
+    {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: greedy, uniform [greedy]", 2},
+    {"base", OPTION_BASE, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
+    {"sensitivity", OPTION_METHOD, "METHOD", 0, "How harm is predicted: fisher, qsync [fisher]", 2},
+    {"slowdown", OPTION_SLOWDOWN, "P%", 0, "How much longer than the fastest step the plan's may be [0%]", 2},
+    {"memory", OPTION_MEMORY, "SIZE,…", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
+    {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
+    {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
+    {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
+    {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
+    {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
+    {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
+    {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
+    {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
+    {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
+    {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
+    {"json", OPTION_JSON, NULL, 0, "Print one JSON object instead of text", 9},
+    {"quiet", OPTION_QUIET, NULL, 0, "No progress", 9},
+    {"verbose", OPTION_VERBOSE, NULL, 0, "More detail", 9},
+};
+
+static const int of_every_command[] = {OPTION_DB, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, OPTION_END};
+
+static const struct argp_option *row_of(int key)
+{
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (rows[k].key == key) return &rows[k];
+    return NULL;
+}
+
+/* --- Values ---------------------------------------------------------------------------------------------------------- */
+
+static void stop(const struct argp_state *state, const tandem_error *error)
+{
+    (void)state;
+    exit(cli_fail(error));
+}
+
+static int64_t whole_number(struct argp_state *state, int key, const char *text, int64_t least, int64_t most)
+{
+    char *end = NULL;
+    errno = 0;
+    const long long n = strtoll(text, &end, 10);
+    if (errno || end == text || *end || n < least || n > most) {
+        tandem_error error;
+        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a whole number from %lld to %lld, got '%s'", row_of(key)->name,
+                               (long long)least, (long long)most, text);
+        stop(state, &error);
+    }
+    return n;
+}
+
+static uint64_t bytes_of(struct argp_state *state, const char *text)
+{
+    uint64_t bytes = 0;
+    tandem_error error;
+    if (tandem_quantity_parse_bytes(&bytes, text, &error) != TANDEM_OK) stop(state, &error);
+    return bytes;
+}
+
+static double ratio_of(struct argp_state *state, const char *text)
+{
+    double ratio = 0;
+    tandem_error error;
+    if (tandem_quantity_parse_ratio(&ratio, text, &error) != TANDEM_OK) stop(state, &error);
+    return ratio;
+}
+
+static int64_t time_of(struct argp_state *state, const char *text)
+{
+    int64_t ns = 0;
+    tandem_error error;
+    if (tandem_quantity_parse_ns(&ns, text, &error) != TANDEM_OK) stop(state, &error);
+    return ns;
+}
+
+static void take_word(cli_options *options, struct argp_state *state, const char *word)
+{
+    const int most = (int)(sizeof options->word / sizeof *options->word);
+    if (options->n_word == most) argp_error(state, "too many words: '%s'", word);
+    options->word[options->n_word++] = word;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    cli_options *options = state->input;
+    switch (key) {
+    case OPTION_DB: options->db = text; break;
+    case OPTION_JSON: options->json = 1; break;
+    case OPTION_QUIET: options->quiet = 1; break;
+    case OPTION_VERBOSE: options->verbose = 1; break;
+    case OPTION_MODEL: options->model = text; break;
+    case OPTION_DEVICE: options->device = text; break;
+    case OPTION_CLUSTER: options->cluster = text; break;
+    case OPTION_PLAN: options->plan = text; break;
+    case OPTION_DATA: options->data = text; break;
+    case OPTION_BATCH: options->batch = whole_number(state, key, text, 1, 1 << 20); break;
+    case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
+    case OPTION_UNIFORM: options->uniform = text; break;
+    case OPTION_POLICY: options->policy = text; break;
+    case OPTION_BASE: options->base = text; break;
+    case OPTION_METHOD: options->method = text; break;
+    case OPTION_MEMORY: options->memory = text; break;
+    case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
+    case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
+    case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
+    case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;
+    case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
+    case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
+    case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_OPERATORS: options->per_operator = 1; break;
+    case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
+    case OPTION_OUTPUT: options->output = text; break;
+    case OPTION_TRACE: options->trace = text; break;
+    case ARGP_KEY_ARG: take_word(options, state, text); break;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+/* --- The parser of one command ---------------------------------------------------------------------------------------- */
+
+void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
+{
+    struct argp_option option[sizeof rows / sizeof *rows + 1];
+    size_t n = 0;
+    for (const int *key = command->option; *key != OPTION_END; key++) option[n++] = *row_of(*key);
+    for (const int *key = of_every_command; *key != OPTION_END; key++) option[n++] = *row_of(*key);
+    option[n] = (struct argp_option){0};
+
+    char documentation[4096], name[64];
+    (void)snprintf(documentation, sizeof documentation, "%s\v%s", command->summary, command->description);
+    (void)snprintf(name, sizeof name, "tandem %s", command->name);
+    const struct argp argp = {.options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
+    const char *db = getenv("TANDEM_DB");
+    *options = (cli_options){.db = db && *db ? db : "tandem.db", .batch = 16, .timeout_ns = INT64_C(120000000000), .limit = -1,
+                             .steps = -1, .evaluate = -1, .repetitions = -1};
+    argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
+    argv[0] = name;
+    (void)argp_parse(&argp, argc, argv, 0, NULL, options);
+}

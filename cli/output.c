@@ -1,0 +1,76 @@
+/* output.c: results on stdout, everything for people on stderr. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/quantity.h"
+#include "cli/cli.h"
+
+static int line_is_open; /* whether a progress line waits to be overwritten */
+
+static void close_line(void)
+{
+    if (line_is_open) fputs("\r\033[K", stderr);
+    line_is_open = 0;
+}
+
+int cli_fail(const tandem_error *error)
+{
+    close_line();
+    fprintf(stderr, "tandem: %s\n", error->text[0] ? error->text : tandem_status_meaning(error->status));
+    return tandem_status_exit_code(error->status);
+}
+
+int cli_refuse(tandem_status status, const char *format, ...)
+{
+    tandem_error error = {.status = status, .rank = -1};
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(error.text, sizeof error.text, format, arguments);
+    va_end(arguments);
+    return cli_fail(&error);
+}
+
+json_t *cli_json(const char *command)
+{
+    char schema[64];
+    (void)snprintf(schema, sizeof schema, "tandem.%s/1", command);
+    return json_pack("{s:s}", "schema", schema);
+}
+
+int cli_print_json(json_t *object)
+{
+    close_line();
+    const int written = object && json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 &&
+                        fputc('\n', stdout) != EOF && fflush(stdout) == 0;
+    json_decref(object);
+    if (written) return 0;
+    return cli_refuse(TANDEM_IO, "could not write the result to standard output");
+}
+
+void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
+{
+    if (options->quiet) return;
+    char text[256], left[TANDEM_QUANTITY_TEXT] = "";
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (left_ns >= 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
+    close_line();
+    line_is_open = isatty(STDERR_FILENO);
+    fprintf(stderr, "%s%s%s%s%s", text, left_ns >= 0 ? ", " : "", left, left_ns >= 0 ? " left" : "", line_is_open ? "" : "\n");
+    fflush(stderr);
+}
+
+void cli_note(const cli_options *options, const char *format, ...)
+{
+    if (options->quiet) return;
+    close_line();
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vfprintf(stderr, format, arguments);
+    va_end(arguments);
+    fputc('\n', stderr);
+}

@@ -1,0 +1,176 @@
+/* profile.c: measures what a model costs on the devices of a cluster, into the store. */
+#include "cli/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+
+typedef struct stage_counts {
+    profile_count alone, beside, exchange;
+} stage_counts;
+
+/* The device that keeps this rank company: of the first other rank. */
+static const char *neighbour_of(const profile_rank *rank)
+{
+    const int other = rank->place.rank == 0 ? 1 : 0;
+    return rank->subject->cluster.member[tandem_cluster_class_of(&rank->subject->cluster, other)].device.name;
+}
+
+/* One rank after the other, the others waiting in the barrier, which costs no time on a core. */
+static tandem_status profile_alone(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    for (int turn = 0; turn < rank->place.n_rank; turn++) {
+        tandem_status status = turn == rank->place.rank ? profile_costs(rank, "", count, error) : TANDEM_OK;
+        if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status profile_all(profile_rank *rank, stage_counts *counts, tandem_error *error)
+{
+    tandem_status status = profile_alone(rank, &counts->alone, error);
+    if (rank->place.n_rank == 1 || status != TANDEM_OK) return status;
+    status = profile_costs(rank, neighbour_of(rank), &counts->beside, error);
+    if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
+    if (status == TANDEM_OK) status = profile_exchange(rank, &counts->exchange, error);
+    return status;
+}
+
+static tandem_status open_rank(profile_rank *rank, tandem_error *error)
+{
+    const cli_options *options = rank->options;
+    rank->member = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
+    rank->device = rank->subject->cluster.member[rank->member].device.name;
+    rank->backend = cli_backend(error);
+    if (!rank->backend) return error->status;
+    tandem_status status = tandem_device_require(rank->device, error);
+    if (status == TANDEM_OK && options->data)
+        status = rank->backend->data_open(&rank->data, options->data, (int)rank->subject->graph[0]->length, error);
+    if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
+    const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
+    if (status == TANDEM_OK)
+        status = rank->backend->worker_open(&rank->worker,
+                                            &(tandem_worker_options){.device = rank->device,
+                                                                     .rank = rank->place.rank,
+                                                                     .n_rank = rank->place.n_rank,
+                                                                     .store = rank->place.store,
+                                                                     .cpu = rank->place.cpu,
+                                                                     .timeout_ns = patience_ns},
+                                            error);
+    return status;
+}
+
+static void close_rank(profile_rank *rank)
+{
+    if (rank->worker) rank->backend->worker_close(rank->worker);
+    tandem_store_close(rank->store);
+    if (rank->backend) rank->backend->data_close(&rank->data);
+}
+
+/* --- Report --------------------------------------------------------------------------------------------------------------- */
+
+static json_t *count_json(const profile_count *count)
+{
+    return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
+}
+
+static int print_report(const profile_rank *rank, const stage_counts *all, int64_t ns)
+{
+    const tandem_cluster *cluster = &rank->subject->cluster;
+    if (rank->options->json) {
+        json_t *result = cli_json("profile"), *devices = json_array();
+        for (int r = 0; r < rank->place.n_rank; r++)
+            json_array_append_new(devices, json_pack("{s:s,s:o,s:o}", "name",
+                                                     cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
+                                                     count_json(&all[r].alone), "beside", count_json(&all[r].beside)));
+        json_object_set_new(result, "model", json_string(rank->subject->graph[0]->model));
+        json_object_set_new(result, "store", json_string(rank->options->db));
+        json_object_set_new(result, "devices", devices);
+        json_object_set_new(result, "exchange", count_json(&all[0].exchange));
+        json_object_set_new(result, "seconds", json_real((double)ns * 1e-9));
+        return cli_print_json(result);
+    }
+    char time[TANDEM_QUANTITY_TEXT];
+    printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model, rank->options->db,
+           tandem_quantity_print_ns(time, sizeof time, ns));
+    for (int r = 0; r < rank->place.n_rank; r++)
+        printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
+               cluster->member[tandem_cluster_class_of(cluster, r)].device.name, (long long)all[r].alone.measured,
+               (long long)all[r].alone.known, (long long)all[r].beside.measured, (long long)all[r].beside.known);
+    if (rank->place.n_rank > 1)
+        printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].exchange.measured, (long long)all[0].exchange.known);
+    return 0;
+}
+
+static int run_rank(const cli_options *options, const cli_subject *subject, const cli_rank *place)
+{
+    enum { MOST_RANKS = 64 };
+    tandem_error error = {0};
+    profile_rank rank = {.options = options, .subject = subject, .place = *place};
+    stage_counts mine = {0}, all[MOST_RANKS];
+    const int64_t begin = tandem_now_ns();
+    tandem_status status = open_rank(&rank, &error);
+    if (status == TANDEM_OK) status = profile_all(&rank, &mine, &error);
+    if (status == TANDEM_OK) status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
+    int code = 0;
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (place->rank == 0)
+        code = print_report(&rank, all, tandem_now_ns() - begin);
+    close_rank(&rank);
+    return code;
+}
+
+/* Makes the store before ranks race for it, and finds what is wrong with it. */
+static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
+{
+    for (int c = 0; c < subject->cluster.n_class; c++) {
+        const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
+        if (status != TANDEM_OK) return status;
+    }
+    if (tandem_cluster_n_rank(&subject->cluster) > 64)
+        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most 64 ranks at once, got %d", tandem_cluster_n_rank(&subject->cluster));
+    if (!cli_backend(error)) return error->status;
+    tandem_store *store = NULL;
+    const tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
+    tandem_store_close(store);
+    return status;
+}
+
+static int run(const cli_options *options)
+{
+    tandem_error error = {0};
+    cli_rank place;
+    cli_subject subject = {0};
+    const int joined = cli_rank_joined(&place, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (cli_subject_open(&subject, options, &error) != TANDEM_OK) return cli_fail(&error);
+    int code;
+    if (joined)
+        code = run_rank(options, &subject, &place);
+    else if (check(options, &subject, &error) != TANDEM_OK)
+        code = cli_fail(&error);
+    else
+        code = cli_ranks_start(tandem_cluster_n_rank(&subject.cluster), options);
+    cli_subject_close(&subject);
+    return code;
+}
+
+static const int options[] = {OPTION_MODEL, OPTION_DEVICE, OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
+                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN, OPTION_SEED, OPTION_END};
+const cli_command command_profile = {
+    .name = "profile",
+    .words = "",
+    .summary = "Measure operators, casts, optimizer, collectives and interference into the store",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
+        "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.",
+    .run = run,
+};

@@ -1,0 +1,31 @@
+/* profile.h: the stages of `tandem profile`, run by every rank together. */
+#ifndef TANDEM_CLI_PROFILE_H
+#define TANDEM_CLI_PROFILE_H
+
+#include "cli/cli.h"
+
+typedef struct profile_rank {
+    const cli_options *options;
+    const cli_subject *subject;
+    const tandem_backend_api *backend;
+    cli_rank place;
+    int member;              /* class of this rank */
+    const char *device;
+    tandem_store *store;
+    tandem_worker *worker;
+    tandem_data data;        /* opened where options->data is given */
+} profile_rank;
+
+typedef struct profile_count {
+    int64_t measured, known; /* keys measured now; keys that were in the store */
+} profile_count;
+
+/* Every operator signature × precision × pass, cast and optimizer of this rank's device, by running step programs: all
+ * uniform plans, then mixed ones, for the casts between unlike neighbours. neighbour: "" = this rank runs alone, the others
+ * wait; else the device of the rank that is kept busy meanwhile, and every rank calls this at once. */
+tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error);
+
+/* The all-reduce curve between the ranks, idle and under load, and what it costs the computation beside it. */
+tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error);
+
+#endif

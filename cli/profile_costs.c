@@ -1,0 +1,295 @@
+/* profile_costs.c: costs in place. Operators are timed inside the step that they are part of, run by the executor that
+ * will train, so that a kernel meets the caches, the memory traffic and the dispatch it will meet. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/philox.h"
+#include "cli/profile.h"
+
+enum { WARM_UP = 2, UNIFORM_REPETITIONS = 12, MIXED_REPETITIONS = 5, MIXED_PLANS = 6, KEY_TEXT = 256, MIXED_SEED = 1 };
+
+/* Repetitions of one key, from every task and plan that has it. */
+typedef struct samples {
+    char text[KEY_TEXT];
+    tandem_cost_key key;
+    uint64_t workspace_bytes;
+    int64_t *ns, n, capacity;
+    int touched; /* by the plan that runs now */
+} samples;
+
+typedef struct cost_profile {
+    profile_rank *rank;
+    const char *neighbour;
+    tandem_step *step;
+    tandem_cost_table *known; /* in the store when this stage began; NULL with --again */
+    samples *key;
+    int n_key, key_capacity;
+    int *key_of;              /* [n_task] of the plan that runs now, −1 = not timed */
+    int plan, n_plan;         /* for the progress line */
+    int64_t begin_ns;
+} cost_profile;
+
+/* --- Plans ------------------------------------------------------------------------------------------------------------- */
+
+static int uniform_count(const tandem_device *device)
+{
+    return __builtin_popcount(device->precisions & ((1u << TANDEM_N_PRECISION) - 1));
+}
+
+static tandem_precision nth_precision(const tandem_device *device, int n)
+{
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (device->precisions & (1u << p) && n-- == 0) return (tandem_precision)p;
+    return TANDEM_PRECISION_FP32;
+}
+
+/* The precision operator i has in plan number k: uniform plans first, then seeded mixed ones. */
+static tandem_precision planned(const tandem_device *device, int k, int i)
+{
+    const int n_uniform = uniform_count(device);
+    if (k < n_uniform) return nth_precision(device, k);
+    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, TANDEM_DRAW_SHUFFLE};
+    return nth_precision(device, (int)(tandem_philox(counter, MIXED_SEED).word[0] % (uint32_t)n_uniform));
+}
+
+static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
+{
+    const profile_rank *rank = profile->rank;
+    const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
+    const tandem_graph *graph = profile->step->graph;
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_plan_open(&plan, graph, &rank->subject->cluster, "profile", error);
+    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
+        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+        /* what a uniform plan would give this operator: the fallback where it lacks the precision */
+        status = tandem_plan_uniform(plan, graph, rank->member, planned(device, k, i), error);
+        if (status == TANDEM_OK) tandem_step_set(profile->step, i, plan->precision[rank->member][i]);
+    }
+    tandem_plan_close(plan);
+    if (status == TANDEM_OK) tandem_step_resolve(profile->step);
+    return status;
+}
+
+/* --- Samples ------------------------------------------------------------------------------------------------------------- */
+
+static int find_key(cost_profile *profile, const tandem_cost_key *key)
+{
+    char text[KEY_TEXT];
+    tandem_cost_key_print(text, sizeof text, key);
+    for (int k = 0; k < profile->n_key; k++)
+        if (strcmp(profile->key[k].text, text) == 0) return k;
+    if (profile->n_key == profile->key_capacity) {
+        const int capacity = profile->key_capacity ? 2 * profile->key_capacity : 256;
+        samples *grown = realloc(profile->key, (size_t)capacity * sizeof *grown);
+        if (!grown) return -1;
+        profile->key = grown;
+        profile->key_capacity = capacity;
+    }
+    samples *fresh = &profile->key[profile->n_key];
+    *fresh = (samples){.key = *key};
+    memcpy(fresh->text, text, sizeof text);
+    return profile->n_key++;
+}
+
+static int push(samples *key, int64_t ns)
+{
+    if (key->n == key->capacity) {
+        const int64_t capacity = key->capacity ? 2 * key->capacity : 32;
+        int64_t *grown = realloc(key->ns, (size_t)capacity * sizeof *grown);
+        if (!grown) return 0;
+        key->ns = grown;
+        key->capacity = capacity;
+    }
+    key->ns[key->n++] = ns;
+    return 1;
+}
+
+static tandem_status no_memory(tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the repetitions of the profile");
+}
+
+/* Which key each task of the current plan is timed under. *missing: keys that are not in the store. */
+static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error *error)
+{
+    const tandem_step *step = profile->step;
+    *missing = 0;
+    for (int k = 0; k < profile->n_key; k++) profile->key[k].touched = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        profile->key_of[t] = -1;
+        const tandem_task *task = &step->task[t];
+        tandem_cost_key key;
+        if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
+        if (!tandem_step_key(step, t, task->variant, &key))
+            return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in form %d", t,
+                                    tandem_task_kind_name(task->kind), task->op >= 0 ? step->graph->op[task->op].name : "",
+                                    task->variant);
+        profile->key_of[t] = find_key(profile, &key);
+        if (profile->key_of[t] < 0) return no_memory(error);
+        samples *found = &profile->key[profile->key_of[t]];
+        const int is_known = profile->known && tandem_cost_table_find(profile->known, &key) != NULL;
+        if (!found->touched && !is_known && found->n == 0) (*missing)++;
+        found->touched = 1;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status record(cost_profile *profile, const tandem_executor *executor, tandem_error *error)
+{
+    const tandem_step_times *times = profile->rank->backend->executor_times(executor);
+    for (int t = 0; t < profile->step->n_task; t++) {
+        if (profile->key_of[t] < 0) continue;
+        samples *key = &profile->key[profile->key_of[t]];
+        key->workspace_bytes = profile->rank->backend->executor_workspace(executor, t);
+        if (!push(key, times->end_ns[t] - times->start_ns[t])) return no_memory(error);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status file_costs(cost_profile *profile, tandem_error *error)
+{
+    profile_rank *rank = profile->rank;
+    tandem_status status = tandem_store_begin(rank->store, error);
+    if (status != TANDEM_OK) return status;
+    for (int k = 0; k < profile->n_key && status == TANDEM_OK; k++) {
+        samples *key = &profile->key[k];
+        if (!key->touched || (profile->known && tandem_cost_table_find(profile->known, &key->key))) continue;
+        tandem_cost cost;
+        tandem_cost_from_samples(&cost, key->ns, key->n, key->workspace_bytes);
+        status = tandem_store_put_cost(rank->store, rank->device, profile->neighbour, &key->key, &cost, error);
+    }
+    if (status == TANDEM_OK) status = tandem_store_commit(rank->store, error);
+    if (status != TANDEM_OK) tandem_store_rollback(rank->store);
+    return status;
+}
+
+/* --- Being a busy neighbour until all are done -------------------------------------------------------------------------- */
+
+static void done_path(const profile_rank *rank, int r, char *path, size_t size)
+{
+    (void)snprintf(path, size, "%s/profiled.%d", rank->place.store, r);
+}
+
+static void mark_done(const profile_rank *rank)
+{
+    char path[4096];
+    done_path(rank, rank->place.rank, path, sizeof path);
+    const int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    if (file >= 0) (void)close(file);
+}
+
+static int all_done(const profile_rank *rank)
+{
+    char path[4096];
+    for (int r = 0; r < rank->place.n_rank; r++) {
+        done_path(rank, r, path, sizeof path);
+        if (access(path, F_OK) != 0) return 0;
+    }
+    return 1;
+}
+
+/* --- Running plans ---------------------------------------------------------------------------------------------------------- */
+
+static tandem_status open_executor(cost_profile *profile, tandem_executor **executor, tandem_error *error)
+{
+    profile_rank *rank = profile->rank;
+    const tandem_executor_options options = {.step = profile->step,
+                                             .data = rank->options->data ? &rank->data : NULL,
+                                             .seed = rank->options->seed,
+                                             .global_batch = profile->step->graph->batch,
+                                             .without_exchange = 1};
+    return rank->backend->executor_open(executor, rank->worker, &options, error);
+}
+
+static void show_progress(const cost_profile *profile, int repetition, int n)
+{
+    const profile_rank *rank = profile->rank;
+    if (profile->neighbour[0] && rank->place.rank != 0) return;
+    const double done = profile->plan + (double)(repetition + 1) / n;
+    const int64_t spent = tandem_now_ns() - profile->begin_ns;
+    cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)), "profile %s %s%s: plan %d of %d",
+                 rank->device, profile->neighbour[0] ? "beside a busy " : "alone", profile->neighbour, profile->plan + 1,
+                 profile->n_plan);
+}
+
+static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
+{
+    const profile_rank *rank = profile->rank;
+    const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
+    const int asked = (int)rank->options->repetitions;
+    const int n = k < uniform_count(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
+    tandem_executor *executor = NULL;
+    tandem_status status = open_executor(profile, &executor, error);
+    for (int i = -WARM_UP; i < n && status == TANDEM_OK; i++) {
+        double loss = 0;
+        status = rank->backend->executor_step(executor, i + WARM_UP, &loss, error);
+        if (status != TANDEM_OK || i < 0) continue;
+        status = record(profile, executor, error);
+        if (i % 4 == 3) show_progress(profile, i, n);
+    }
+    if (executor) rank->backend->executor_close(executor);
+    if (status == TANDEM_OK) status = file_costs(profile, error);
+    return status;
+}
+
+/* All plans that would tell something new. */
+static tandem_status run_plans(cost_profile *profile, tandem_error *error)
+{
+    for (int k = 0; k < profile->n_plan; k++) {
+        int missing = 0;
+        profile->plan = k;
+        tandem_status status = set_plan(profile, k, error);
+        if (status == TANDEM_OK) status = map_tasks(profile, &missing, error);
+        if (status == TANDEM_OK && missing > 0) status = run_plan(profile, k, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+/* This rank has measured all it wanted; it goes on computing so that the others keep a busy neighbour. */
+static tandem_status stay_busy(cost_profile *profile, tandem_error *error)
+{
+    tandem_executor *executor = NULL;
+    if (all_done(profile->rank)) return TANDEM_OK;
+    tandem_status status = open_executor(profile, &executor, error);
+    for (int64_t i = 0; status == TANDEM_OK && !all_done(profile->rank); i++) {
+        double loss = 0;
+        status = profile->rank->backend->executor_step(executor, i, &loss, error);
+    }
+    if (executor) profile->rank->backend->executor_close(executor);
+    return status;
+}
+
+static void release(cost_profile *profile)
+{
+    for (int k = 0; k < profile->n_key; k++) free(profile->key[k].ns);
+    free(profile->key);
+    free(profile->key_of);
+    tandem_cost_table_free(profile->known);
+    tandem_step_close(profile->step);
+}
+
+tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error)
+{
+    const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
+    cost_profile profile = {.rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns()};
+    profile.n_plan = uniform_count(device) + (uniform_count(device) > 1 ? MIXED_PLANS : 0);
+    tandem_status status = tandem_step_open(&profile.step, rank->subject->graph[rank->member], device->wider,
+                                            rank->options->bucket_bytes, error);
+    if (status == TANDEM_OK && !rank->options->again)
+        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, error);
+    if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
+        status = no_memory(error);
+    if (status == TANDEM_OK) status = run_plans(&profile, error);
+    if (neighbour[0]) {
+        mark_done(rank);
+        if (status == TANDEM_OK) status = stay_busy(&profile, error);
+    }
+    for (int k = 0; k < profile.n_key; k++) *(profile.key[k].n > 0 ? &count->measured : &count->known) += 1;
+    release(&profile);
+    return status;
+}

@@ -1,0 +1,102 @@
+/* profile_exchange.c: the all-reduce curve of this group of ranks. Every rank takes part; rank 0 files the curve, each rank
+ * what the exchange did to the computation on its own core. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/profile.h"
+
+enum { MOST_POINTS = 64, REPETITIONS = 12 };
+
+static int compare_bytes(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sizes of the curve: powers of four, and every bucket of this model. Ascending, each once. */
+static tandem_status choose_sizes(profile_rank *rank, uint64_t *bytes, int *n, tandem_error *error)
+{
+    tandem_step *step = NULL;
+    const tandem_status status =
+        tandem_step_open(&step, rank->subject->graph[0], TANDEM_F32, rank->options->bucket_bytes, error);
+    if (status != TANDEM_OK) return status;
+    int all = 0;
+    for (uint64_t size = 4096; size <= (uint64_t)16 << 20; size *= 4) bytes[all++] = size;
+    for (int b = 0; b < step->n_bucket && all < MOST_POINTS; b++)
+        bytes[all++] = (uint64_t)step->bucket[b].elements * sizeof(float);
+    tandem_step_close(step);
+    qsort(bytes, (size_t)all, sizeof *bytes, compare_bytes);
+    *n = 0;
+    for (int k = 0; k < all; k++)
+        if (*n == 0 || bytes[*n - 1] != bytes[k]) bytes[(*n)++] = bytes[k];
+    return TANDEM_OK;
+}
+
+/* Rank 0 looks what is in the store; all must agree on what to measure. */
+static tandem_status choose_missing(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes, int n, int32_t *wanted,
+                                    tandem_error *error)
+{
+    tandem_collective_point *point = NULL;
+    int n_point = 0;
+    tandem_status status = TANDEM_OK;
+    if (rank->place.rank == 0 && !rank->options->again)
+        status = tandem_store_load_collective(&point, &n_point, rank->store, group, "all-reduce", loaded, error);
+    for (int k = 0; k < n; k++) {
+        wanted[k] = 1;
+        for (int p = 0; p < n_point; p++)
+            if (point[p].bytes == bytes[k]) wanted[k] = 0;
+    }
+    free(point);
+    if (status != TANDEM_OK) return status;
+    return rank->backend->worker_broadcast(rank->worker, wanted, (size_t)n * sizeof *wanted, 0, error);
+}
+
+static tandem_status measure_point(profile_rank *rank, const char *group, int loaded, uint64_t bytes, double *slowdown,
+                                   tandem_error *error)
+{
+    int64_t sample[REPETITIONS];
+    const tandem_status status =
+        rank->backend->measure_all_reduce(rank->worker, bytes, loaded, sample, REPETITIONS, slowdown, error);
+    if (status != TANDEM_OK || rank->place.rank != 0) return status;
+    tandem_collective_point point = {.bytes = bytes};
+    tandem_cost_from_samples(&point.cost, sample, REPETITIONS, 0);
+    return tandem_store_put_collective(rank->store, group, "all-reduce", loaded, &point, error);
+}
+
+static tandem_status profile_curve(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes, int n,
+                                   profile_count *count, tandem_error *error)
+{
+    int32_t wanted[MOST_POINTS];
+    double slowdown = 0, sum = 0;
+    int64_t n_sum = 0;
+    tandem_status status = choose_missing(rank, group, loaded, bytes, n, wanted, error);
+    for (int k = 0; k < n && status == TANDEM_OK; k++) {
+        if (!wanted[k]) {
+            count->known++;
+            continue;
+        }
+        status = measure_point(rank, group, loaded, bytes[k], &slowdown, error);
+        count->measured++;
+        sum += slowdown;
+        n_sum++;
+    }
+    if (status == TANDEM_OK && loaded && n_sum > 0)
+        status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm", sum / (double)n_sum, n_sum,
+                                               error);
+    return status;
+}
+
+tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    uint64_t bytes[MOST_POINTS];
+    char group[256];
+    int n = 0;
+    tandem_cluster_group(group, sizeof group, &rank->subject->cluster);
+    tandem_status status = choose_sizes(rank, bytes, &n, error);
+    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
+        if (rank->place.rank == 0)
+            cli_progress(rank->options, -1, "profile all-reduce of %s%s: %d sizes", group, loaded ? " under load" : "", n);
+        status = profile_curve(rank, group, loaded, bytes, n, count, error);
+    }
+    return status;
+}

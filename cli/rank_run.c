@@ -1,0 +1,98 @@
+#include "cli/rank_run.h"
+
+#include <string.h>
+
+/* Whether the data's samples are what the model takes. */
+static tandem_status check_data(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    const tandem_op *input = &graph->op[graph->input];
+    const tandem_shape *shape = &input->shape;
+    if ((data->kind == TANDEM_DATA_TEXT) != (input->dtype == TANDEM_S32))
+        return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, data '%s' is %s", graph->model,
+                                input->dtype == TANDEM_S32 ? "text" : "images", data->name,
+                                data->kind == TANDEM_DATA_TEXT ? "text" : "images");
+    if (data->n_class > graph->n_class)
+        return tandem_error_set(error, TANDEM_MALFORMED, "data '%s' has %d classes or characters, model '%s' tells %lld apart",
+                                data->name, data->n_class, graph->model, (long long)graph->n_class);
+    if (data->kind == TANDEM_DATA_IMAGES &&
+        (shape->dim[1] != data->height || shape->dim[2] != data->width || shape->dim[3] != data->channels))
+        return tandem_error_set(error, TANDEM_MALFORMED, "data '%s' has images of %dx%dx%d, model '%s' takes %lldx%lldx%lld; say %s:image=%dx%dx%d",
+                                data->name, data->height, data->width, data->channels, graph->model, (long long)shape->dim[1],
+                                (long long)shape->dim[2], (long long)shape->dim[3], graph->model, data->height, data->width,
+                                data->channels);
+    return TANDEM_OK;
+}
+
+tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    const tandem_cluster_class *member = &subject->cluster.member[run->member];
+    const tandem_graph *graph = subject->graph[run->member];
+    const tandem_status status = tandem_step_open(&run->step, graph, member->device.wider, options->bucket_bytes, error);
+    if (status != TANDEM_OK) return status;
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            tandem_step_set(run->step, i, subject->plan->precision[run->member][i]);
+    tandem_step_resolve(run->step);
+    return TANDEM_OK;
+}
+
+/* Places in the global batch: ranks stand one behind the other, class by class. */
+static void batch_places(const cli_subject *subject, int rank, int64_t *first_place, int64_t *global_batch)
+{
+    *first_place = *global_batch = 0;
+    for (int r = 0; r < tandem_cluster_n_rank(&subject->cluster); r++) {
+        if (r == rank) *first_place = *global_batch;
+        *global_batch += subject->cluster.member[tandem_cluster_class_of(&subject->cluster, r)].batch;
+    }
+}
+
+static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    const tandem_cluster_class *member = &subject->cluster.member[run->member];
+    const uint64_t limit = member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    tandem_executor_options how = {.step = run->step,
+                                   .data = options->data ? &run->data : NULL,
+                                   .seed = options->seed,
+                                   .memory_limit_bytes = limit ? &limit : NULL};
+    batch_places(subject, run->place.rank, &how.first_place, &how.global_batch);
+    return run->backend->executor_open(&run->executor, run->worker, &how, error);
+}
+
+tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options, const cli_rank *place,
+                            tandem_error *error)
+{
+    *run = (rank_run){.place = *place};
+    const int n_rank = tandem_cluster_n_rank(&subject->cluster);
+    if (place->n_rank != n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks", place->n_rank, n_rank);
+    run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
+    const char *device = subject->cluster.member[run->member].device.name;
+    tandem_status status = tandem_device_require(device, error);
+    if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = error->status;
+    if (status == TANDEM_OK && options->data) {
+        status = run->backend->data_open(&run->data, options->data, (int)subject->graph[run->member]->length, error);
+        if (status == TANDEM_OK) status = check_data(&run->data, subject->graph[run->member], error);
+    }
+    if (status == TANDEM_OK) status = rank_run_open_step(run, subject, options, error);
+    if (status == TANDEM_OK)
+        status = run->backend->worker_open(&run->worker,
+                                           &(tandem_worker_options){.device = device,
+                                                                    .rank = place->rank,
+                                                                    .n_rank = place->n_rank,
+                                                                    .store = place->store,
+                                                                    .cpu = place->cpu,
+                                                                    .timeout_ns = options->timeout_ns},
+                                           error);
+    if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
+    if (status != TANDEM_OK) rank_run_close(run);
+    return status;
+}
+
+void rank_run_close(rank_run *run)
+{
+    if (run->executor) run->backend->executor_close(run->executor);
+    if (run->worker) run->backend->worker_close(run->worker);
+    tandem_step_close(run->step);
+    if (run->backend) run->backend->data_close(&run->data);
+    *run = (rank_run){0};
+}

@@ -1,0 +1,42 @@
+/* rank_run.h: what a rank of `train` holds from start to end, and what it reports to rank 0. */
+#ifndef TANDEM_CLI_RANK_RUN_H
+#define TANDEM_CLI_RANK_RUN_H
+
+#include "cli/cli.h"
+
+enum { WARM_UP_STEPS = 2 }; /* not counted in medians: first steps pay for cold caches */
+
+typedef struct rank_run {
+    const tandem_backend_api *backend;
+    cli_rank place;
+    int member; /* its class */
+    tandem_step *step;
+    tandem_data data;
+    tandem_worker *worker;
+    tandem_executor *executor;
+} rank_run;
+
+/* Opens everything a rank needs to run its part of the subject's plan. `data`: NULL = noise. */
+tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options, const cli_rank *place,
+                            tandem_error *error);
+void rank_run_close(rank_run *run);
+/* Only the step program of class run->member under the subject's plan. */
+tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error);
+
+/* Steps that were run, times in ns. */
+typedef struct rank_times {
+    int64_t n_counted;     /* steps behind the warm-up */
+    int64_t *period_ns;    /* [steps] from the begin of a step to the begin of the next */
+    int64_t *wait_ns;      /* [steps] the compute stream stood still for buckets */
+    int64_t *task_ns;      /* [n_task] sum over the counted steps */
+    int64_t *start_ns, *end_ns; /* [n_task] of the last step: the trace */
+} rank_times;
+
+/* One rank's figures, sent to rank 0. */
+typedef struct rank_report {
+    int64_t period_ns, p10_ns, p90_ns, wait_ns; /* medians over the counted steps */
+    uint64_t allocated_bytes, planned_bytes;
+    int64_t correct, total;
+} rank_report;
+
+#endif

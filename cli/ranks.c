@@ -1,0 +1,196 @@
+/* ranks.c: a run is one process a rank. The first process starts them and only watches; each is this same command with
+ * RANK, WORLD_SIZE and TANDEM_STORE set, as it is when somebody else starts the ranks. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <dirent.h>
+
+#include "cli/cli.h"
+
+static char **own_arguments;
+
+void cli_remember_arguments(int argc, char **argv)
+{
+    own_arguments = calloc((size_t)argc + 1, sizeof *own_arguments);
+    if (own_arguments) memcpy(own_arguments, argv, (size_t)argc * sizeof *own_arguments);
+}
+
+/* --- Being a rank ------------------------------------------------------------------------------------------------------ */
+
+static int number_from(const char *variable, long *number)
+{
+    const char *text = getenv(variable);
+    if (!text) return 0;
+    char *end = NULL;
+    errno = 0;
+    *number = strtol(text, &end, 10);
+    return errno || end == text || *end ? -1 : 1;
+}
+
+/* Core number k of those this process may use, counted round. */
+static int core_of(int k)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return -1;
+    const int n = CPU_COUNT(&set);
+    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE && n > 0; cpu++)
+        if (CPU_ISSET((size_t)cpu, &set) && seen++ == k % n) return cpu;
+    return -1;
+}
+
+int cli_rank_joined(cli_rank *rank, tandem_error *error)
+{
+    long number = 0, size = 0, local = 0;
+    const int has_rank = number_from("RANK", &number), has_size = number_from("WORLD_SIZE", &size);
+    if (!has_rank && !has_size) return 0;
+    const char *store = getenv("TANDEM_STORE");
+    if (has_rank < 0 || has_size < 0 || !has_rank || !has_size || size < 1 || size > 4096 || number < 0 || number >= size) {
+        (void)tandem_error_set(error, TANDEM_USAGE,
+                               "RANK='%s' and WORLD_SIZE='%s' are off: a run of N ranks has WORLD_SIZE=N and RANK from 0 to N-1",
+                               getenv("RANK") ? getenv("RANK") : "", getenv("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
+        return -1;
+    }
+    if (size > 1 && (!store || !*store)) {
+        (void)tandem_error_set(error, TANDEM_USAGE, "TANDEM_STORE is not set: give all ranks the same fresh directory");
+        return -1;
+    }
+    if (number_from("LOCAL_RANK", &local) != 1) local = number;
+    *rank = (cli_rank){.rank = (int)number, .n_rank = (int)size, .store = store, .cpu = core_of((int)local)};
+    return 1;
+}
+
+/* --- Starting ranks ------------------------------------------------------------------------------------------------------ */
+
+static void set_number(const char *variable, int number)
+{
+    char text[16];
+    (void)snprintf(text, sizeof text, "%d", number);
+    (void)setenv(variable, text, 1);
+}
+
+/* In the child. Rank 0 alone talks on stdout. */
+static void become_rank(int rank, int n_rank, const char *store)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* no rank outlives the command that started it */
+    set_number("RANK", rank);
+    set_number("WORLD_SIZE", n_rank);
+    (void)setenv("TANDEM_STORE", store, 1);
+    (void)setenv("OMP_NUM_THREADS", "1", 1);
+    if (rank > 0) {
+        const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+        if (nowhere >= 0) (void)dup2(nowhere, STDOUT_FILENO);
+    }
+    (void)execv("/proc/self/exe", own_arguments);
+    _exit(tandem_status_exit_code(TANDEM_IO));
+}
+
+static int code_of(int state, int rank)
+{
+    if (WIFEXITED(state)) return WEXITSTATUS(state);
+    fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
+    return tandem_status_exit_code(TANDEM_PEER);
+}
+
+/* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else explains it. */
+static int watch(const pid_t *pid, int n_rank)
+{
+    const int peer = tandem_status_exit_code(TANDEM_PEER);
+    int result = 0, left = n_rank;
+    while (left > 0) {
+        int state = 0;
+        const pid_t ended = waitpid(-1, &state, 0);
+        if (ended < 0 && errno == EINTR) continue;
+        if (ended < 0) break;
+        for (int r = 0; r < n_rank; r++) {
+            if (pid[r] != ended) continue;
+            left--;
+            const int code = code_of(state, r);
+            if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state)))) result = code;
+        }
+    }
+    return result;
+}
+
+static void remove_directory(const char *path)
+{
+    DIR *directory = opendir(path);
+    if (!directory) return;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    (void)closedir(directory);
+    (void)rmdir(path);
+}
+
+int cli_ranks_start(int n_rank, const cli_options *options)
+{
+    char store[] = ".tandem-run-XXXXXX";
+    if (!mkdtemp(store))
+        return cli_refuse(TANDEM_IO, "cannot make a directory for the ranks to meet in, here in the working directory: %s",
+                          strerror(errno));
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
+        cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices", n_rank, CPU_COUNT(&set));
+    pid_t *pid = calloc((size_t)n_rank, sizeof *pid);
+    int code = 0, started = 0;
+    for (; pid && started < n_rank; started++) {
+        pid[started] = fork();
+        if (pid[started] == 0) become_rank(started, n_rank, store);
+        if (pid[started] < 0) break;
+    }
+    if (!pid || started < n_rank) {
+        code = cli_refuse(TANDEM_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
+        for (int r = 0; pid && r < started; r++) (void)kill(pid[r], SIGTERM);
+    }
+    const int result = pid ? watch(pid, started) : 0;
+    free(pid);
+    remove_directory(store);
+    return code ? code : result;
+}
+
+/* --- Running a command of our own ------------------------------------------------------------------------------------------ */
+
+static void become_command(const char *const *argument, int out)
+{
+    const char *all[64] = {"tandem", "--json"};
+    size_t n = 2;
+    for (; *argument && n + 1 < sizeof all / sizeof *all; argument++) all[n++] = *argument;
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    (void)dup2(out, STDOUT_FILENO);
+    (void)execv("/proc/self/exe", (char *const *)(uintptr_t)all);
+    _exit(tandem_status_exit_code(TANDEM_IO));
+}
+
+json_t *cli_run_self(const char *const *argument, int *exit_code)
+{
+    int ends[2];
+    *exit_code = tandem_status_exit_code(TANDEM_IO);
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        (void)cli_refuse(TANDEM_IO, "cannot run a command: %s", strerror(errno));
+        return NULL;
+    }
+    const pid_t pid = fork();
+    if (pid == 0) become_command(argument, ends[1]);
+    (void)close(ends[1]);
+    json_t *object = NULL;
+    FILE *out = fdopen(ends[0], "r");
+    json_error_t where = {0};
+    if (out) object = json_loadf(out, 0, &where);
+    if (out) (void)fclose(out);
+    int state = 0;
+    while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
+    *exit_code = pid > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : tandem_status_exit_code(TANDEM_PEER);
+    if (*exit_code == 0 && !object)
+        *exit_code = cli_refuse(TANDEM_BUG, "`tandem %s` printed no JSON object: %s", argument[0], where.text);
+    return object;
+}

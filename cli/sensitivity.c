@@ -1,0 +1,266 @@
+/* sensitivity.c: statistics of every adjustable operator over real batches, into the store; and what they predict. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/rank_run.h"
+
+enum { BATCHES = 10 };
+
+typedef struct collector {
+    const tandem_backend_api *backend;
+    const tandem_step *step;
+    tandem_statistics *of; /* [n_op] */
+    tandem_status status;
+    tandem_error error;
+} collector;
+
+/* --- What one task shows ----------------------------------------------------------------------------------------------- */
+
+static const float *numbers(const collector *c, const tandem_executor *executor, int value, int gradient)
+{
+    return c->backend->executor_value(executor, value, gradient, NULL);
+}
+
+/* Rows of a convolution as a product: (n·out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
+static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
+{
+    const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
+    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3], k = op->kernel_h * op->kernel_w * channels;
+    float *columns = calloc((size_t)(out->dim[0] * out->dim[1] * out->dim[2] * k), sizeof *columns);
+    if (!columns) return NULL;
+    float *row = columns;
+    for (int64_t n = 0; n < out->dim[0]; n++)
+        for (int64_t i = 0; i < out->dim[1]; i++)
+            for (int64_t j = 0; j < out->dim[2]; j++, row += k)
+                for (int64_t a = 0; a < op->kernel_h; a++)
+                    for (int64_t b = 0; b < op->kernel_w; b++) {
+                        const int64_t y = i * op->stride + a - op->pad, z = j * op->stride + b - op->pad;
+                        if (y >= 0 && y < h && z >= 0 && z < w)
+                            memcpy(row + (a * op->kernel_w + b) * channels, x + ((n * h + y) * w + z) * channels,
+                                   (size_t)channels * sizeof *row);
+                    }
+    return columns;
+}
+
+static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const float *x, const float *w, const float *g,
+                                int64_t k, tandem_error *error)
+{
+    const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns;
+    s->rows = rows;
+    s->k = k;
+    s->columns = columns;
+    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, 0}, error);
+}
+
+static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op, const float *a, const float *b,
+                                const float *g, tandem_error *error)
+{
+    const int64_t n = tandem_shape_last(&op->shape), m = op->shape.dim[op->shape.n_dim - 2];
+    const int64_t k = tandem_shape_last(&graph->op[op->input[0]].shape);
+    const int64_t products = tandem_shape_elements(&op->shape) / (m * n);
+    s->rows = products * m;
+    s->k = k;
+    s->columns = n;
+    tandem_status status = TANDEM_OK;
+    for (int64_t q = 0; q < products && status == TANDEM_OK; q++)
+        status = tandem_statistics_add_product(
+            s, &(tandem_product){m, k, n, a + q * m * k, b + q * k * n, g + q * m * n, op->transpose_b}, error);
+    return status;
+}
+
+/* A row of the table is picked, not multiplied: a product with rows of one 1. */
+static void add_embedding(tandem_statistics *s, const tandem_op *op, double g_square, double w_square)
+{
+    s->columns = tandem_shape_last(&op->shape);
+    s->rows = tandem_shape_elements(&op->shape) / s->columns;
+    s->k = 1;
+    s->x_square += (double)s->rows;
+    s->w_square += w_square;
+    s->g_square += g_square;
+    s->g2_x2 += g_square;
+}
+
+static tandem_status see_wgrad(collector *c, const tandem_executor *executor, const tandem_task *task)
+{
+    const tandem_graph *graph = c->step->graph;
+    const tandem_op *op = &graph->op[task->op];
+    tandem_statistics *s = &c->of[task->op];
+    const int64_t n_g = tandem_shape_elements(&op->shape), n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
+    const float *g = numbers(c, executor, task->read[1], 0), *x = numbers(c, executor, task->read[0], 0), *w;
+    int64_t n_w;
+    if (op->kind == TANDEM_OP_MATMUL) {
+        w = numbers(c, executor, tandem_value_activation(c->step, op->input[1], TANDEM_F32), 0);
+        n_w = tandem_shape_elements(&graph->op[op->input[1]].shape);
+    } else {
+        w = numbers(c, executor, TANDEM_PARAMETER(op->parameter[0]), 0);
+        n_w = graph->parameter[op->parameter[0]].elements;
+    }
+    s->local_batch = graph->batch;
+    s->x_elements = n_x;
+    s->w_elements = n_w;
+    s->w_amax += tandem_statistics_amax(w, n_w);
+    s->g_amax += tandem_statistics_amax(g, n_g);
+    s->wgrad_square += tandem_statistics_square(numbers(c, executor, task->write[0], 1), n_w);
+    if (op->kind == TANDEM_OP_EMBEDDING) {
+        add_embedding(s, op, tandem_statistics_square(g, n_g), tandem_statistics_square(w, n_w));
+        return TANDEM_OK;
+    }
+    s->x_amax += tandem_statistics_amax(x, n_x);
+    if (op->kind == TANDEM_OP_MATMUL) return add_matmul(s, graph, op, x, w, g, &c->error);
+    if (op->kind == TANDEM_OP_LINEAR) return add_linear(s, op, x, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+    float *columns = image_columns(graph, op, x);
+    if (!columns) return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
+    const tandem_status status = add_linear(s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+    free(columns);
+    return status;
+}
+
+static void observe(void *context, const tandem_executor *executor, int t)
+{
+    collector *c = context;
+    const tandem_task *task = &c->step->task[t];
+    if (c->status != TANDEM_OK || task->op < 0) return;
+    const tandem_op *op = &c->step->graph->op[task->op];
+    if (tandem_op_row_get(op->kind)->op_class != TANDEM_ADJUSTABLE) return;
+    if (task->kind == TANDEM_TASK_WGRAD) c->status = see_wgrad(c, executor, task);
+    if (task->kind == TANDEM_TASK_DGRAD)
+        c->of[task->op].dgrad_square += tandem_statistics_square(
+            numbers(c, executor, task->write[0], 0), tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
+}
+
+/* --- The batches ---------------------------------------------------------------------------------------------------------- */
+
+static tandem_status collect(collector *c, rank_run *run, const cli_options *options, int64_t batches, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    run->backend->executor_observe(run->executor, observe, c);
+    for (int64_t i = 0; i < batches && status == TANDEM_OK; i++) {
+        double loss = 0;
+        status = run->backend->executor_step(run->executor, i, &loss, error);
+        if (status == TANDEM_OK && c->status != TANDEM_OK) {
+            *error = c->error;
+            status = c->status;
+        }
+        cli_progress(options, -1, "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches, loss);
+    }
+    for (int i = 0; i < c->step->graph->n_op; i++)
+        if (c->of[i].rows > 0) tandem_statistics_finish(&c->of[i], batches);
+    return status;
+}
+
+static tandem_status file_statistics(const collector *c, const cli_options *options, tandem_error *error)
+{
+    const tandem_graph *graph = c->step->graph;
+    tandem_store *store = NULL;
+    double *harm = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *harm);
+    if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
+    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_begin(store, error);
+    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
+        if (c->of[i].n_batch > 0) status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
+    for (int m = 0; tandem_sensitivity_methods[m] && status == TANDEM_OK; m++) {
+        const tandem_sensitivity_method *method = tandem_sensitivity_methods[m];
+        for (int wider = TANDEM_F32; wider <= TANDEM_BF16 && status == TANDEM_OK; wider++) {
+            method->compute(harm, graph, c->of, (tandem_dtype)wider);
+            for (int i = 0; i < graph->n_op; i++)
+                for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
+                    if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
+                        status = tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
+                                                              (tandem_dtype)wider, harm[i * TANDEM_N_PRECISION + p], error);
+        }
+    }
+    if (status == TANDEM_OK) status = tandem_store_commit(store, error);
+    if (status != TANDEM_OK && store) tandem_store_rollback(store);
+    tandem_store_close(store);
+    free(harm);
+    return status;
+}
+
+/* --- Report ---------------------------------------------------------------------------------------------------------------- */
+
+static int print_report(const collector *c, const cli_options *options, const tandem_device *device)
+{
+    const tandem_graph *graph = c->step->graph;
+    double *harm[8] = {0};
+    int n_method = 0, code = 0;
+    for (; tandem_sensitivity_methods[n_method] && n_method < 8; n_method++) {
+        harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
+        if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
+        if (harm[n_method]) tandem_sensitivity_methods[n_method]->compute(harm[n_method], graph, c->of, device->wider);
+    }
+    json_t *operators = json_array();
+    if (!options->json && !code)
+        printf("%-28s %-10s %14s %14s\n", "operator", "precision", "fisher (nats)", "qsync");
+    for (int i = 0; i < graph->n_op && !code; i++)
+        for (int p = 1; p < TANDEM_N_PRECISION; p++) {
+            const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+            if (!(row->precisions & (1u << p))) continue;
+            json_t *methods = json_object();
+            if (!options->json) printf("%-28s %-10s", graph->op[i].name, tandem_precision_get((tandem_precision)p)->name);
+            for (int m = 0; m < n_method; m++) {
+                const double h = harm[m][i * TANDEM_N_PRECISION + p];
+                json_object_set_new(methods, tandem_sensitivity_methods[m]->name, json_real(h));
+                if (!options->json) printf(" %14.4g", h);
+            }
+            if (!options->json) putchar('\n');
+            json_array_append_new(operators, json_pack("{s:s,s:s,s:o}", "operator", graph->op[i].name, "precision",
+                                                       tandem_precision_get((tandem_precision)p)->name, "sensitivity", methods));
+        }
+    for (int m = 0; m < n_method; m++) free(harm[m]);
+    if (!options->json || code) {
+        json_decref(operators);
+        return code;
+    }
+    json_t *result = cli_json("sensitivity");
+    json_object_set_new(result, "model", json_string(graph->model));
+    json_object_set_new(result, "device", json_string(device->name));
+    json_object_set_new(result, "batches", json_integer(options->steps));
+    json_object_set_new(result, "operators", operators);
+    return cli_print_json(result);
+}
+
+/* --- The command ------------------------------------------------------------------------------------------------------------- */
+
+static int run(const cli_options *given)
+{
+    cli_options options = *given;
+    const tandem_device *strong, *weak;
+    tandem_device_unlike_pair(&strong, &weak);
+    if (!options.device && !options.cluster) options.device = strong->name;
+    if (!options.data) return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
+    if (options.steps < 0) options.steps = BATCHES;
+    tandem_error error = {0};
+    cli_subject subject = {0};
+    rank_run run = {0};
+    collector c = {0};
+    const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
+    tandem_status status = cli_subject_open(&subject, &options, &error);
+    if (status == TANDEM_OK) status = rank_run_open(&run, &subject, &options, &alone, &error);
+    if (status == TANDEM_OK) {
+        c = (collector){.backend = run.backend, .step = run.step};
+        c.of = calloc((size_t)run.step->graph->n_op, sizeof *c.of);
+        status = c.of ? collect(&c, &run, &options, options.steps, &error)
+                      : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
+    }
+    if (status == TANDEM_OK) status = file_statistics(&c, &options, &error);
+    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.member[0].device) : cli_fail(&error);
+    free(c.of);
+    rank_run_close(&run);
+    cli_subject_close(&subject);
+    return code;
+}
+
+static const int options[] = {OPTION_MODEL, OPTION_DATA, OPTION_DEVICE, OPTION_BATCH, OPTION_STEPS, OPTION_SEED, OPTION_END};
+const cli_command command_sensitivity = {
+    .name = "sensitivity",
+    .words = "",
+    .summary = "Statistics over real batches, and the harm they predict, into the store",
+    .option = options,
+    .description = "Example:\n"
+                   "  tandem sensitivity --model vit_tiny --data fashion-mnist --batch 16 --steps 10\n"
+                   "Trains in fp32 for that many batches [10] and looks on. The device [the strongest one here] only does the work;\n"
+                   "the figures hold for all.",
+    .run = run,
+};

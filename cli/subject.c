@@ -1,0 +1,122 @@
+/* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/cli.h"
+
+enum { LIST_TEXT = 512 };
+
+/* Word number k of a comma-separated list, or the only word where there is one: "a,b" → a, b; "a" → a, a, …. 0 = too few. */
+static int list_word(char *word, size_t size, const char *list, int k)
+{
+    const char *begin = list;
+    for (int seen = 0; strchr(list, ',') && seen < k; seen++) {
+        begin = strchr(begin, ',');
+        if (!begin) return 0;
+        begin++;
+    }
+    (void)snprintf(word, size, "%.*s", (int)strcspn(begin, ","), begin);
+    return word[0] != '\0';
+}
+
+static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
+{
+    if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
+    if (!options->device)
+        return tandem_error_set(error, TANDEM_USAGE, "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
+    char text[LIST_TEXT] = "";
+    for (const char *c = options->device; *c && strlen(text) + 4 < sizeof text; c++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), *c == ',' ? " + " : "%c", *c);
+    return tandem_cluster_parse(cluster, text, error);
+}
+
+static tandem_status fill_limits(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
+{
+    for (int c = 0; c < cluster->n_class; c++) {
+        tandem_cluster_class *member = &cluster->member[c];
+        if (!member->batch) member->batch = options->batch;
+        if (!options->memory) continue;
+        char word[64];
+        if (!list_word(word, sizeof word, options->memory, c))
+            return tandem_error_set(error, TANDEM_USAGE, "--memory '%s' has too few sizes for %d classes; give one, or one for each",
+                                    options->memory, cluster->n_class);
+        const tandem_status status = tandem_quantity_parse_bytes(&member->memory_bytes, word, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status open_graphs(cli_subject *subject, const char *model, int first, tandem_error *error)
+{
+    for (int c = first; c < subject->cluster.n_class; c++) {
+        const tandem_status status = tandem_graph_open(&subject->graph[c], model, subject->cluster.member[c].batch, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status make_uniform(cli_subject *subject, const char *uniform, tandem_error *error)
+{
+    for (int c = 0; c < subject->cluster.n_class; c++) {
+        char word[64];
+        if (!list_word(word, sizeof word, uniform, c))
+            return tandem_error_set(error, TANDEM_USAGE, "--uniform '%s' has too few precisions for %d classes; give one, or one for each",
+                                    uniform, subject->cluster.n_class);
+        tandem_precision precision;
+        tandem_status status = tandem_precision_find(&precision, word, error);
+        if (status == TANDEM_OK) status = tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    tandem_status status = tandem_plan_read(&subject->plan, &subject->graph[0], options->plan, error);
+    if (status != TANDEM_OK) return status;
+    subject->cluster = subject->plan->cluster;
+    if (options->model) { /* a plan names its model; where one is given too, they must be the same */
+        tandem_graph *given = NULL;
+        status = tandem_graph_open(&given, options->model, subject->cluster.member[0].batch, error);
+        if (status == TANDEM_OK) status = tandem_plan_check(subject->plan, given, error);
+        tandem_graph_close(given);
+        if (status != TANDEM_OK) return status;
+    }
+    if (options->memory) status = fill_limits(&subject->cluster, options, error);
+    return status == TANDEM_OK ? open_graphs(subject, subject->plan->model, 1, error) : status;
+}
+
+static tandem_status open_named(cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    if (!options->model)
+        return tandem_error_set(error, TANDEM_USAGE, "say which model: --model vit_tiny (tandem list models), or --plan FILE");
+    tandem_status status = read_cluster(&subject->cluster, options, error);
+    if (status == TANDEM_OK) status = fill_limits(&subject->cluster, options, error);
+    if (status == TANDEM_OK) status = open_graphs(subject, options->model, 0, error);
+    char name[sizeof subject->plan->name];
+    (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
+    if (status == TANDEM_OK) status = tandem_plan_open(&subject->plan, subject->graph[0], &subject->cluster, name, error);
+    if (status == TANDEM_OK && options->uniform) status = make_uniform(subject, options->uniform, error);
+    return status;
+}
+
+tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    cli_subject made = {0};
+    const tandem_status status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
+    if (status != TANDEM_OK) {
+        cli_subject_close(&made);
+        return status;
+    }
+    *subject = made;
+    return TANDEM_OK;
+}
+
+void cli_subject_close(cli_subject *subject)
+{
+    tandem_plan_close(subject->plan);
+    for (int c = TANDEM_MAX_CLASS - 1; c >= 0; c--) tandem_graph_close(subject->graph[c]);
+    *subject = (cli_subject){0};
+}

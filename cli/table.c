@@ -1,0 +1,88 @@
+#include "cli/table.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+void cli_table_row(cli_table *table, const char *format, ...)
+{
+    char *line = NULL;
+    va_list arguments;
+    if (table->n_line == table->capacity) {
+        const size_t capacity = table->capacity ? 2 * table->capacity : 64;
+        char **grown = realloc(table->line, capacity * sizeof *grown);
+        table->incomplete |= !grown;
+        if (!grown) return;
+        table->line = grown;
+        table->capacity = capacity;
+    }
+    va_start(arguments, format);
+    const int length = vasprintf(&line, format, arguments);
+    va_end(arguments);
+    if (length < 0)
+        table->incomplete = 1;
+    else
+        table->line[table->n_line++] = line;
+}
+
+/* Characters of n bytes of UTF-8. */
+static int characters(const char *text, size_t n)
+{
+    int count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* The next cell of a row: its begin, NULL behind the last; *n its bytes. */
+static const char *next_cell(const char **rest, size_t *n)
+{
+    const char *begin = *rest;
+    if (!begin) return NULL;
+    *n = strcspn(begin, "\t");
+    *rest = begin[*n] ? begin + *n + 1 : NULL;
+    return begin;
+}
+
+static void print_row(const char *line, const int *width, unsigned right, int is_heading)
+{
+    int blanks = 0; /* owed before the next cell; none stand at the end of a line */
+    for (int column = 0; column < CLI_TABLE_COLUMNS; column++) {
+        size_t n = 0;
+        const char *cell = next_cell(&line, &n);
+        if (!cell) break;
+        const int at_right = (right >> column & 1) != 0;
+        if (is_heading && at_right) cell++, n--;
+        const int fill = width[column] - characters(cell, n);
+        if (n > 0) printf("%*s%.*s", blanks + (at_right ? fill : 0), "", (int)n, cell);
+        blanks = n > 0 ? (at_right ? 2 : fill + 2) : blanks + width[column] + 2;
+    }
+    putchar('\n');
+}
+
+int cli_table_print(cli_table *table)
+{
+    int width[CLI_TABLE_COLUMNS] = {0};
+    unsigned right = 0;
+    for (size_t k = 0; k < table->n_line; k++) {
+        const char *rest = table->line[k];
+        for (int column = 0; column < CLI_TABLE_COLUMNS; column++) {
+            size_t n = 0;
+            const char *cell = next_cell(&rest, &n);
+            if (!cell) break;
+            if (k == 0 && *cell == '>') right |= 1u << column, cell++, n--;
+            const int w = characters(cell, n);
+            if (w > width[column]) width[column] = w;
+        }
+    }
+    for (size_t k = 0; k < table->n_line; k++) {
+        if (!table->incomplete) print_row(table->line[k], width, right, k == 0);
+        free(table->line[k]);
+    }
+    free(table->line);
+    const int incomplete = table->incomplete;
+    *table = (cli_table){0};
+    return incomplete ? cli_refuse(TANDEM_NO_MEMORY, "no memory for a table") : 0;
+}

@@ -1,0 +1,337 @@
+/* train.c: runs a plan: starts a rank for each device of the cluster, or is one of them. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+#include "cli/rank_run.h"
+
+typedef struct training {
+    rank_run run;
+    const cli_options *options;
+    const cli_subject *subject;
+    int64_t steps;
+    double *loss; /* [steps] */
+    rank_times times;
+    rank_report *report; /* [n_rank] on rank 0 after the end */
+} training;
+
+/* --- Steps ------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status allocate(training *t, tandem_error *error)
+{
+    const size_t steps = (size_t)t->steps, n_task = (size_t)t->run.step->n_task;
+    t->loss = calloc(steps, sizeof *t->loss);
+    t->report = calloc((size_t)t->run.place.n_rank, sizeof *t->report);
+    t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
+    t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
+    t->times.task_ns = calloc(n_task, sizeof *t->times.task_ns);
+    t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
+    t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
+    if (t->loss && t->report && t->times.period_ns && t->times.wait_ns && t->times.task_ns && t->times.start_ns && t->times.end_ns)
+        return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
+}
+
+static void release(training *t)
+{
+    free(t->times.end_ns);
+    free(t->times.start_ns);
+    free(t->times.task_ns);
+    free(t->times.wait_ns);
+    free(t->times.period_ns);
+    free(t->report);
+    free(t->loss);
+    rank_run_close(&t->run);
+}
+
+static void record_step(training *t, int64_t index)
+{
+    const tandem_step *step = t->run.step;
+    const tandem_step_times *times = t->run.backend->executor_times(t->run.executor);
+    int64_t wait = 0;
+    for (int b = 0; b < step->n_bucket; b++) wait += times->wait_ns[b];
+    if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
+    for (int k = 0; k < step->n_task; k++) {
+        if (!step->task[k].active || times->start_ns[k] < 0) continue;
+        if (index >= WARM_UP_STEPS) t->times.task_ns[k] += times->end_ns[k] - times->start_ns[k];
+        t->times.start_ns[k] = times->start_ns[k];
+        t->times.end_ns[k] = times->end_ns[k];
+    }
+}
+
+static void show_progress(const training *t, int64_t index, int64_t begin_ns)
+{
+    static int64_t shown_ns;
+    const int64_t now = tandem_now_ns(), done = index + 1;
+    if (t->run.place.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
+    shown_ns = now;
+    int64_t batch = 0;
+    for (int c = 0; c < t->subject->cluster.n_class; c++)
+        batch += t->subject->cluster.member[c].batch * t->subject->cluster.member[c].n_rank;
+    const double rate = (double)(done * batch) * 1e9 / (double)(now - begin_ns);
+    cli_progress(t->options, (now - begin_ns) / done * (t->steps - done), "%s: step %lld of %lld, loss %.4f, %.1f samples/s",
+                 t->subject->plan->name, (long long)done, (long long)t->steps, t->loss[index], rate);
+}
+
+static tandem_status run_steps(training *t, tandem_error *error)
+{
+    const int64_t begin = tandem_now_ns();
+    int64_t before = begin;
+    for (int64_t index = 0; index < t->steps; index++) {
+        const tandem_status status = t->run.backend->executor_step(t->run.executor, index, &t->loss[index], error);
+        if (status != TANDEM_OK) return status;
+        record_step(t, index);
+        const int64_t now = tandem_now_ns();
+        if (index >= WARM_UP_STEPS) t->times.period_ns[index - WARM_UP_STEPS] = now - before;
+        before = now;
+        show_progress(t, index, begin);
+    }
+    return TANDEM_OK;
+}
+
+/* --- Report ------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status gather_reports(training *t, tandem_error *error)
+{
+    rank_times *times = &t->times;
+    const tandem_backend_api *backend = t->run.backend;
+    rank_report mine = {.allocated_bytes = backend->executor_allocated(t->run.executor),
+                        .planned_bytes = backend->executor_memory(t->run.executor)->peak};
+    if (times->n_counted > 0) {
+        tandem_cost period, wait;
+        tandem_cost_from_samples(&period, times->period_ns, times->n_counted, 0);
+        tandem_cost_from_samples(&wait, times->wait_ns, times->n_counted, 0);
+        mine.period_ns = period.median_ns;
+        mine.p10_ns = period.p10_ns;
+        mine.p90_ns = period.p90_ns;
+        mine.wait_ns = wait.median_ns;
+    }
+    if (t->options->data && t->options->evaluate > 0) {
+        const tandem_status status = backend->executor_evaluate(t->run.executor, &t->run.data, t->options->evaluate, &mine.correct,
+                                                                &mine.total, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
+}
+
+static double accuracy_of(const training *t)
+{
+    int64_t correct = 0, total = 0;
+    for (int r = 0; r < t->run.place.n_rank; r++) {
+        correct += t->report[r].correct;
+        total += t->report[r].total;
+    }
+    return total > 0 ? (double)correct / (double)total : NAN;
+}
+
+static double samples_per_s(const training *t)
+{
+    int64_t batch = 0;
+    for (int r = 0; r < t->run.place.n_rank; r++)
+        batch += t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].batch;
+    return t->report[0].period_ns > 0 ? (double)batch * 1e9 / (double)t->report[0].period_ns : NAN;
+}
+
+static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *ranks_json(const training *t)
+{
+    json_t *ranks = json_array();
+    for (int r = 0; r < t->run.place.n_rank; r++) {
+        const rank_report *report = &t->report[r];
+        const int c = tandem_cluster_class_of(&t->subject->cluster, r);
+        json_array_append_new(ranks, json_pack("{s:i,s:s,s:I,s:I,s:I,s:I,s:I}", "rank", r, "device",
+                                               t->subject->cluster.member[c].device.name, "batch",
+                                               (json_int_t)t->subject->cluster.member[c].batch, "step_ns",
+                                               (json_int_t)report->period_ns, "wait_ns", (json_int_t)report->wait_ns,
+                                               "allocated_bytes", (json_int_t)report->allocated_bytes, "planned_bytes",
+                                               (json_int_t)report->planned_bytes));
+    }
+    return ranks;
+}
+
+static json_t *operators_json(const training *t)
+{
+    json_t *operators = json_array();
+    const tandem_step *step = t->run.step;
+    for (int k = 0; k < step->n_task; k++) {
+        const tandem_task *task = &step->task[k];
+        if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
+        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I}", "task", k, "operator",
+                                                   task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
+                                                   tandem_task_kind_name(task->kind), "measured_ns",
+                                                   (json_int_t)(t->times.task_ns[k] / t->times.n_counted)));
+    }
+    return operators;
+}
+
+static int print_json(const training *t)
+{
+    json_t *loss = json_array();
+    for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, json_real(t->loss[i]));
+    json_t *result = cli_json("train");
+    json_object_set_new(result, "plan", json_string(t->subject->plan->name));
+    json_object_set_new(result, "model", json_string(t->subject->graph[0]->model));
+    json_object_set_new(result, "steps", json_integer(t->steps));
+    json_object_set_new(result, "loss", loss);
+    json_object_set_new(result, "accuracy", number_or_null(accuracy_of(t)));
+    json_object_set_new(result, "samples_per_s", number_or_null(samples_per_s(t)));
+    json_object_set_new(result, "step_ns", json_integer(t->report[0].period_ns));
+    json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
+    json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));
+    json_object_set_new(result, "ranks", ranks_json(t));
+    if (t->options->per_operator) json_object_set_new(result, "operators", operators_json(t));
+    return cli_print_json(result);
+}
+
+static int print_text(const training *t)
+{
+    char step[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    printf("%s, %s\n", t->subject->graph[0]->model, t->subject->plan->name);
+    printf("%-6s %-18s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory");
+    for (int r = 0; r < t->run.place.n_rank; r++)
+        printf("%-6d %-18s %12s %12s %12s\n", r,
+               t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].device.name,
+               tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns),
+               tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns),
+               tandem_quantity_print_bytes(bytes, sizeof bytes, t->report[r].allocated_bytes));
+    printf("loss %.4f after the first step, %.4f after step %lld; %.1f samples/s", t->loss[0], t->loss[t->steps - 1],
+           (long long)t->steps, samples_per_s(t));
+    const double accuracy = accuracy_of(t);
+    if (isfinite(accuracy)) printf("; accuracy %.1f%%", 100 * accuracy);
+    putchar('\n');
+    return 0;
+}
+
+/* --- Trace: one representative rank a class ------------------------------------------------------------------------------ */
+
+static int events_from(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns, const int64_t *end_ns)
+{
+    int n = 0;
+    for (int k = 0; k < step->n_task; k++)
+        if (step->task[k].active && end_ns[k] > 0) event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k};
+    return n;
+}
+
+static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
+{
+    const size_t n_task = (size_t)t->run.step->n_task;
+    tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
+    rank_run other[TANDEM_MAX_CLASS] = {0};
+    tandem_trace_event *event = calloc(n_task * (size_t)t->subject->cluster.n_class, sizeof *event);
+    tandem_status status = event ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
+    int rank = 0;
+    for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
+        const tandem_cluster_class *member = &t->subject->cluster.member[c];
+        other[c].member = c;
+        status = rank_run_open_step(&other[c], t->subject, t->options, error);
+        if (status != TANDEM_OK) break;
+        tandem_trace_event *mine = event + (size_t)c * n_task;
+        const int64_t *times = all + (size_t)rank * 2 * n_task;
+        lane[c] = (tandem_trace_lane){.device = member->device.name, .rank = rank, .n_rank = member->n_rank, .step = other[c].step,
+                                      .event = mine, .n_event = events_from(mine, other[c].step, times, times + n_task)};
+        rank += member->n_rank;
+    }
+    if (status == TANDEM_OK)
+        status = tandem_trace_write(t->options->trace, t->subject->plan->name, lane, t->subject->cluster.n_class, error);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_step_close(other[c].step);
+    free(event);
+    return status;
+}
+
+static tandem_status write_trace(training *t, tandem_error *error)
+{
+    const size_t n_task = (size_t)t->run.step->n_task;
+    int64_t *mine = malloc(2 * n_task * sizeof *mine);
+    int64_t *all = malloc(2 * n_task * sizeof *all * (size_t)t->run.place.n_rank);
+    tandem_status status = mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
+    if (status == TANDEM_OK) {
+        memcpy(mine, t->times.start_ns, n_task * sizeof *mine);
+        memcpy(mine + n_task, t->times.end_ns, n_task * sizeof *mine);
+        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_task * sizeof *mine, error);
+    }
+    if (status == TANDEM_OK && t->run.place.rank == 0) status = write_lanes(t, all, error);
+    free(all);
+    free(mine);
+    return status;
+}
+
+/* --- The command --------------------------------------------------------------------------------------------------------- */
+
+static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
+{
+    tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
+    if (status == TANDEM_OK) status = allocate(t, error);
+    if (status == TANDEM_OK) status = run_steps(t, error);
+    if (status == TANDEM_OK) status = gather_reports(t, error);
+    if (status == TANDEM_OK && t->options->trace) status = write_trace(t, error);
+    return status;
+}
+
+/* Everything that can be known to be wrong before ranks are started. */
+static tandem_status check(const cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    for (int c = 0; c < subject->cluster.n_class; c++) {
+        const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
+        if (status != TANDEM_OK) return status;
+    }
+    const tandem_backend_api *backend = cli_backend(error);
+    if (!backend) return error->status;
+    if (!options->data) return TANDEM_OK;
+    tandem_data data = {0};
+    const tandem_status status = backend->data_open(&data, options->data, (int)subject->graph[0]->length, error);
+    if (status == TANDEM_OK) backend->data_close(&data);
+    return status;
+}
+
+static int run(const cli_options *given)
+{
+    cli_options options = *given;
+    if (options.steps < 0) options.steps = 100;
+    if (options.evaluate < 0) options.evaluate = 2000;
+    tandem_error error = {0};
+    cli_rank place;
+    cli_subject subject = {0};
+    const int joined = cli_rank_joined(&place, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);
+    int code = 0;
+    if (!joined) {
+        if (check(&subject, &options, &error) != TANDEM_OK)
+            code = cli_fail(&error);
+        else
+            code = cli_ranks_start(tandem_cluster_n_rank(&subject.cluster), &options);
+        cli_subject_close(&subject);
+        return code;
+    }
+    training t = {.options = &options, .subject = &subject, .steps = options.steps};
+    if (train(&t, &place, &error) != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (place.rank == 0)
+        code = options.json ? print_json(&t) : print_text(&t);
+    release(&t);
+    cli_subject_close(&subject);
+    return code;
+}
+
+static const int options[] = {OPTION_PLAN, OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM, OPTION_BATCH,
+                              OPTION_DATA, OPTION_SEED, OPTION_STEPS, OPTION_EVALUATE, OPTION_MEMORY, OPTION_BUCKET,
+                              OPTION_TIMEOUT, OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
+const cli_command command_train = {
+    .name = "train",
+    .words = "",
+    .summary = "Train under a plan: start local ranks, or join a run",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps 100\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 100 --trace step.json\n"
+        "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
+        "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
+        "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
+        "others stop with exit code 6.",
+    .run = run,
+};

@@ -1,0 +1,695 @@
+/* build.c: the builder: every operator's rules, and the shape that follows from its inputs. */
+#include "graph/op.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_OP = 65535, MAX_BATCH = 1 << 20, MAX_KERNEL = 1 << 20, SHAPE_TEXT = 96 };
+static const int64_t max_elements = (INT64_C(1) << 44) - 1; /* of f32: below 2^46 bytes */
+
+struct tandem_builder {
+    int64_t batch;
+    tandem_error error; /* the first one; status TANDEM_OK while there is none */
+    tandem_op *op;
+    tandem_parameter *parameter;
+    int n_op, n_parameter, op_room, parameter_room;
+    int *by_name; /* open addressing, 2 × op_room places (a power of two): operator id + 1, or 0 */
+    int input, label;
+};
+
+tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error)
+{
+    if (batch < 1 || batch > MAX_BATCH)
+        return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch,
+                                MAX_BATCH);
+    tandem_builder *b = calloc(1, sizeof *b);
+    if (!b)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
+    b->batch = batch;
+    b->input = b->label = -1;
+    *builder = b;
+    return TANDEM_OK;
+}
+
+/* Leaves what was built to its new owner. */
+static void forget(tandem_builder *b)
+{
+    free(b->by_name);
+    *b = (tandem_builder){.batch = b->batch, .input = -1, .label = -1};
+}
+
+void tandem_builder_close(tandem_builder *b)
+{
+    if (!b)
+        return;
+    free(b->by_name);
+    free(b->parameter);
+    free(b->op);
+    free(b);
+}
+
+int64_t tandem_builder_batch(const tandem_builder *b) { return b->batch; }
+
+/* --- Errors --------------------------------------------------------------------------------------------- */
+static bool fail(tandem_builder *b, const tandem_op *op, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool fail(tandem_builder *b, const tandem_op *op, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    tandem_error_set(&b->error, TANDEM_WRONG_GRAPH, "operator '%s' (%s): %s", op->name,
+                     tandem_op_row_get(op->kind)->name, text);
+    return false;
+}
+
+static bool out_of_memory(tandem_builder *b)
+{
+    tandem_error_set(&b->error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", b->n_op + 1);
+    return false;
+}
+
+static const char *shape_text(char text[SHAPE_TEXT], const tandem_shape *shape)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (int d = 0; d < shape->n_dim; d++)
+        n += (size_t)snprintf(text + n, SHAPE_TEXT - n, "%s%" PRId64, d ? "x" : "", shape->dim[d]);
+    return n ? text : "a single number";
+}
+
+/* --- Names ---------------------------------------------------------------------------------------------- */
+static uint32_t name_hash(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+/* The place of a name in by_name: where it stands or where it would. */
+static uint32_t name_place(const tandem_builder *b, const char *name)
+{
+    const uint32_t mask = 2 * (uint32_t)b->op_room - 1;
+    uint32_t place = name_hash(name) & mask;
+    while (b->by_name[place] && strcmp(b->op[b->by_name[place] - 1].name, name) != 0)
+        place = (place + 1) & mask;
+    return place;
+}
+
+static bool name_set(tandem_builder *b, tandem_op *op, const char *name)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+    const size_t length = name ? strnlen(name, sizeof op->name) : 0;
+    if (length == 0 || length >= sizeof op->name || name[strspn(name, allowed)] != '\0') {
+        tandem_error_set(
+            &b->error, TANDEM_WRONG_GRAPH,
+            "operator %d (%s) has the name '%.60s'; allowed are 1 … %zu letters, digits, and any of ._-/",
+            b->n_op, tandem_op_row_get(op->kind)->name, name ? name : "", sizeof op->name - 1);
+        return false;
+    }
+    memcpy(op->name, name, length);
+    if (b->by_name[name_place(b, op->name)])
+        return fail(b, op, "the name is taken by operator %d; names must be unique",
+                    b->by_name[name_place(b, op->name)] - 1);
+    return true;
+}
+
+/* --- Operators come and stay ---------------------------------------------------------------------------- */
+static bool op_reserve(tandem_builder *b)
+{
+    if (b->n_op < b->op_room)
+        return true;
+    const int room = b->op_room ? 2 * b->op_room : 64;
+    int *by_name = calloc(2 * (size_t)room, sizeof *by_name);
+    tandem_op *op = by_name ? realloc(b->op, (size_t)room * sizeof *op) : NULL;
+    if (!op) {
+        free(by_name);
+        return out_of_memory(b);
+    }
+    free(b->by_name);
+    b->by_name = by_name;
+    b->op = op;
+    b->op_room = room;
+    for (int i = 0; i < b->n_op; i++)
+        b->by_name[name_place(b, b->op[i].name)] = i + 1;
+    return true;
+}
+
+static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
+{
+    const int t = op->input[slot];
+    if (t < 0 || t >= b->n_op)
+        return b->n_op ? fail(b, op, "input %d is tensor %d; allowed 0 … %d", slot, t, b->n_op - 1)
+                       : fail(b, op, "input %d is tensor %d, but there is none yet", slot, t);
+    const tandem_op *in = &b->op[t];
+    if (in->kind == TANDEM_OP_CROSS_ENTROPY)
+        return fail(b, op, "it reads '%s'; nothing may follow the loss", in->name);
+    const bool reads_classes = op->kind == TANDEM_OP_CROSS_ENTROPY && slot == 1;
+    if ((in->kind == TANDEM_OP_LABELS) != reads_classes)
+        return fail(
+            b, op,
+            "input %d is '%s' (%s); labels are read by the loss, as its second input, and by nothing else",
+            slot, in->name, tandem_op_row_get(in->kind)->name);
+    const bool any_type = op->kind == TANDEM_OP_RESHAPE;
+    const tandem_dtype wanted = reads_classes || op->kind == TANDEM_OP_EMBEDDING ? TANDEM_S32 : TANDEM_F32;
+    if (!any_type && in->dtype != wanted)
+        return fail(b, op, "input %d, '%s', has type %s; allowed is %s", slot, in->name,
+                    tandem_dtype_name(in->dtype), tandem_dtype_name(wanted));
+    return true;
+}
+
+/* Starts an operator behind the last; it counts once op_end has taken it. NULL where anything is wrong. */
+static tandem_op *op_begin(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int y)
+{
+    if (b->error.status != TANDEM_OK)
+        return NULL;
+    if (b->n_op >= MAX_OP) {
+        tandem_error_set(&b->error, TANDEM_WRONG_GRAPH,
+                         "the graph has more than %d operators, which is the limit", MAX_OP);
+        return NULL;
+    }
+    if (!op_reserve(b))
+        return NULL;
+    const tandem_op_row *row = tandem_op_row_get(kind);
+    tandem_op *op = &b->op[b->n_op];
+    *op = (tandem_op){.kind = kind, .input = {x, y}, .parameter = {-1, -1}, .dtype = TANDEM_F32};
+    if (!name_set(b, op, name))
+        return NULL;
+    for (int slot = 0; slot < row->n_input; slot++) {
+        if (!input_check(b, op, slot))
+            return NULL;
+        op->needs_gradient |= b->op[op->input[slot]].needs_gradient;
+    }
+    for (int slot = row->n_input; slot < TANDEM_MAX_INPUT; slot++)
+        op->input[slot] = -1;
+    op->needs_gradient |= row->n_parameter > 0;
+    return op;
+}
+
+static bool shape_check(tandem_builder *b, const tandem_op *op, const char *what, const tandem_shape *shape)
+{
+    int64_t elements = 1;
+    for (int d = 0; d < shape->n_dim; d++) {
+        if (shape->dim[d] < 1)
+            return fail(b, op, "dimension %d of its %s is %" PRId64 "; allowed 1 or more", d, what,
+                        shape->dim[d]);
+        char text[SHAPE_TEXT];
+        if (__builtin_mul_overflow(elements, shape->dim[d], &elements) || elements > max_elements)
+            return fail(b, op, "its %s has shape %s; allowed are fewer than 2^44 elements", what,
+                        shape_text(text, shape));
+    }
+    return true;
+}
+
+static int op_end(tandem_builder *b, tandem_op *op)
+{
+    if (!shape_check(b, op, "output", &op->shape))
+        return -1;
+    int64_t period = 0;
+    if (op->kind == TANDEM_OP_BIAS)
+        period = b->parameter[op->parameter[0]].elements;
+    else if (op->kind == TANDEM_OP_EMBEDDING)
+        period = b->parameter[op->parameter[0]].shape.dim[0];
+    tandem_op_count(op, b->op);
+    tandem_op_sign(op, b->op, period);
+    b->by_name[name_place(b, op->name)] = b->n_op + 1;
+    return b->n_op++;
+}
+
+/* --- What the rules have in common ---------------------------------------------------------------------- */
+static const tandem_shape *in_shape(const tandem_builder *b, const tandem_op *op, int slot)
+{
+    return &b->op[op->input[slot]].shape;
+}
+
+static bool dims_check(tandem_builder *b, const tandem_op *op, int slot, int least, int most)
+{
+    const tandem_shape *in = in_shape(b, op, slot);
+    char text[SHAPE_TEXT];
+    if (in->n_dim >= least && in->n_dim <= most)
+        return true;
+    return least == most ? fail(b, op, "input %d has shape %s, %d dimensions; allowed %d", slot,
+                                shape_text(text, in), in->n_dim, least)
+                         : fail(b, op, "input %d has shape %s, %d dimensions; allowed %d … %d", slot,
+                                shape_text(text, in), in->n_dim, least, most);
+}
+
+static bool range_check(tandem_builder *b, const tandem_op *op, const char *what, int64_t got, int64_t least,
+                        int64_t most)
+{
+    return (got >= least && got <= most) ||
+           fail(b, op, "%s is %" PRId64 "; allowed %" PRId64 " … %" PRId64, what, got, least, most);
+}
+
+static bool deviation_check(tandem_builder *b, const tandem_op *op, float deviation)
+{
+    return (isfinite(deviation) && deviation >= 0) ||
+           fail(b, op, "the deviation of its initial weights is %g; allowed 0 or more", (double)deviation);
+}
+
+/* Gives the operator its next parameter. A deviation of 0 means zeros; `ones` overrules it. */
+static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,
+                          bool decays)
+{
+    if (!shape_check(b, op, "parameter", &shape) || !deviation_check(b, op, deviation))
+        return false;
+    if (b->n_parameter == b->parameter_room) {
+        const int room = b->parameter_room ? 2 * b->parameter_room : 64;
+        tandem_parameter *parameter = realloc(b->parameter, (size_t)room * sizeof *parameter);
+        if (!parameter)
+            return out_of_memory(b);
+        b->parameter = parameter;
+        b->parameter_room = room;
+    }
+    tandem_parameter *p = &b->parameter[b->n_parameter];
+    *p = (tandem_parameter){
+        .op = b->n_op, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
+    p->init = ones ? TANDEM_INIT_ONE : deviation > 0 ? TANDEM_INIT_NORMAL : TANDEM_INIT_ZERO;
+    p->deviation = deviation;
+    op->parameter[op->parameter[0] < 0 ? 0 : 1] = b->n_parameter++;
+    return true;
+}
+
+/* An operator that changes neither shape nor anything else that needs checking. */
+static int elementwise(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
+{
+    tandem_op *op = op_begin(b, kind, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM))
+        return -1;
+    op->shape = *in_shape(b, op, 0);
+    return op_end(b, op);
+}
+
+/* --- Sources -------------------------------------------------------------------------------------------- */
+static int source(tandem_builder *b, tandem_op_kind kind, const char *name, tandem_shape shape)
+{
+    tandem_op *op = op_begin(b, kind, name, -1, -1);
+    if (!op)
+        return -1;
+    int *only = kind == TANDEM_OP_LABELS ? &b->label : &b->input;
+    if (*only >= 0) {
+        fail(b, op, "there is '%s' (%s) already; allowed are one source of samples and one of labels",
+             b->op[*only].name, tandem_op_row_get(b->op[*only].kind)->name);
+        return -1;
+    }
+    op->shape = shape;
+    op->dtype = kind == TANDEM_OP_IMAGES ? TANDEM_F32 : TANDEM_S32;
+    return *only = op_end(b, op);
+}
+
+int tandem_build_images(tandem_builder *b, const char *name, int64_t height, int64_t width, int64_t channels)
+{
+    return source(b, TANDEM_OP_IMAGES, name, (tandem_shape){4, {b->batch, height, width, channels}});
+}
+
+int tandem_build_tokens(tandem_builder *b, const char *name, int64_t length)
+{
+    return source(b, TANDEM_OP_TOKENS, name, (tandem_shape){2, {b->batch, length}});
+}
+
+int tandem_build_labels(tandem_builder *b, const char *name, int64_t length)
+{
+    return source(b, TANDEM_OP_LABELS, name,
+                  (tandem_shape){length == 1 ? 1 : 2, {b->batch, length == 1 ? 0 : length}});
+}
+
+/* --- Adjustable operators ------------------------------------------------------------------------------- */
+int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_LINEAR, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
+        return -1;
+    const int64_t k = tandem_shape_last(in_shape(b, op, 0));
+    if (!parameter_add(b, op, (tandem_shape){2, {k, n}}, deviation, false, true))
+        return -1;
+    op->shape = *in_shape(b, op, 0);
+    op->shape.dim[op->shape.n_dim - 1] = n;
+    return op_end(b, op);
+}
+
+/* Shape of an operator that slides a window over images; its channels stay. */
+static bool slide(tandem_builder *b, tandem_op *op, int kernel_h, int kernel_w, int stride, int pad)
+{
+    if (!dims_check(b, op, 0, 4, 4) || !range_check(b, op, "the window's height", kernel_h, 1, MAX_KERNEL) ||
+        !range_check(b, op, "the window's width", kernel_w, 1, MAX_KERNEL) ||
+        !range_check(b, op, "the stride", stride, 1, MAX_KERNEL))
+        return false;
+    /* No window may lie in the padding altogether: a maximum over nothing does not exist. */
+    const int smaller = kernel_h < kernel_w ? kernel_h : kernel_w;
+    if (!range_check(b, op, "the padding", pad, 0, op->kind == TANDEM_OP_CONV2D ? smaller - 1 : smaller / 2))
+        return false;
+    const tandem_shape *in = in_shape(b, op, 0);
+    if (kernel_h > in->dim[1] + 2 * pad || kernel_w > in->dim[2] + 2 * pad)
+        return fail(b, op,
+                    "a window of %dx%d on images of %" PRId64 "x%" PRId64
+                    " padded by %d; allowed are windows that fit",
+                    kernel_h, kernel_w, in->dim[1], in->dim[2], pad);
+    op->kernel_h = kernel_h;
+    op->kernel_w = kernel_w;
+    op->stride = stride;
+    op->pad = pad;
+    op->shape = *in;
+    op->shape.dim[1] = (in->dim[1] + 2 * pad - kernel_h) / stride + 1;
+    op->shape.dim[2] = (in->dim[2] + 2 * pad - kernel_w) / stride + 1;
+    return true;
+}
+
+int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride,
+                        int pad)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_CONV2D, name, x, -1);
+    if (!op || !slide(b, op, kernel, kernel, stride, pad))
+        return -1;
+    tandem_shape weight = {2, {0, channels}};
+    if (__builtin_mul_overflow((int64_t)kernel * kernel, op->shape.dim[3], &weight.dim[0]))
+        weight.dim[0] = INT64_MAX;
+    /* He et al., ICCV 2015: keeps the variance through a relu. */
+    const float deviation = sqrtf(2 / (float)weight.dim[0]);
+    if (!parameter_add(b, op, weight, deviation, false, true))
+        return -1;
+    op->shape.dim[3] = channels;
+    return op_end(b, op);
+}
+
+int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int transpose_b)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_MATMUL, name, a, x);
+    if (!op || !dims_check(b, op, 0, 3, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
+    if (!dims_check(b, op, 1, left->n_dim, left->n_dim))
+        return -1;
+    const int row = left->n_dim - 2, column = left->n_dim - 1;
+    const int inner = transpose_b ? column : row; /* of the right */
+    const bool fits = memcmp(left->dim, right->dim, (size_t)row * sizeof *left->dim) == 0;
+    if (!fits || left->dim[column] != right->dim[inner]) {
+        char l[SHAPE_TEXT], r[SHAPE_TEXT];
+        fail(b, op,
+             "%s by %s%s; allowed are equal leading dimensions, and columns of the first equal to %s of the "
+             "second",
+             shape_text(l, left), shape_text(r, right), transpose_b ? " transposed" : "",
+             transpose_b ? "columns" : "rows");
+        return -1;
+    }
+    op->shape = *left;
+    op->shape.dim[column] = right->dim[transpose_b ? row : column];
+    op->transpose_b = transpose_b != 0;
+    return op_end(b, op);
+}
+
+int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int64_t vocabulary, int64_t width)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_EMBEDDING, name, tokens, -1);
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM - 1) ||
+        !parameter_add(b, op, (tandem_shape){2, {vocabulary, width}}, 0.02f, false, true))
+        return -1;
+    op->shape = *in_shape(b, op, 0);
+    op->shape.dim[op->shape.n_dim++] = width;
+    return op_end(b, op);
+}
+
+/* --- Dependent operators -------------------------------------------------------------------------------- */
+int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1))
+        return -1;
+    tandem_shape shape = {n_trailing, {0}};
+    memcpy(shape.dim, &in->dim[in->n_dim - n_trailing], (size_t)n_trailing * sizeof *shape.dim);
+    if (!parameter_add(b, op, shape, deviation, false, false))
+        return -1;
+    op->shape = *in;
+    return op_end(b, op);
+}
+
+int tandem_build_relu(tandem_builder *b, const char *name, int x)
+{
+    return elementwise(b, TANDEM_OP_RELU, name, x);
+}
+int tandem_build_gelu(tandem_builder *b, const char *name, int x)
+{
+    return elementwise(b, TANDEM_OP_GELU, name, x);
+}
+
+static bool same_shape(const tandem_shape *a, const tandem_shape *b)
+{
+    return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
+}
+
+int tandem_build_add(tandem_builder *b, const char *name, int x, int y)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_ADD, name, x, y);
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
+    if (!same_shape(left, right)) {
+        char l[SHAPE_TEXT], r[SHAPE_TEXT];
+        fail(b, op, "the inputs have shapes %s and %s; allowed are equal ones", shape_text(l, left),
+             shape_text(r, right));
+        return -1;
+    }
+    op->shape = *left;
+    return op_end(b, op);
+}
+
+int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_MAXPOOL, name, x, -1);
+    return op && slide(b, op, kernel, kernel, stride, pad) ? op_end(b, op) : -1;
+}
+
+int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_AVGPOOL, name, x, -1);
+    return op && slide(b, op, kernel_h, kernel_w, stride, 0) ? op_end(b, op) : -1;
+}
+
+int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_RESHAPE, name, x, -1);
+    if (!op || !range_check(b, op, "the number of dimensions", n_dim, 1, TANDEM_MAX_DIM))
+        return -1;
+    op->shape.n_dim = n_dim;
+    memcpy(op->shape.dim, dim, (size_t)n_dim * sizeof *dim);
+    if (!shape_check(b, op, "output", &op->shape))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    char from[SHAPE_TEXT], to[SHAPE_TEXT];
+    if (tandem_shape_elements(in) != tandem_shape_elements(&op->shape)) {
+        fail(b, op, "%s into %s; allowed are shapes of %" PRId64 " elements", shape_text(from, in),
+             shape_text(to, &op->shape), tandem_shape_elements(in));
+        return -1;
+    }
+    if (dim[0] % b->batch != 0) {
+        fail(b, op, "%s into %s; the first dimension must stay a multiple of the batch, %" PRId64,
+             shape_text(from, in), shape_text(to, &op->shape), b->batch);
+        return -1;
+    }
+    op->dtype = b->op[x].dtype;
+    return op_end(b, op);
+}
+
+int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_TRANSPOSE, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    unsigned seen = 0;
+    op->shape.n_dim = in->n_dim;
+    for (int d = 0; d < in->n_dim; d++) {
+        if (axis[d] < 0 || axis[d] >= in->n_dim || seen >> axis[d] & 1) {
+            fail(b, op, "axis %d of the output is axis %d of the input; allowed is each of 0 … %d, once", d,
+                 axis[d], in->n_dim - 1);
+            return -1;
+        }
+        seen |= 1u << axis[d];
+        op->axis[d] = axis[d];
+        op->shape.dim[d] = in->dim[axis[d]];
+    }
+    if (axis[0] != 0) {
+        fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first",
+             axis[0]);
+        return -1;
+    }
+    return op_end(b, op);
+}
+
+/* --- Fixed operators ------------------------------------------------------------------------------------ */
+int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_SOFTMAX, name, x, -1);
+    if (!op || !dims_check(b, op, 0, causal ? 3 : 2, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    const int64_t rows = in->dim[in->n_dim - 2], columns = in->dim[in->n_dim - 1];
+    if (causal && rows != columns) {
+        fail(b, op,
+             "the last dimensions are %" PRId64 "x%" PRId64 "; allowed under a causal mask are equal ones",
+             rows, columns);
+        return -1;
+    }
+    if (!isfinite(scale) || scale <= 0) {
+        fail(b, op, "the scale is %g; allowed are numbers above 0", (double)scale);
+        return -1;
+    }
+    op->shape = *in;
+    op->scale = scale;
+    op->causal = causal != 0;
+    return op_end(b, op);
+}
+
+static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
+{
+    tandem_op *op = op_begin(b, kind, name, x, -1);
+    if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_BATCHNORM ? 4 : 2, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    const tandem_shape channels = {1, {tandem_shape_last(in)}};
+    if (!parameter_add(b, op, channels, 0, true, false) || !parameter_add(b, op, channels, 0, false, false))
+        return -1;
+    op->shape = *in;
+    op->epsilon = 1e-5f;
+    return op_end(b, op);
+}
+
+int tandem_build_layernorm(tandem_builder *b, const char *name, int x)
+{
+    return norm(b, TANDEM_OP_LAYERNORM, name, x);
+}
+int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
+{
+    return norm(b, TANDEM_OP_BATCHNORM, name, x);
+}
+
+int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_CROSS_ENTROPY, name, logits, labels);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
+        return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    const int64_t rows = tandem_shape_elements(in) / tandem_shape_last(in);
+    if (!range_check(b, op, "the number of classes", tandem_shape_last(in), 2, INT32_MAX) ||
+        !range_check(b, op, "the number of labels", tandem_shape_elements(in_shape(b, op, 1)), rows, rows))
+        return -1;
+    return op_end(b, op);
+}
+
+/* --- The finished graph --------------------------------------------------------------------------------- */
+static tandem_status model_check(const char *model, const tandem_optimizer_options *o, tandem_error *error)
+{
+    const size_t most = sizeof((tandem_graph *)NULL)->model - 1;
+    if (!model || !*model || strlen(model) > most)
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the model's name has %zu characters; allowed 1 … %zu",
+                                model ? strlen(model) : 0, most);
+    const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
+    bool fine = o->kind == TANDEM_SGD || o->kind == TANDEM_ADAMW;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        fine = fine && isfinite(options[i]) && options[i] >= 0;
+    return fine ? TANDEM_OK
+                : tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                   "model %s: an option of its optimizer is negative or not a number", model);
+}
+
+/* Fills consumer_start and consumer; wrong where a tensor but the loss has no reader. */
+static tandem_status connect(tandem_graph *g, tandem_error *error)
+{
+    int *start = g->consumer_start;
+    for (int i = 0; i < g->n_op; i++)
+        for (int slot = 0; slot < TANDEM_MAX_INPUT && g->op[i].input[slot] >= 0; slot++)
+            start[g->op[i].input[slot] + 1]++;
+    for (int t = 0; t < g->n_op; t++) {
+        if (start[t + 1] == 0 && t != g->loss)
+            return tandem_error_set(
+                error, TANDEM_WRONG_GRAPH,
+                "operator '%s' (%s): nothing reads its output; allowed for the loss alone", g->op[t].name,
+                tandem_op_row_get(g->op[t].kind)->name);
+        start[t + 1] += start[t];
+    }
+    /* start[t + 1] is the end of t's part. Filling from behind moves it to the beginning, in ascending order. */
+    const int n_edge = start[g->n_op];
+    for (int i = g->n_op - 1; i >= 0; i--)
+        for (int slot = 0; slot < TANDEM_MAX_INPUT && g->op[i].input[slot] >= 0; slot++)
+            g->consumer[--start[g->op[i].input[slot] + 1]] = i;
+    memmove(start, start + 1, (size_t)g->n_op * sizeof *start);
+    start[g->n_op] = n_edge;
+    return TANDEM_OK;
+}
+
+static tandem_status ends_check(const tandem_builder *b, tandem_error *error)
+{
+    const tandem_op *last = b->n_op ? &b->op[b->n_op - 1] : NULL;
+    if (!last || last->kind != TANDEM_OP_CROSS_ENTROPY)
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the graph ends with %s%s%s; allowed is cross_entropy",
+                                last ? "operator '" : "nothing", last ? last->name : "", last ? "'" : "");
+    if (b->input < 0)
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                "the graph reads no samples; it needs images or tokens");
+    if (!last->needs_gradient)
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph has nothing to train before its loss");
+    return TANDEM_OK;
+}
+
+tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
+                                    const tandem_optimizer_options *optimizer, tandem_graph **graph,
+                                    tandem_error *error)
+{
+    if (b->error.status != TANDEM_OK)
+        return tandem_error_set(error, b->error.status, "%s", b->error.text);
+    tandem_status status = model_check(model, optimizer, error);
+    if (status == TANDEM_OK)
+        status = ends_check(b, error);
+    if (status != TANDEM_OK)
+        return status;
+    const size_t n = (size_t)b->n_op;
+    tandem_graph *g = calloc(1, sizeof *g);
+    if (g) {
+        g->consumer_start = calloc(n + 1, sizeof *g->consumer_start);
+        g->consumer = calloc(n * TANDEM_MAX_INPUT, sizeof *g->consumer);
+        g->view = calloc(n, sizeof *g->view);
+    }
+    if (!g || !g->consumer_start || !g->consumer || !g->view) {
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", b->n_op);
+        goto out;
+    }
+    memcpy(g->model, model, strlen(model));
+    g->batch = b->batch;
+    g->n_op = b->n_op;
+    g->n_parameter = b->n_parameter;
+    g->op = b->op;
+    g->parameter = b->parameter;
+    g->loss = b->n_op - 1;
+    g->input = b->input;
+    g->label = b->label;
+    g->n_class = tandem_shape_last(&g->op[g->op[g->loss].input[0]].shape);
+    g->length = tandem_shape_elements(&g->op[g->label].shape) / g->batch;
+    g->optimizer = *optimizer;
+    status = connect(g, error);
+    if (status != TANDEM_OK) {
+        g->op = NULL; /* the builder's still */
+        g->parameter = NULL;
+        goto out;
+    }
+    for (int t = 0; t < g->n_op; t++)
+        g->view[t] = g->op[t].kind == TANDEM_OP_RESHAPE ? g->view[g->op[t].input[0]] : t;
+    g->hash = tandem_graph_hash(g);
+    forget(b);
+    *graph = g;
+    g = NULL;
+out:
+    tandem_graph_close(g);
+    return status;
+}

@@ -1,0 +1,118 @@
+/* cost_key.c: what a task's cost is filed under, in any of its forms. */
+#include <stdio.h>
+#include <string.h>
+
+#include "graph/step_index.h"
+
+static tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
+{
+    return dtype == TANDEM_WIDER ? step->wider : dtype;
+}
+
+static const char *type_as_precision(tandem_dtype dtype) { return dtype == TANDEM_BF16 ? "bf16" : "fp32"; }
+
+static int cast_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
+{
+    const tandem_dtype from = (tandem_dtype)(variant / TANDEM_N_VERSION), to = (tandem_dtype)(variant % TANDEM_N_VERSION);
+    if (variant >= TANDEM_N_VERSION * TANDEM_N_VERSION || from == to) return 0;
+    const int restores = task->kind == TANDEM_TASK_RESTORE;
+    if (restores != (from == TANDEM_S8)) return 0; /* only what was saved is ever read back from s8 */
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
+    if ((task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST) && to != task->to) return 0;
+    key->kind = TANDEM_COST_CAST;
+    key->from = from;
+    key->to = to;
+    const tandem_op *op = &step->graph->op[task->op];
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
+        key->elements = step->graph->parameter[task->parameter].elements;
+    else
+        key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
+    key->known_range = task->kind == TANDEM_TASK_CAST && to == TANDEM_S8 && tandem_op_row_get(op->kind)->range > 0;
+    return 1;
+}
+
+/* Operand type of one of the three products of an adjustable operator. */
+static tandem_dtype product_type(const tandem_step *step, const tandem_precision_row *row, tandem_pass pass)
+{
+    if (pass == TANDEM_PASS_FORWARD) return row->forward;
+    return device_type(step, pass == TANDEM_PASS_DGRAD ? row->dgrad : row->wgrad);
+}
+
+static int operator_key(const tandem_step *step, const tandem_task *task, int variant, tandem_pass pass, tandem_cost_key *key)
+{
+    const tandem_op *op = &step->graph->op[task->op];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    key->kind = TANDEM_COST_OP;
+    key->pass = pass;
+    memcpy(key->signature, op->signature, sizeof key->signature);
+    key->to = variant % 2 ? TANDEM_BF16 : TANDEM_F32;
+    if (row->op_class != TANDEM_ADJUSTABLE) {
+        if (variant > 1 || (row->op_class != TANDEM_DEPENDENT && variant > 0)) return 0;
+        key->from = key->to;
+        key->precision = type_as_precision(key->to);
+        if (pass == TANDEM_PASS_WGRAD) key->to = TANDEM_F32;
+        return 1;
+    }
+    const int p = variant / 2;
+    if (p >= TANDEM_N_PRECISION || !(row->precisions & (1u << p))) return 0;
+    const tandem_precision_row *precision = tandem_precision_get((tandem_precision)p);
+    if (pass == TANDEM_PASS_FORWARD && key->to != precision->output) return 0;
+    if (pass == TANDEM_PASS_WGRAD && row->n_parameter > 0 && key->to != TANDEM_F32) return 0;
+    key->precision = precision->name;
+    key->from = product_type(step, precision, pass);
+    return 1;
+}
+
+static int accumulate_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
+{
+    if (variant > 1) return 0;
+    const tandem_op *op = &step->graph->op[task->op];
+    key->kind = TANDEM_COST_OP;
+    key->pass = TANDEM_PASS_DGRAD;
+    key->from = key->to = variant ? TANDEM_BF16 : TANDEM_F32;
+    key->precision = type_as_precision(key->to);
+    (void)snprintf(key->signature, sizeof key->signature, "accumulate n=%lld",
+                   (long long)tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape));
+    return 1;
+}
+
+static int bucket_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
+{
+    if (variant > 0) return 0;
+    key->elements = step->bucket[task->bucket].elements;
+    key->precision = "fp32";
+    key->pass = TANDEM_PASS_UPDATE;
+    if (task->kind == TANDEM_TASK_REDUCE) {
+        key->kind = TANDEM_COST_COLLECTIVE;
+        (void)snprintf(key->signature, sizeof key->signature, "all-reduce n=%lld", (long long)key->elements);
+        return 1;
+    }
+    key->kind = TANDEM_COST_OP;
+    (void)snprintf(key->signature, sizeof key->signature, "%s n=%lld parameters=%d",
+                   tandem_optimizer_name(step->graph->optimizer.kind), (long long)key->elements,
+                   step->bucket[task->bucket].n_parameter);
+    key->elements = 0;
+    return 1;
+}
+
+int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key *out)
+{
+    const tandem_task *task = &step->task[t];
+    tandem_cost_key key = {.precision = "", .from = TANDEM_F32, .to = TANDEM_F32};
+    int exists = 0;
+    switch (task->kind) {
+    case TANDEM_TASK_WEIGHT_CAST:
+    case TANDEM_TASK_CAST:
+    case TANDEM_TASK_GRADIENT_CAST:
+    case TANDEM_TASK_RESTORE: exists = cast_key(step, task, variant, &key); break;
+    case TANDEM_TASK_FORWARD: exists = operator_key(step, task, variant, TANDEM_PASS_FORWARD, &key); break;
+    case TANDEM_TASK_DGRAD: exists = operator_key(step, task, variant, TANDEM_PASS_DGRAD, &key); break;
+    case TANDEM_TASK_WGRAD: exists = operator_key(step, task, variant, TANDEM_PASS_WGRAD, &key); break;
+    case TANDEM_TASK_ACCUMULATE: exists = accumulate_key(step, task, variant, &key); break;
+    case TANDEM_TASK_REDUCE:
+    case TANDEM_TASK_UPDATE: exists = bucket_key(step, task, variant, &key); break;
+    default: break;
+    }
+    if (exists) *out = key;
+    return exists;
+}

@@ -1,0 +1,69 @@
+/* count.c: floating-point operations and side results of an operator. */
+#include "graph/op.h"
+
+static double product_flops(const tandem_op *op, const tandem_shape *in)
+{
+    const double out = (double)tandem_shape_elements(&op->shape);
+    const double depth = (double)tandem_shape_last(in);
+    if (op->kind == TANDEM_OP_CONV2D)
+        return 2 * out * (double)op->kernel_h * (double)op->kernel_w * depth;
+    return 2 * out * depth;
+}
+
+static double flops(const tandem_op *op, const tandem_shape *in)
+{
+    const double out = (double)tandem_shape_elements(&op->shape);
+    switch (op->kind) {
+    case TANDEM_OP_LINEAR:
+    case TANDEM_OP_CONV2D:
+    case TANDEM_OP_MATMUL:
+        return product_flops(op, in);
+    case TANDEM_OP_BIAS:
+    case TANDEM_OP_ADD:
+    case TANDEM_OP_RELU:
+        return out;
+    case TANDEM_OP_GELU:
+        return 8 * out;
+    case TANDEM_OP_SOFTMAX:
+        return 6 * out;
+    case TANDEM_OP_LAYERNORM:
+    case TANDEM_OP_BATCHNORM:
+        return 7 * out;
+    case TANDEM_OP_MAXPOOL:
+    case TANDEM_OP_AVGPOOL:
+        return out * (double)op->kernel_h * (double)op->kernel_w;
+    case TANDEM_OP_CROSS_ENTROPY:
+        return 5 * (double)tandem_shape_elements(in);
+    case TANDEM_OP_IMAGES:
+    case TANDEM_OP_TOKENS:
+    case TANDEM_OP_LABELS:
+    case TANDEM_OP_EMBEDDING:
+    case TANDEM_OP_RESHAPE:
+    case TANDEM_OP_TRANSPOSE:
+    case TANDEM_N_OP_KIND:
+        break;
+    }
+    return 0;
+}
+
+static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
+{
+    const uint64_t elements = (uint64_t)tandem_shape_elements(&op->shape);
+    const uint64_t last = (uint64_t)tandem_shape_last(&op->shape);
+    if (op->kind == TANDEM_OP_LAYERNORM) /* mean and variance of each row, f32 */
+        return 2 * 4 * (elements / last);
+    if (op->kind == TANDEM_OP_BATCHNORM) /* mean and variance of each channel, f32 */
+        return 2 * 4 * last;
+    if (op->kind == TANDEM_OP_MAXPOOL) /* place of the maximum in its window */
+        return elements * ((int64_t)op->kernel_h * op->kernel_w <= 256 ? 1 : 4);
+    if (op->kind == TANDEM_OP_CROSS_ENTROPY) /* probabilities, f32 */
+        return 4 * (uint64_t)tandem_shape_elements(in);
+    return 0;
+}
+
+void tandem_op_count(tandem_op *op, const tandem_op *all)
+{
+    const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
+    op->flops = flops(op, in);
+    op->aux_bytes = aux_bytes(op, in);
+}

@@ -1,0 +1,33 @@
+/* op.h: what follows from an operator's kind, attributes and shapes; private to graph/. */
+#ifndef TANDEM_GRAPH_OP_H
+#define TANDEM_GRAPH_OP_H
+
+#include "graph/build.h"
+
+/* Fills op->flops and op->aux_bytes. The operator's inputs are op[…].input in `all`; shapes are settled and
+ * small enough that no product overflows (build.c has checked).
+ * FLOPs are those of one forward pass. A product counts its multiplications and additions. Of the others each
+ * element counts its arithmetic once, exp and tanh as one operation:
+ *   bias, add, relu   1   an addition, a comparison
+ *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3
+ *   softmax           6   scale, maximum, subtract, exp, sum, divide; masked entries as well
+ *   norms             7   mean, subtract, square, sum, multiply, scale, shift
+ *   pools                 entries of the window, for each element of the output
+ *   cross_entropy     5   maximum, subtract, exp, sum, divide, for each logit
+ *   the rest          0   they only move data */
+void tandem_op_count(tandem_op *op, const tandem_op *all);
+
+/* Writes op->signature: the kind, then everything that determines what it costs: shapes (the batch is in
+ * them) and attributes; no names, no floating-point numbers. Needs the same as tandem_op_count. `period`:
+ * elements of a bias's parameter, rows of an embedding's table; not read for the other kinds. */
+void tandem_op_sign(tandem_op *op, const tandem_op *all, int64_t period);
+
+/* 64-bit FNV-1a over a canonical text of all of the graph but its batch: model, operators (names, kinds,
+ * edges, attributes, shapes of one sample), parameters, optimizer. Floating-point numbers enter as their
+ * bits. Source: Fowler, Noll, Vo; draft-eastlake-fnv (offset basis and prime). */
+uint64_t tandem_graph_hash(const tandem_graph *graph);
+
+/* The local batch of a builder: what its sources' first dimension is. */
+int64_t tandem_builder_batch(const tandem_builder *b);
+
+#endif

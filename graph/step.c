@@ -1,0 +1,283 @@
+/* step.c: lays out the step program of a graph once: every task any plan could need, in order, with its bucket.
+ * What a plan switches on is decided in resolve.c. */
+#include "tandem/step.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/step_index.h"
+
+enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
+
+/* --- Static structure: where gradients come from ---------------------------------------------------------------- */
+
+/* Edges (consumer, slot) along which a gradient reaches the tensor behind `view`, in the order in which backward takes
+ * them: descending consumers. Views are looked through. */
+static void count_contributions(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int t = 0; t < graph->n_op; t++) index->n_contribution[t] = 0;
+    for (int c = graph->n_op - 1; c >= 0; c--) {
+        const tandem_op *op = &graph->op[c];
+        const tandem_op_row *row = tandem_op_row_get(op->kind);
+        if (op->kind == TANDEM_OP_RESHAPE || row->dgrad == TANDEM_BACKWARD_ABSENT || !op->needs_gradient) continue;
+        for (int slot = 0; slot < row->n_input; slot++) {
+            if (!graph->op[op->input[slot]].needs_gradient) continue;
+            const int t = graph->view[op->input[slot]];
+            index->edge_place[c * TANDEM_MAX_INPUT + slot] = index->n_contribution[t]++;
+            if (index->n_contribution[t] == 1) index->first_consumer[t] = c;
+        }
+    }
+}
+
+static void find_gradient_roots(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int t = graph->n_op - 1; t >= 0; t--) {
+        index->gradient_root[t] = t;
+        if (graph->view[t] != t || index->n_contribution[t] != 1) continue;
+        const int c = index->first_consumer[t];
+        if (tandem_op_row_get(graph->op[c].kind)->dgrad == TANDEM_BACKWARD_SAME)
+            index->gradient_root[t] = index->gradient_root[c];
+    }
+    for (int t = 0; t < graph->n_op; t++) index->gradient_root[t] = index->gradient_root[graph->view[t]];
+}
+
+/* --- Buckets ------------------------------------------------------------------------------------------------------ */
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+static void plan_buckets(tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    int place = 0;
+    for (int i = graph->n_op - 1; i >= 0; i--)
+        for (int j = 0; j < TANDEM_MAX_PARAMETER; j++)
+            if (graph->op[i].parameter[j] >= 0) step->parameter_order[place++] = graph->op[i].parameter[j];
+
+    int64_t start = 0, used = 0;
+    int b = -1;
+    for (place = 0; place < graph->n_parameter; place++) {
+        const int p = step->parameter_order[place];
+        const int64_t elements = round_up(graph->parameter[p].elements, ALIGNMENT_ELEMENTS);
+        if (b < 0 || (uint64_t)(used + elements) * sizeof(float) > step->bucket_bytes) {
+            if (b >= 0) start += step->bucket[b].elements;
+            step->bucket[++b] = (tandem_bucket){.first_parameter_place = place, .start = start};
+            used = 0;
+        }
+        step->parameter_start[p] = start + used;
+        used += elements;
+        step->bucket[b].n_parameter++;
+        step->bucket[b].elements = round_up(used + 1, ALIGNMENT_ELEMENTS); /* + 1: the spare element */
+        step->index->bucket_of[p] = b;
+    }
+    step->n_bucket = b + 1;
+    step->n_flat = b < 0 ? 0 : start + step->bucket[b].elements;
+}
+
+/* --- The list of tasks ------------------------------------------------------------------------------------------- */
+
+static int append(tandem_step *step, tandem_task_kind kind, int op, int slot)
+{
+    tandem_task *task = &step->task[step->n_task];
+    *task = (tandem_task){.kind = kind, .op = op, .slot = slot, .parameter = -1, .bucket = -1};
+    for (int k = 0; k < TANDEM_TASK_READS; k++) task->read[k] = -1;
+    for (int k = 0; k < TANDEM_TASK_WRITES; k++) task->write[k] = -1;
+    return step->n_task++;
+}
+
+static void append_casts(tandem_step *step, tandem_task_kind kind, int op)
+{
+    for (int to = 0; to < TANDEM_N_VERSION; to++) {
+        const int task = append(step, kind, op, 0);
+        step->task[task].to = (tandem_dtype)to;
+    }
+}
+
+static void append_weight_cast(tandem_step *step, int op)
+{
+    const int task = append(step, TANDEM_TASK_WEIGHT_CAST, op, 0);
+    step->task[task].parameter = step->graph->op[op].parameter[0];
+}
+
+static void append_forward(tandem_step *step, int i)
+{
+    const tandem_op *op = &step->graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    struct tandem_step_index *index = step->index;
+    if (op->kind == TANDEM_OP_RESHAPE) return;
+    if (row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0) {
+        index->weight_cast[i] = step->n_task;
+        append_weight_cast(step, i);
+    }
+    index->forward[i] = append(step, TANDEM_TASK_FORWARD, i, 0);
+    if (op->dtype != TANDEM_F32) return;
+    index->cast[i] = step->n_task;
+    append_casts(step, TANDEM_TASK_CAST, i);
+}
+
+/* Hands over every bucket whose last gradient operator i has just written. */
+static void append_reduces(tandem_step *step, int producer)
+{
+    const tandem_op *op = &step->graph->op[step->task[producer].op];
+    for (int j = 0; j < TANDEM_MAX_PARAMETER; j++) {
+        if (op->parameter[j] < 0) continue;
+        const int b = step->index->bucket_of[op->parameter[j]];
+        tandem_bucket *bucket = &step->bucket[b];
+        const int last = bucket->first_parameter_place + bucket->n_parameter - 1;
+        if (step->parameter_order[last] != op->parameter[j]) continue;
+        bucket->ready_task = producer;
+        bucket->reduce_task = append(step, TANDEM_TASK_REDUCE, -1, 0);
+        step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
+        step->task[bucket->reduce_task].bucket = b;
+    }
+}
+
+static void append_backward(tandem_step *step, int i)
+{
+    const tandem_graph *graph = step->graph;
+    const tandem_op *op = &graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    struct tandem_step_index *index = step->index;
+    if (row->op_class == TANDEM_SOURCE || op->kind == TANDEM_OP_RESHAPE || !op->needs_gradient) return;
+
+    if (index->gradient_root[i] == i && i != graph->loss) {
+        index->gradient_cast[i] = step->n_task;
+        append_casts(step, TANDEM_TASK_GRADIENT_CAST, i);
+    }
+    if (row->op_class == TANDEM_ADJUSTABLE && row->dgrad == TANDEM_BACKWARD_TASK) {
+        index->restore[i] = step->n_task;
+        for (int slot = 0; slot < row->n_input; slot++) append(step, TANDEM_TASK_RESTORE, i, slot);
+        if (row->n_parameter > 0) {
+            index->backward_weight_cast[i] = step->n_task;
+            append_weight_cast(step, i);
+        }
+    }
+    const int second_needs = row->n_input < 2 || graph->op[op->input[1]].needs_gradient;
+    if (row->wgrad == TANDEM_BACKWARD_TASK && (row->n_parameter > 0 || second_needs)) {
+        index->wgrad[i] = append(step, TANDEM_TASK_WGRAD, i, 0);
+        append_reduces(step, index->wgrad[i]);
+    }
+    if (row->dgrad == TANDEM_BACKWARD_TASK &&
+        (graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE)) {
+        index->dgrad[i] = append(step, TANDEM_TASK_DGRAD, i, 0);
+        if (row->wgrad == TANDEM_BACKWARD_BESIDE) append_reduces(step, index->dgrad[i]);
+    }
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
+        if (place > 0) index->accumulate[i * TANDEM_MAX_INPUT + slot] = append(step, TANDEM_TASK_ACCUMULATE, i, slot);
+    }
+}
+
+static void append_all(tandem_step *step)
+{
+    const int n_op = step->graph->n_op;
+    for (int i = 0; i < n_op; i++) append_forward(step, i);
+    for (int i = n_op - 1; i >= 0; i--) append_backward(step, i);
+    for (int b = 0; b < step->n_bucket; b++) {
+        step->bucket[b].update_task = append(step, TANDEM_TASK_UPDATE, -1, 0);
+        step->task[step->n_task - 1].bucket = b;
+    }
+}
+
+/* --- Opening and closing ----------------------------------------------------------------------------------------- */
+
+static void *array(size_t count, size_t size) { return calloc(count ? count : 1, size); }
+
+static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n_parameter)
+{
+    /* every array of ints in one block: op-sized ones first, edge-sized ones, then one a parameter */
+    const size_t n = n_op * (N_OP_ARRAY + TANDEM_MAX_INPUT * N_EDGE_ARRAY) + n_parameter;
+    int *block = array(n, sizeof *block);
+    index->gradient_native = array(n_op, sizeof *index->gradient_native);
+    index->activation_need = array(n_op, 1);
+    index->gradient_need = array(n_op, 1);
+    index->block = block;
+    if (!block || !index->gradient_native || !index->activation_need || !index->gradient_need) return 0;
+    for (size_t i = 0; i < n; i++) block[i] = -1;
+    int **const op_array[N_OP_ARRAY] = {
+        &index->n_contribution, &index->first_consumer, &index->sum_so_far,  &index->gradient_root,
+        &index->forward,        &index->cast,           &index->gradient_cast, &index->weight_cast,
+        &index->restore,        &index->backward_weight_cast, &index->wgrad,  &index->dgrad};
+    for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
+    index->edge_place = block;
+    index->accumulate = block + n_op * TANDEM_MAX_INPUT;
+    index->bucket_of = block + n_op * TANDEM_MAX_INPUT * N_EDGE_ARRAY;
+    return 1;
+}
+
+tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tandem_dtype wider, uint64_t bucket_bytes,
+                               tandem_error *error)
+{
+    const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
+    const size_t most_tasks = n_op * MOST_TASKS_AN_OP + 2 * n_parameter;
+    tandem_step *step = calloc(1, sizeof *step);
+    if (!step) goto no_memory;
+    step->graph = graph;
+    step->wider = wider;
+    step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
+    step->n_value = (int)(n_op * VALUES_AN_OP + n_parameter * VALUES_A_PARAMETER);
+    step->index = calloc(1, sizeof *step->index);
+    step->precision = array(n_op, sizeof *step->precision);
+    step->native = array(n_op, sizeof *step->native);
+    step->task = array(most_tasks, sizeof *step->task);
+    step->value = array((size_t)step->n_value, sizeof *step->value);
+    step->bucket = array(n_parameter, sizeof *step->bucket);
+    step->parameter_order = array(n_parameter, sizeof *step->parameter_order);
+    step->parameter_start = array(n_parameter, sizeof *step->parameter_start);
+    if (!step->index || !step->precision || !step->native || !step->task || !step->value || !step->bucket ||
+        !step->parameter_order || !step->parameter_start || !allocate_index(step->index, n_op, n_parameter))
+        goto no_memory;
+
+    count_contributions(graph, step->index);
+    find_gradient_roots(graph, step->index);
+    plan_buckets(step);
+    append_all(step);
+    assert((size_t)step->n_task <= most_tasks);
+    tandem_step_resolve(step);
+    *out = step;
+    return TANDEM_OK;
+
+no_memory:
+    tandem_step_close(step);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the step program of model '%s' (%d operators)",
+                            graph->model, graph->n_op);
+}
+
+void tandem_step_close(tandem_step *step)
+{
+    if (!step) return;
+    if (step->index) {
+        free(step->index->gradient_need);
+        free(step->index->activation_need);
+        free(step->index->gradient_native);
+        free(step->index->block);
+    }
+    free(step->parameter_start);
+    free(step->parameter_order);
+    free(step->bucket);
+    free(step->value);
+    free(step->task);
+    free(step->native);
+    free(step->precision);
+    free(step->index);
+    free(step);
+}
+
+void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
+{
+    assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
+    step->precision[op] = precision;
+}
+
+const char *tandem_task_kind_name(tandem_task_kind kind)
+{
+    static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",       "gradient cast", "restore",
+                                                         "wgrad",       "dgrad",   "accumulate", "all-reduce",    "update"};
+    return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
+}
+
+const char *tandem_pass_name(tandem_pass pass)
+{
+    static const char *const name[TANDEM_N_PASS] = {"forward", "dgrad", "wgrad", "update"};
+    return (int)pass >= 0 && pass < TANDEM_N_PASS ? name[pass] : "?";
+}

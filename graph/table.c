@@ -1,0 +1,96 @@
+/* table.c: the tables of number types, precisions and operators, and their look-up by name. */
+#include "base/nearest.h"
+#include "tandem/graph.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} dtypes[] = {
+    [TANDEM_F32] = {"f32", 4}, [TANDEM_BF16] = {"bf16", 2},   [TANDEM_S8] = {"s8", 1},
+    [TANDEM_S32] = {"s32", 4}, [TANDEM_WIDER] = {"wider", 0},
+};
+
+const char *tandem_dtype_name(tandem_dtype dtype)
+{
+    assert((unsigned)dtype <= TANDEM_WIDER);
+    return dtypes[dtype].name;
+}
+
+uint64_t tandem_dtype_bytes(tandem_dtype dtype)
+{
+    assert((unsigned)dtype < TANDEM_WIDER);
+    return dtypes[dtype].bytes;
+}
+
+/* clang-format off */
+static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
+#define ROW(NAME, name, forward, dgrad, wgrad, accumulator, output, saved)                                   \
+    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##accumulator, TANDEM_##output,         \
+     TANDEM_##saved},
+#include "graph/precision.def"
+#undef ROW
+};
+/* clang-format on */
+
+const tandem_precision_row *tandem_precision_get(tandem_precision precision)
+{
+    assert((unsigned)precision < TANDEM_N_PRECISION);
+    return &precisions[precision];
+}
+
+tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error)
+{
+    const char *candidates[TANDEM_N_PRECISION];
+    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+        if (strcmp(precisions[p].name, name) == 0) {
+            *precision = (tandem_precision)p;
+            return TANDEM_OK;
+        }
+        candidates[p] = precisions[p].name;
+    }
+    const char *near = tandem_nearest(name, candidates, TANDEM_N_PRECISION);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "there is no precision '%.40s'%s%s%s; `tandem list precisions` shows them", name,
+                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+/* The sets that op.def names, as bits by the place of a row in precision.def. */
+enum {
+#define ROW(NAME, ...) PLACE_##NAME,
+#include "graph/precision.def"
+#undef ROW
+    N_PLACE
+};
+enum {
+    PRECISIONS_NONE = 0,
+    PRECISIONS_ALL = (1 << N_PLACE) - 1,
+    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_BF16,
+    PRECISIONS_NO_FULL = PRECISIONS_ALL & ~(1 << PLACE_INT8_FULL)
+};
+
+/* clang-format off */
+static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
+#define ROW(NAME, name, op_class, inputs, parameters, set, saves, dgrad, wgrad, range)                       \
+    {#name, TANDEM_##op_class, inputs, parameters, PRECISIONS_##set, TANDEM_SAVES_##saves,                   \
+     TANDEM_BACKWARD_##dgrad, TANDEM_BACKWARD_##wgrad, range},
+#include "graph/op.def"
+#undef ROW
+};
+
+#define ROW(NAME, name, op_class, inputs, parameters, ...)                                                   \
+    _Static_assert(inputs <= TANDEM_MAX_INPUT && parameters <= TANDEM_MAX_PARAMETER, #name " fits a tandem_op");
+#include "graph/op.def"
+#undef ROW
+/* clang-format on */
+
+const tandem_op_row *tandem_op_row_get(tandem_op_kind kind)
+{
+    assert((unsigned)kind < TANDEM_N_OP_KIND);
+    return &ops[kind];
+}
+
+int tandem_optimizer_n_state(tandem_optimizer kind) { return kind == TANDEM_ADAMW ? 2 : 1; }
+const char *tandem_optimizer_name(tandem_optimizer kind) { return kind == TANDEM_ADAMW ? "adamw" : "sgd"; }

@@ -1,0 +1,46 @@
+/* gpt_tiny.c: a transformer that predicts the next symbol of a text. Source: Radford et al., 2019 (GPT-2),
+ * with an output layer of its own in place of the transposed embedding. */
+#include "graph/zoo/zoo.h"
+
+enum { LENGTH, WIDTH, DEPTH, HEADS, VOCABULARY };
+static const tandem_model_option options[] = {
+    [LENGTH] = {"length", 64, 1, 65536, "symbols a sample"},
+    [WIDTH] = {"width", 128, 1, 16384, "numbers a symbol; a multiple of the heads"},
+    [DEPTH] = {"depth", 4, 1, 256, "blocks"},
+    [HEADS] = {"heads", 4, 1, 256, "attention heads"},
+    [VOCABULARY] = {"vocabulary", 128, 2, 1 << 20, "symbols there are"},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
+{
+    const tandem_status status = tandem_zoo_heads_check("gpt_tiny", value[WIDTH], value[HEADS], error);
+    if (status != TANDEM_OK)
+        return status;
+    const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
+                                         .length = value[LENGTH],
+                                         .width = value[WIDTH],
+                                         .depth = value[DEPTH],
+                                         .heads = value[HEADS],
+                                         .ratio = 4,
+                                         .causal = 1};
+    int x = tandem_build_tokens(b, "tokens", value[LENGTH]);
+    const int label = tandem_build_labels(b, "label", value[LENGTH]);
+    x = tandem_build_embedding(b, "embedding", x, value[VOCABULARY], value[WIDTH]);
+    x = tandem_build_bias(b, "position", x, 2, 0.02f);
+    x = tandem_zoo_blocks(b, x, &form);
+    x = tandem_build_linear(b, "head", x, value[VOCABULARY], 0.02f);
+    tandem_build_cross_entropy(b, "loss", x, label);
+    return TANDEM_OK;
+}
+
+const tandem_zoo_model tandem_zoo_gpt_tiny = {
+    .model = {"gpt_tiny", "causal transformer over symbols", "text", options},
+    .optimizer = {.kind = TANDEM_ADAMW,
+                  .rate = 1e-3f,
+                  .beta1 = 0.9f,
+                  .beta2 = 0.999f,
+                  .epsilon = 1e-8f,
+                  .decay = 0.05f},
+    .build = build,
+};

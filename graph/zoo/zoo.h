@@ -1,0 +1,58 @@
+/* zoo.h: what a model file gives and gets. A new model is one file here and one row in zoo.c. */
+#ifndef TANDEM_GRAPH_ZOO_H
+#define TANDEM_GRAPH_ZOO_H
+
+#include "graph/build.h"
+#include "graph/op.h"
+
+typedef struct tandem_zoo_model {
+    tandem_model model;
+    tandem_optimizer_options optimizer;
+    /* Builds the operators, the loss last. value[i] belongs to model.option[i] and lies in its range; a value
+     * that does not go with another one is TANDEM_USAGE. What is wrong with an operator the builder keeps and
+     * reports. */
+    tandem_status (*build)(tandem_builder *b, const int64_t *value, tandem_error *error);
+} tandem_zoo_model;
+
+extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vit_tiny, tandem_zoo_gpt_tiny;
+
+enum { TANDEM_ZOO_MAX_OPTION = 8, TANDEM_ZOO_VALUE_TEXT = 48 };
+
+/* The option "image" holds three numbers in one: sizes below 2^16. */
+#define TANDEM_ZOO_IMAGE(height, width, channels)                                                            \
+    ((int64_t)(height) << 32 | (int64_t)(width) << 16 | (int64_t)(channels))
+/* clang-format off */
+#define TANDEM_ZOO_IMAGE_OPTION                                                                              \
+    {"image", TANDEM_ZOO_IMAGE(28, 28, 1), TANDEM_ZOO_IMAGE(1, 1, 1), TANDEM_ZOO_IMAGE(4096, 4096, 64),      \
+     "height x width x channels of a sample"}
+#define TANDEM_ZOO_CLASSES_OPTION {"classes", 10, 2, 65536, "number of classes"}
+/* clang-format on */
+static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
+static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
+static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
+
+/* An option's value as it is written in a model's name: "256", "28x28x1". Returns text. */
+char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option,
+                             int64_t value);
+
+/* "scope.part", for the names of operators; with an empty scope just the part. */
+typedef struct tandem_zoo_name {
+    char text[64];
+} tandem_zoo_name;
+tandem_zoo_name tandem_zoo_in(const char *scope, const char *part);
+
+/* linear and bias: "name", "name.bias". */
+int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation);
+
+/* A pre-norm transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al.,
+ * NIPS 2017, with the norms before the parts as in Xiong et al., ICML 2020. Initial weights as in GPT-2
+ * (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the residual stream. */
+typedef struct tandem_zoo_transformer {
+    int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
+    int causal;
+} tandem_zoo_transformer;
+int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
+/* TANDEM_USAGE where width is no multiple of heads. */
+tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);
+
+#endif

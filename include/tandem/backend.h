@@ -1,0 +1,152 @@
+/* backend.h: running a step program for real: devices' kernels, the executor, the ranks of a run.
+ *
+ * libtandem_backend is opened with dlopen by commands that run kernels; it exports one function, tandem_backend_get, and
+ * everything else is reached through the table that returns. */
+#ifndef TANDEM_BACKEND_H
+#define TANDEM_BACKEND_H
+
+#include "tandem/data.h"
+#include "tandem/step.h"
+#include "tandem/store.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- What a device backend provides: one row for each kind of device ("cpu"; later "cuda") ------------------------------ */
+
+/* Which stream of random words a stochastic rounding draws from (base/philox.h): key = seed, counter {block, stream…}. */
+typedef struct tandem_draws {
+    uint64_t seed;
+    uint32_t stream[3]; /* step, operator, purpose | rank << 8 */
+} tandem_draws;
+
+/* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for scale·q.
+ *   forward   in: inputs…, parameters…                      out: output, aux
+ *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows × row_weight), aux (probabilities)
+ *             images, tokens, labels: filled by the executor itself
+ *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
+ *             matmul: in: a, g                              out: gradient of b
+ *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is written)
+ *             bias: in: g                                   out: gradient of the parameter (f32)
+ *   dgrad     linear, conv2d: in: g, weight                 out: gradient of x
+ *             matmul: in: g, b                              out: gradient of a
+ *             relu, softmax: in: g, output                  out: gradient of x
+ *             gelu: in: g, x                                out: gradient of x
+ *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
+ *             maxpool: in: g, aux    avgpool, transpose: in: g      out: gradient of x
+ *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
+ *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
+ *   accumulate: in: a, b                                    out: a + b */
+typedef struct tandem_kernel_call {
+    const void *in[TANDEM_TASK_READS];
+    const float *in_scale[TANDEM_TASK_READS];  /* of s8 operands, else NULL */
+    void *out[TANDEM_TASK_WRITES];
+    float *out_scale[TANDEM_TASK_WRITES];      /* of s8 results, else NULL */
+    void *workspace;                           /* 64-byte aligned */
+    tandem_draws draws;                        /* of casts to s8 */
+    float row_weight;                          /* cross_entropy: 1 / (global batch × predictions a sample) */
+} tandem_kernel_call;
+
+typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
+
+typedef struct tandem_device_backend {
+    const char *prefix; /* "cpu" */
+    /* Opens the device for this process. A process opens one device only (kernels may be held to its instruction set). */
+    tandem_status (*open)(void **device, const char *name, tandem_error *error);
+    void (*close)(void *device);
+    /* A kernel for a task in its current form (kind, op, precision, from, to). Tells the workspace it needs. TANDEM_NO_KERNEL. */
+    tandem_status (*prepare)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
+                             uint64_t *workspace_bytes, tandem_error *error);
+    void (*release)(tandem_kernel *kernel);
+    tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
+    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. */
+    void (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight, float *const *state,
+                   const float *gradient, int64_t n, int64_t t);
+    /* A text about the libraries behind it, with versions. */
+    const char *(*version)(void);
+} tandem_device_backend;
+
+/* --- A worker: this process as one rank of a run ------------------------------------------------------------------------ */
+typedef struct tandem_worker tandem_worker;
+typedef struct tandem_worker_options {
+    const char *device;
+    int rank, n_rank;
+    const char *store;   /* rendezvous directory; NULL for one rank */
+    int cpu;             /* core to pin to; −1 = not */
+    int64_t timeout_ns;
+} tandem_worker_options;
+
+/* --- An executor: a step program with its memory, weights and kernels ---------------------------------------------------- */
+typedef struct tandem_executor tandem_executor;
+typedef struct tandem_executor_options {
+    const tandem_step *step;      /* resolved; borrowed; not changed while the executor lives */
+    const tandem_data *data;      /* borrowed; NULL = uniform noise for inputs, labels by Philox */
+    uint64_t seed;
+    int64_t global_batch;         /* over all ranks */
+    int64_t first_place;          /* of this rank within it */
+    const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
+    int without_exchange;         /* 1: no all-reduce: a profile of one device */
+} tandem_executor_options;
+
+/* What an observer sees after each task: pointers are valid during the call only. */
+typedef void tandem_observer(void *context, const tandem_executor *executor, int task);
+
+typedef struct tandem_step_times {
+    int n_event;
+    int64_t step_ns;
+    int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
+    int64_t *wait_ns;           /* [n_bucket] time the compute stream stood still for bucket b */
+} tandem_step_times;
+
+typedef struct tandem_backend_api {
+    int version;
+    const char *(*libraries)(void); /* "oneDNN 2.6.3, Gloo 0.5.0" */
+
+    /* The functions of data.h, which this library holds: for programs that open it and link nothing of it. */
+    tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
+    void (*data_close)(tandem_data *data);
+    const tandem_data_set *(*data_at)(int i);
+    tandem_status (*data_find)(char *path, size_t size, const char *name, tandem_error *error);
+
+    tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
+    void (*worker_close)(tandem_worker *worker);
+    tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
+    tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
+    tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error);
+    tandem_status (*worker_broadcast)(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
+
+    tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error);
+    void (*executor_close)(tandem_executor *executor);
+    /* One training step. *loss: mean over the global batch, the same on every rank. Step `index` decides samples and draws. */
+    tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
+    /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
+    const tandem_step_times *(*executor_times)(const tandem_executor *executor);
+    /* Bytes that were really allocated, all of the run's: equals the plan's peak. */
+    uint64_t (*executor_allocated)(const tandem_executor *executor);
+    const tandem_memory *(*executor_memory)(const tandem_executor *executor);
+    uint64_t (*executor_workspace)(const tandem_executor *executor, int task);
+    void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
+    /* Data behind a value id or TANDEM_PARAMETER(p) (weight; `gradient` 1: its gradient); scale of an s8 value. */
+    const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
+    /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
+     * weights; correct and total are of this rank's part (ranks take samples in turn). */
+    tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
+                                       int64_t *total, tandem_error *error);
+
+    /* --- Measuring (all ranks call together) --- */
+    /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
+     * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
+    tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns, int n,
+                                        double *slowdown, tandem_error *error);
+} tandem_backend_api;
+
+enum { TANDEM_BACKEND_VERSION = 1 };
+/* The table, or NULL where `version` is not the one this library was built for. */
+const tandem_backend_api *tandem_backend_get(int version);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

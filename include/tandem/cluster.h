@@ -1,0 +1,67 @@
+/* cluster.h: devices, and clusters of them. */
+#ifndef TANDEM_CLUSTER_H
+#define TANDEM_CLUSTER_H
+
+#include "tandem/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 8 };
+
+/* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */
+typedef struct tandem_device {
+    char name[TANDEM_DEVICE_NAME];
+    char meaning[96];
+    unsigned precisions;   /* bit p: it can run precision p */
+    tandem_dtype wider;    /* what TANDEM_WIDER means on it: bf16 where that is fast, else f32 */
+    uint64_t memory_bytes; /* 0 = not known */
+} tandem_device;
+
+/* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first. */
+int tandem_device_count(void);
+const tandem_device *tandem_device_get(int index);
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
+/* Whether this machine can run it (CPUID). */
+int tandem_device_present(const char *name);
+/* TANDEM_NO_DEVICE naming what is missing and what this machine has. */
+tandem_status tandem_device_require(const char *name, tandem_error *error);
+/* The two ends of this machine that the demo trains on: the strongest device, and `cpu:avx2_vnni` where it is there, else
+ * the weakest. Both the same where there is one only. */
+void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak);
+
+typedef struct tandem_cluster_class {
+    tandem_device device;
+    int n_rank;
+    int per_node;           /* ranks a node; 0 = all on one */
+    int64_t batch;          /* local; 0 = the command's --batch */
+    uint64_t memory_bytes;  /* limit a rank; 0 = the device's, 0 there too = none */
+} tandem_cluster_class;
+
+typedef struct tandem_cluster {
+    int n_class;
+    tandem_cluster_class member[TANDEM_MAX_CLASS];
+    double link_bytes_per_s; /* 0 = not given: measured collectives only */
+    int64_t link_latency_ns;
+} tandem_cluster;
+
+/* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
+ * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N and memory=12GiB behind its device; or the name of a JSON
+ * file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
+ * "memory":"12GiB"}],"net":"100Gbit/s,5us"}). TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed;
+ * TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
+tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
+/* The canonical string of a cluster; cut to fit. */
+void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
+int tandem_cluster_n_rank(const tandem_cluster *cluster);
+/* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
+int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
+/* Names of all ranks' devices, sorted, joined by '+', equal ones as N*NAME: under which collectives are filed. */
+void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,96 @@
+/* data.h: samples to train on, read from where the distribution or the user put them; never downloaded. */
+#ifndef TANDEM_DATA_H
+#define TANDEM_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_data_kind;
+
+/* A data set, whole in memory, read-only after opening; safe to share between threads. */
+typedef struct tandem_data {
+    tandem_data_kind kind;
+    char name[128];          /* "fashion-mnist", or the path that was given (cut to fit) */
+    int64_t n_train, n_test; /* images; text: windows of `length` + 1 characters, `length` apart */
+    int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
+                                    the training set */
+    int n_class; /* images: labels 0 … n_class−1, at least 10; text: size of the alphabet */
+    /* private */
+    uint8_t *pixels_train, *pixels_test; /* (n, height, width, channels) */
+    uint8_t *labels_train, *labels_test; /* (n) */
+    uint8_t *text;                       /* (n_text) symbols, the last tenth is the test part */
+    int64_t n_text;
+    int length;            /* text: characters of a sample */
+    float mean, deviation; /* of the training pixels in [0, 1]; deviation is 1 where all are equal */
+    uint8_t symbol[256];   /* text: byte → symbol, in order of byte value; 0 for bytes that do not occur */
+} tandem_data;
+
+/* tandem_data_open: read `source`: the name of a set below; or a directory with the four IDX files of the
+ * MNIST family (train-images-idx3-ubyte and so on, gzipped or not; images may have a fourth dimension, the
+ * channels); or a text file (any bytes, gzipped or not; its characters are the bytes that occur in it,
+ * `length` ≥ 1 of them to a sample; `length` is ignored for images). A path is tried as it stands, then under
+ * the directory $TANDEM_DATA. At most 1 GiB is read.
+ * TANDEM_UNKNOWN_NAME with the nearest name; TANDEM_MISSING where the package is not installed (says which),
+ * or a directory lacks one of the files; TANDEM_MALFORMED where a file is cut short, has the wrong magic or
+ * inconsistent counts, a test label above all training labels, or is too short for a sample (a text needs
+ * 10·(length+1) bytes); TANDEM_USAGE for a length below 1 or no source; TANDEM_IO; TANDEM_NO_MEMORY. *data
+ * unchanged on error.
+ * Cost: reading and decompressing; fashion-mnist takes some tenths of a second and 55 MB. */
+tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error);
+void tandem_data_close(tandem_data *data); /* an all-zero one is fine, and is what it leaves */
+
+/* The sets that have a name: a row each; tandem_data_at(i) is NULL behind the last. */
+typedef struct tandem_data_set {
+    const char *name;    /* "fashion-mnist" */
+    const char *package; /* Debian's package that installs it */
+    const char *text;    /* what it is, in a few words */
+} tandem_data_set;
+const tandem_data_set *tandem_data_at(int i);
+
+/* tandem_data_find: the directory of the set `name`, into path[size]: $TANDEM_DATA/NAME,
+ * /usr/share/datasets/NAME or /usr/local/share/datasets/NAME, the first that is a directory. Errors as
+ * tandem_data_open; path unchanged on error. */
+tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error);
+
+/* tandem_data_order: the order of the training samples of one epoch: a permutation of 0 … n−1 that depends on
+ * nothing but seed and epoch (Fisher–Yates over Philox draws, purpose TANDEM_DRAW_SHUFFLE; every permutation
+ * equally likely to within n/2^64). order[n], n ≤ 2^32. O(n). */
+void tandem_data_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch);
+
+/* tandem_data_sample: which training sample stands at place `place` (0 … global_batch−1) of step `step`, when
+ * epochs of n_train samples are cut into global batches and an incomplete last batch is dropped. The order
+ * depends on the global batch alone, so two ranks of 8 see what one rank of 16 sees: rank r with batch b_r
+ * owns places Σ_{q<r} b_q ….
+ * `cursor` caches the permutation between calls: start with {0}; free with tandem_data_cursor_free; one for
+ * each thread.
+ * TANDEM_MALFORMED where the data set is smaller than a batch; TANDEM_USAGE where step, batch or place are
+ * out of range; TANDEM_NO_MEMORY. *sample and *cursor unchanged on error.
+ * O(1), but O(n_train) for the first of an epoch. */
+typedef struct tandem_data_cursor {
+    int64_t *order; /* (n) */
+    int64_t epoch;  /* epoch, seed and n of `order` */
+    uint64_t seed;
+    int64_t n;
+} tandem_data_cursor;
+tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
+                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
+                                 tandem_error *error);
+void tandem_data_cursor_free(tandem_data_cursor *cursor);
+
+/* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
+ * label (length) ints, the tokens shifted by one: sample s is the text from s·length on. test = 0 reads the
+ * training part, 1 the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
+void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label);
+void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
+                           int32_t *label);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

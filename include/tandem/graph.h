@@ -1,0 +1,166 @@
+/* graph.h: the training graph of a model: operators, tensors, parameters, as flat arrays.
+ *
+ * An operator has one output tensor, so tensor t is the output of operator t, and both are plain ints. Operators stand in
+ * topological order: inputs always have smaller ids. Shapes are row-major; images are (batch, height, width, channels).
+ * A graph is made once for a model and a local batch and never changes; precisions live in the step program (step.h). */
+#ifndef TANDEM_GRAPH_H
+#define TANDEM_GRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Number types ------------------------------------------------------------------------------------------- */
+typedef enum tandem_dtype {
+    TANDEM_F32,
+    TANDEM_BF16,
+    TANDEM_S8,
+    TANDEM_N_VERSION,              /* the types above are those an activation or gradient can have */
+    TANDEM_S32 = TANDEM_N_VERSION, /* tokens and labels; accumulators */
+    TANDEM_WIDER                   /* only in precision rows: the device's best wider type */
+} tandem_dtype;
+const char *tandem_dtype_name(tandem_dtype dtype);       /* "f32", "bf16", "s8", "s32" */
+uint64_t tandem_dtype_bytes(tandem_dtype dtype);
+
+/* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
+typedef enum tandem_precision {
+#define ROW(NAME, ...) TANDEM_PRECISION_##NAME,
+#include "graph/precision.def"
+#undef ROW
+    TANDEM_N_PRECISION
+} tandem_precision;
+
+typedef struct tandem_precision_row {
+    const char *name;
+    tandem_dtype forward, dgrad, wgrad, accumulator, output, saved;
+} tandem_precision_row;
+const tandem_precision_row *tandem_precision_get(tandem_precision precision);
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
+
+/* --- Operators (op.def) ------------------------------------------------------------------------------------- */
+typedef enum tandem_op_kind {
+#define ROW(NAME, ...) TANDEM_OP_##NAME,
+#include "graph/op.def"
+#undef ROW
+    TANDEM_N_OP_KIND
+} tandem_op_kind;
+
+typedef enum tandem_op_class { TANDEM_SOURCE, TANDEM_ADJUSTABLE, TANDEM_DEPENDENT, TANDEM_FIXED } tandem_op_class;
+typedef enum tandem_backward { TANDEM_BACKWARD_ABSENT, TANDEM_BACKWARD_TASK, TANDEM_BACKWARD_SAME, TANDEM_BACKWARD_BESIDE } tandem_backward;
+enum { TANDEM_SAVES_NOTHING = 0, TANDEM_SAVES_INPUT = 1, TANDEM_SAVES_OUTPUT = 2, TANDEM_SAVES_AUX = 4 };
+
+typedef struct tandem_op_row {
+    const char *name;
+    tandem_op_class op_class;
+    int n_input, n_parameter;
+    unsigned precisions; /* bit p: the operator exists in precision p; 0 = not adjustable */
+    unsigned saves;      /* TANDEM_SAVES_… */
+    tandem_backward dgrad, wgrad;
+    float range;
+} tandem_op_row;
+const tandem_op_row *tandem_op_row_get(tandem_op_kind kind);
+
+enum { TANDEM_MAX_DIM = 4, TANDEM_MAX_INPUT = 2, TANDEM_MAX_PARAMETER = 2, TANDEM_MAX_SIGNATURE = 160 };
+
+typedef struct tandem_shape {
+    int n_dim; /* 0 … TANDEM_MAX_DIM */
+    int64_t dim[TANDEM_MAX_DIM];
+} tandem_shape;
+int64_t tandem_shape_elements(const tandem_shape *shape); /* 1 for n_dim 0 */
+int64_t tandem_shape_last(const tandem_shape *shape);     /* the last dimension; rows = elements / last */
+
+typedef struct tandem_op {
+    tandem_op_kind kind;
+    char name[48];                 /* "block2.attention.q": unique in the graph */
+    int input[TANDEM_MAX_INPUT];   /* tensor ids; −1 beyond n_input */
+    int parameter[TANDEM_MAX_PARAMETER]; /* parameter ids; −1 beyond */
+    tandem_shape shape;            /* of the output */
+    tandem_dtype dtype;            /* TANDEM_S32 for tokens and labels, else TANDEM_F32 */
+    uint64_t aux_bytes;            /* side results kept for backward (statistics, argmax, probabilities) */
+    double flops;                  /* of the forward pass; a multiply and an add count as two */
+    int needs_gradient;            /* whether anything trained lies before its output */
+    /* attributes; zero where the kind has none */
+    int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
+    int transpose_b;               /* matmul: second operand is (…, n, k) */
+    int axis[TANDEM_MAX_DIM];      /* transpose: output dimension d is input dimension axis[d] */
+    int causal;                    /* softmax: entry (i, j) with j > i is masked */
+    float scale;                   /* softmax: inputs are multiplied by it first (1 where not set) */
+    float epsilon;                 /* norms */
+    char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
+} tandem_op;
+
+typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
+
+typedef struct tandem_parameter {
+    int op;              /* its operator */
+    tandem_shape shape;  /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
+                            bias: trailing dimensions of its input; norms (c), scale first, then shift */
+    int64_t elements;
+    tandem_init init;
+    float deviation;     /* with TANDEM_INIT_NORMAL */
+    int decays;          /* whether weight decay applies (matrices yes, biases and norms no) */
+} tandem_parameter;
+
+typedef enum tandem_optimizer { TANDEM_SGD, TANDEM_ADAMW } tandem_optimizer;
+typedef struct tandem_optimizer_options {
+    tandem_optimizer kind;
+    float rate, momentum, beta1, beta2, epsilon, decay;
+} tandem_optimizer_options;
+int tandem_optimizer_n_state(tandem_optimizer kind);            /* f32 state arrays a parameter: 1 or 2 */
+const char *tandem_optimizer_name(tandem_optimizer kind);
+
+typedef struct tandem_graph {
+    char model[96];  /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    int64_t batch;   /* local */
+    uint64_t hash;   /* of everything but the batch: equal for equal models */
+    int n_op, n_parameter;
+    tandem_op *op;               /* [n_op] */
+    tandem_parameter *parameter; /* [n_parameter] */
+    int *consumer_start, *consumer; /* CSR: consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1],
+                                       ascending; an operator that reads a tensor twice stands twice */
+    int *view;                   /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
+    int loss;                    /* the cross_entropy operator: the last one */
+    int input, label;            /* the two sources */
+    int64_t n_class, length;     /* classes of the loss; predictions a sample (1, or the sequence length) */
+    tandem_optimizer_options optimizer;
+} tandem_graph;
+
+/* tandem_graph_open: a model of the zoo at a local batch. `model` is NAME or NAME:option=value,…  (tandem list models).
+ * TANDEM_UNKNOWN_NAME (nearest model or option), TANDEM_USAGE (a value out of its range: which, got, allowed),
+ * TANDEM_WRONG_GRAPH, TANDEM_NO_MEMORY. *graph unchanged on error. Cost: O(operators).
+ * Example: tandem_graph_open(&graph, "vit_tiny:width=256,heads=4", 16, &error); */
+tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
+void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
+
+int64_t tandem_graph_n_weight(const tandem_graph *graph); /* trained numbers */
+double tandem_graph_flops(const tandem_graph *graph);     /* of one training step: forward and both backward products */
+/* Operator by name; TANDEM_UNKNOWN_NAME with the nearest. */
+tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
+
+/* tandem_graph_init: initial weights: weight[parameter][element], from Philox (purpose INIT), the same for every rank,
+ * device and batch. `weight` has one pointer a parameter. */
+void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *weight);
+
+/* --- The zoo, for `tandem list models` ------------------------------------------------------------------------ */
+typedef struct tandem_model_option {
+    const char *name;
+    int64_t fallback, least, most; /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range */
+    const char *meaning;
+} tandem_model_option;
+typedef struct tandem_model {
+    const char *name, *summary, *data; /* data: "images" or "text" */
+    const tandem_model_option *option; /* ends with a NULL name */
+} tandem_model;
+int tandem_model_count(void);
+const tandem_model *tandem_model_get(int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

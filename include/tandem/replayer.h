@@ -1,0 +1,74 @@
+/* replayer.h: simulates one training step of a model on a cluster under a plan, from measured costs.
+ *
+ * Each class runs its step program (step.h) on one compute stream; buckets are all-reduced one after the other on one
+ * communication stream, bucket b once every class has finished the task that completes it and bucket b−1 is through. The
+ * step is periodic: a class begins the next step when it has updated its last bucket, whatever the others do; step_ns is the
+ * time from the end of one step's last all-reduce to the end of the next one's.
+ *
+ * Ranks on one machine (`cpu:` devices of one node) share its memory system: while a neighbour computes, a task takes its
+ * measured time beside that neighbour, otherwise its time alone. While a bucket is being reduced, compute on the same core
+ * is slower by the measured factor, and the all-reduce takes its measured time under load; both only while they really
+ * overlap. So time advances from event to event at rates that depend on who is busy. */
+#ifndef TANDEM_REPLAYER_H
+#define TANDEM_REPLAYER_H
+
+#include "tandem/plan.h"
+#include "tandem/store.h"
+#include "tandem/trace.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tandem_replayer tandem_replayer;
+
+typedef struct tandem_replay_class {
+    int64_t busy_ns;          /* compute stream runs a task */
+    int64_t exposed_comm_ns;  /* compute stream stands still while a bucket is on the wire */
+    int64_t wait_ns;          /* compute stream stands still because another class has not finished a bucket */
+    uint64_t peak_bytes;      /* of memory; 0 unless asked for */
+} tandem_replay_class;
+
+typedef struct tandem_replay {
+    int64_t step_ns;
+    int n_class;
+    tandem_replay_class member[TANDEM_MAX_CLASS];
+    int slowest;              /* the class that finishes its backward pass last */
+} tandem_replay;
+
+/* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
+ * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
+ * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs at all,
+ * or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
+ * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms). */
+tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
+                                   const tandem_graph *const *graph, tandem_store *store, uint64_t bucket_bytes,
+                                   tandem_error *error);
+void tandem_replayer_close(tandem_replayer *replayer); /* NULL is fine */
+
+/* Give one operator of one class a precision; undone by setting the old one. O(1). */
+void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision);
+void tandem_replayer_set_plan(tandem_replayer *replayer, const tandem_plan *plan);
+tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op);
+
+enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
+/* tandem_replayer_run: simulate one step. flags: TANDEM_REPLAY_MEMORY plans memory too (peak_bytes), TANDEM_REPLAY_EVENTS
+ * keeps the timeline. *replay unchanged on error. TANDEM_MISSING names device, operator, shape, precision, pass and the
+ * command that measures it. Cost: O(tasks of the classes that changed + events). Allocates nothing without
+ * TANDEM_REPLAY_MEMORY. Distinct replayers may run on distinct threads. */
+tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags, tandem_error *error);
+
+/* Of the last run; belong to the replayer. */
+const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
+const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c);
+const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);
+const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
+/* Predicted time of a task in its current form, alone (beside = 0) or beside its busy neighbour; −1 = not measured. */
+int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside);
+/* … and in any form: TANDEM_MAX_VARIANT forms a task. */
+int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

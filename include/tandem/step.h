@@ -1,0 +1,160 @@
+/* step.h: the step program: one training step of one class as a flat list of tasks. The executor runs this list, the
+ * replayer prices it, the memory plan is computed from it, a trace is the same list with times; so they cannot drift apart.
+ *
+ * Every task that any choice of precisions could need has its place in the list, once and for all; a choice of precisions
+ * switches tasks on and off and sets their types. So a task has the same id in every class and every plan of a model, and
+ * changing one operator's precision changes a handful of tasks.
+ *
+ * Order: for each operator its weight cast, its forward task, the casts of its output to the types its readers want; then
+ * the operators in reverse: casts of the output gradient, conversions of what was saved, wgrad, dgrad, sums of gradients
+ * that arrive over several edges; each bucket's all-reduce behind the task that completes the bucket; last the
+ * optimizer, bucket by bucket. Gradients of weights are written into their bucket where they are computed, so nothing is
+ * packed: parameters lie in memory in the order in which backward finishes them.
+ *
+ * The gradient of a tensor has the type of the tensor. */
+#ifndef TANDEM_STEP_H
+#define TANDEM_STEP_H
+
+#include "tandem/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tandem_task_kind {
+    TANDEM_TASK_WEIGHT_CAST,   /* parameter, f32 → to */
+    TANDEM_TASK_FORWARD,
+    TANDEM_TASK_CAST,          /* output of op, from → to */
+    TANDEM_TASK_GRADIENT_CAST, /* gradient of the output of op, from → to */
+    TANDEM_TASK_RESTORE,       /* a saved input of op, from → to, for its backward pass */
+    TANDEM_TASK_WGRAD,
+    TANDEM_TASK_DGRAD,
+    TANDEM_TASK_ACCUMULATE,    /* gradient of a tensor that arrives over several edges: sum so far + one more */
+    TANDEM_TASK_REDUCE,        /* all-reduce of a bucket, on the communication stream */
+    TANDEM_TASK_UPDATE,        /* optimizer over the parameters of a bucket */
+    TANDEM_N_TASK_KIND
+} tandem_task_kind;
+const char *tandem_task_kind_name(tandem_task_kind kind); /* "weight cast", "forward", … */
+
+typedef enum tandem_pass { TANDEM_PASS_FORWARD, TANDEM_PASS_DGRAD, TANDEM_PASS_WGRAD, TANDEM_PASS_UPDATE, TANDEM_N_PASS } tandem_pass;
+const char *tandem_pass_name(tandem_pass pass); /* "forward", "dgrad", "wgrad", "update" */
+
+typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_stream;
+
+#define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
+
+enum { TANDEM_TASK_READS = 4, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
+
+/* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
+typedef struct tandem_value {
+    int op;               /* whose output, gradient or parameter it is */
+    tandem_dtype dtype;
+    uint64_t bytes;
+    int first, last;      /* tasks between which it lives, both included */
+} tandem_value;
+
+typedef struct tandem_task {
+    tandem_task_kind kind;
+    tandem_stream stream;
+    int active;           /* whether this plan has it */
+    int op;               /* −1 for reduce and update */
+    int parameter;        /* weight cast: which; else −1 */
+    int slot;             /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
+    int bucket;           /* reduce, update: which; else −1 */
+    tandem_precision precision; /* of adjustable operators' tasks */
+    tandem_dtype from;    /* operand type; of a cast: what it reads */
+    tandem_dtype to;      /* type of the result */
+    int variant;          /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
+    int n_read, n_write;
+    /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
+     * TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where it is written. */
+    int read[TANDEM_TASK_READS];
+    int write[TANDEM_TASK_WRITES];
+} tandem_task;
+
+typedef struct tandem_bucket {
+    int first_parameter_place, n_parameter; /* places in parameter_order */
+    int64_t start, elements; /* within the flat arrays of weights, gradients and optimizer state; aligned to 16 elements */
+    int ready_task;          /* the task that completes it */
+    int reduce_task, update_task;
+} tandem_bucket;
+
+typedef struct tandem_step {
+    const tandem_graph *graph;  /* borrowed */
+    tandem_dtype wider;         /* of the device: what TANDEM_WIDER means (f32 or bf16) */
+    uint64_t bucket_bytes;      /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
+    tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
+    tandem_dtype *native;       /* [n_op] type in which the operator writes its output */
+    int n_task, n_value, n_bucket;
+    tandem_task *task;
+    tandem_value *value;
+    tandem_bucket *bucket;
+    int *parameter_order;       /* [n_parameter] parameter ids in the order of the flat arrays */
+    int64_t *parameter_start;   /* [n_parameter] by parameter id: first element in the flat arrays */
+    int64_t n_flat;             /* elements of the flat arrays: every bucket's, its padding included; the last element of
+                                   a bucket is spare (bucket 0's carries the loss through the all-reduce) */
+    struct tandem_step_index *index; /* private */
+} tandem_step;
+
+/* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced together
+ * (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
+tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider, uint64_t bucket_bytes,
+                               tandem_error *error);
+void tandem_step_close(tandem_step *step); /* NULL is fine */
+
+/* tandem_step_set: give one adjustable operator a precision. Undone by setting the old one. The caller has checked that
+ * the operator exists in it (op row). Types and activity are brought up to date by tandem_step_resolve, once for any number
+ * of changes. Cost: O(1). */
+void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
+/* Brings native types, active tasks, variants, values and lifetimes up to date. Cost: O(operators + edges), some microseconds. */
+void tandem_step_resolve(tandem_step *step);
+
+/* What a task's cost is filed under. Strings belong to the graph or are static. */
+typedef enum tandem_cost_kind { TANDEM_COST_OP, TANDEM_COST_CAST, TANDEM_COST_COLLECTIVE } tandem_cost_kind;
+typedef struct tandem_cost_key {
+    tandem_cost_kind kind;
+    char signature[TANDEM_MAX_SIGNATURE]; /* operator, or "accumulate n=…", "adamw n=…" */
+    const char *precision; /* of the operator; for the others the name of the type they compute in */
+    tandem_pass pass;
+    tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
+    int64_t elements;      /* of a cast or a reduce */
+    int known_range;       /* cast to s8 whose range is known in advance: one pass instead of two */
+} tandem_cost_key;
+/* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
+ * Returns 0 where the task has no such form. */
+int tandem_step_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
+
+/* --- Values --------------------------------------------------------------------------------------------------- */
+/* Ids of the values an executor binds itself. All follow views and gradients passed on unchanged. */
+int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype);
+int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtype);
+/* Weight of parameter p in `dtype`: a value id, or TANDEM_PARAMETER(p) for f32: the master copy. */
+int tandem_value_weight(const tandem_step *step, int parameter, tandem_dtype dtype);
+int tandem_value_aux(const tandem_step *step, int op);
+
+/* --- Memory (graph/memory.c) ------------------------------------------------------------------------------------ */
+typedef struct tandem_memory {
+    /* over the whole run, bytes */
+    uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
+    /* the arena: what lives for part of the step */
+    uint64_t arena;           /* its size: the highest offset reached */
+    uint64_t arena_live;      /* largest sum of bytes alive at once: no placement can be smaller */
+    int peak_task;            /* where that is */
+    /* what is alive there, by kind */
+    uint64_t activations, activation_gradients, weight_copies, workspace;
+    uint64_t peak;            /* weights + gradients + optimizer + arena: what the executor allocates, to the byte */
+} tandem_memory;
+
+/* tandem_memory_plan: place every value and workspace of the current plan in one arena.
+ *   workspace [in]   bytes each task needs beside its operands, [n_task]; NULL = none
+ *   offset    [out]  [n_value] of each value, −1 where it is not in the plan; may be NULL
+ *   workspace_offset [out] [n_task]; may be NULL
+ * Placement: first fit in order of birth over a sorted list of holes; offsets are multiples of 64.
+ * TANDEM_NO_MEMORY. Cost: O(values × holes). */
+tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
+                                 int64_t *offset, int64_t *workspace_offset, tandem_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/* methods.c: the list of sensitivity methods, and their use on what the store holds. */
+#include "tandem/predictor.h"
+#include "base/nearest.h"
+#include "predictor/methods.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const tandem_sensitivity_method *const tandem_sensitivity_methods[] = {
+    &tandem_sensitivity_fisher,
+    &tandem_sensitivity_qsync,
+    NULL,
+};
+enum { N_METHOD = sizeof tandem_sensitivity_methods / sizeof tandem_sensitivity_methods[0] - 1 };
+
+tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name, tandem_error *error)
+{
+    const char *candidates[N_METHOD];
+    for (size_t m = 0; m < N_METHOD; m++) {
+        if (strcmp(tandem_sensitivity_methods[m]->name, name) == 0) {
+            *method = tandem_sensitivity_methods[m];
+            return TANDEM_OK;
+        }
+        candidates[m] = tandem_sensitivity_methods[m]->name;
+    }
+    const char *near = tandem_nearest(name, candidates, N_METHOD);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no sensitivity method '%.40s'%s%s%s; there are %s, %s",
+                            name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", candidates[0],
+                            candidates[1]);
+}
+_Static_assert(N_METHOD == 2, "the message above lists every method");
+
+static tandem_status check_complete(const tandem_graph *graph, const tandem_statistics *statistics, tandem_error *error)
+{
+    for (int i = 0; i < graph->n_op; i++) {
+        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE || statistics[i].n_batch > 0)
+            continue;
+        return tandem_error_set(error, TANDEM_MISSING,
+                                "operator '%s' of model %s has no statistics in the store; "
+                                "`tandem sensitivity --model %s --data S --device D` measures them",
+                                graph->op[i].name, graph->model, graph->model);
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph, const char *method,
+                                      tandem_dtype wider, tandem_error *error)
+{
+    const tandem_sensitivity_method *found;
+    tandem_status status = tandem_sensitivity_find(&found, method, error);
+    if (status != TANDEM_OK)
+        return status;
+    tandem_statistics *statistics = calloc(graph->n_op ? (size_t)graph->n_op : 1, sizeof *statistics);
+    if (!statistics)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of model %s (%d operators)",
+                                graph->model, graph->n_op);
+    status = tandem_store_load_statistics(statistics, store, graph, NULL, error);
+    if (status == TANDEM_OK)
+        status = check_complete(graph, statistics, error);
+    if (status == TANDEM_OK)
+        found->compute(harm, graph, statistics, wider);
+    free(statistics);
+    return status;
+}

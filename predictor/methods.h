@@ -1,0 +1,9 @@
+/* methods.h: the sensitivity methods, one a file; private to predictor/. */
+#ifndef TANDEM_PREDICTOR_METHODS_H
+#define TANDEM_PREDICTOR_METHODS_H
+
+#include "tandem/predictor.h"
+
+extern const tandem_sensitivity_method tandem_sensitivity_fisher, tandem_sensitivity_qsync;
+
+#endif

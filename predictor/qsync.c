@@ -1,0 +1,89 @@
+/* qsync.c: the sensitivity of QSync as it is published (IPDPS 2024), kept as the mark that others are measured against.
+ *
+ *   Ω = γ·(L − d)·F + d·B          γ = 4; d: depth of the operator; L: the largest depth
+ *
+ *   int8        F = ⅙ (W·S_v²·D_v + X·S_w²·D_w)              B = ⅙ (G·S_v²·D_v + X·2^(2e_v)·2^(−2k)·D_o),  k = 9
+ *   16 bits     F = ⅙·2^(−2k) (W·D_v·e_v + X·D_w·e_w)        B = ⅙·2^(−2k) (G·D_v·e_v + X·D_o·e_g),       k = 7 for bf16
+ *   fp32        0
+ *
+ * v, w, o, g: input, weight, output, output gradient. S = amax/127; e = ⌊log₂ amax⌋; D: number of elements; X, W, G: L2
+ * norms of input, weight and *weight* gradient. What the formulas leave open is settled so: d is the number of edges on the
+ * shortest path from any source, and a reshape is a node like others; the second operand of a matmul is its weight.
+ *
+ * bf16 takes the formula of FP16 (the paper has no bf16) with its own 7 stored bits of mantissa. int8 and int8_full get the
+ * same value: the formulas know one backward pass, in 16 bits, whatever the device does.
+ *
+ * Where it departs from the theory it rests on (variances of unbiased rounding, carried to the gradient):
+ *   - the norms are not squared, though a variance scales with the square of what it is multiplied by;
+ *   - with 16 bits e multiplies where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and gradients are,
+ *     so that harm would come out negative; it is cut off at 0 here, which a sensitivity must not fall below;
+ *   - the weight gradient stands in for the output gradient;
+ *   - depth weighs operators, and nothing measured says how much the loss answers to any of them: there is no unit. */
+#include "predictor/methods.h"
+
+#include <math.h>
+
+static const double gamma_forward = 4;
+static const int fp16_bits = 9, bf16_bits = 7; /* k */
+
+static double scale_square(double amax) { return (amax / 127) * (amax / 127); }
+
+/* ⌊log₂ amax⌋; 0 where everything is 0: then every product that it stands in is 0, too. */
+static double exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
+
+typedef struct parts {
+    double forward, backward; /* F, B */
+} parts;
+
+static parts of_int8(const tandem_statistics *s)
+{
+    const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
+    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
+    const double input = scale_square(s->x_amax) * d_v;
+    const double ulp_square = s->x_amax > 0 ? exp2(2 * exponent(s->x_amax) - 2 * fp16_bits) : 0;
+    return (parts){(w * input + x * scale_square(s->w_amax) * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
+}
+
+static parts of_bf16(const tandem_statistics *s)
+{
+    const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
+    const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
+    const double e_v = exponent(s->x_amax), e_w = exponent(s->w_amax), e_g = exponent(s->g_amax);
+    const double sixth = exp2(-2 * bf16_bits) / 6;
+    return (parts){sixth * (w * d_v * e_v + x * d_w * e_w), sixth * (g * d_v * e_v + x * d_o * e_g)};
+}
+
+static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider)
+{
+    (void)wider; /* the backward pass is taken to be in 16 bits everywhere */
+    double largest = 0;
+    for (int i = 0; i < graph->n_op; i++) { /* depths, in the column of fp32 until the end */
+        const tandem_op *op = &graph->op[i];
+        const int n_input = tandem_op_row_get(op->kind)->n_input;
+        double depth = n_input > 0 ? INFINITY : 0;
+        for (int slot = 0; slot < n_input; slot++)
+            depth = fmin(depth, harm[op->input[slot] * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] + 1);
+        harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = depth;
+        largest = fmax(largest, depth);
+    }
+    for (int i = 0; i < graph->n_op; i++) {
+        double *of_op = harm + i * TANDEM_N_PRECISION;
+        const double depth = of_op[TANDEM_PRECISION_FP32];
+        const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            of_op[p] = 0;
+            if (p == TANDEM_PRECISION_FP32 || !(precisions & 1u << p))
+                continue;
+            const int is_int8 = tandem_precision_get((tandem_precision)p)->forward == TANDEM_S8;
+            const parts part = is_int8 ? of_int8(&statistics[i]) : of_bf16(&statistics[i]);
+            of_op[p] = fmax(0, gamma_forward * (largest - depth) * part.forward + depth * part.backward);
+        }
+    }
+}
+
+const tandem_sensitivity_method tandem_sensitivity_qsync = {
+    .name = "qsync",
+    .meaning = "gradient variance weighted by depth, as published for QSync",
+    .unit = "none",
+    .compute = compute,
+};

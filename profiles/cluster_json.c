@@ -1,0 +1,88 @@
+/* cluster_json.c: a cluster from a JSON file, tandem.cluster/1. */
+#include "base/quantity.h"
+#include "profiles/cluster_text.h"
+#include "profiles/json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A quantity in a file is not the command line's fault: the same complaint, as MALFORMED and with its place. */
+static tandem_status refuse_value(const tandem_json_place *place, const char *member, const tandem_error *inner)
+{
+    return tandem_json_refuse(place, member, inner->text);
+}
+
+static tandem_status read_class(tandem_cluster_class *member, const tandem_json_place *place, const json_t *object)
+{
+    static const char *const allowed[] = {"device", "ranks", "per_node", "batch", "memory", NULL};
+    tandem_error inner = {0};
+    const char *device = NULL, *memory = NULL;
+    int64_t n_rank = 1, per_node = 0;
+    tandem_status status = tandem_json_check_members(place, object, allowed);
+    if (status == TANDEM_OK)
+        status = tandem_json_text(&device, place, object, "device", 1);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_text(&memory, place, object, "memory", 0);
+    if (status != TANDEM_OK)
+        return status;
+    member->n_rank = (int)n_rank;
+    member->per_node = (int)per_node;
+    if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)
+        return refuse_value(place, "memory", &inner);
+    if (memory && member->memory_bytes == 0)
+        return tandem_json_refuse(place, "memory", "must be more than nothing");
+    const tandem_status found = tandem_device_find(&member->device, device, &inner);
+    return found == TANDEM_OK ? found
+                              : tandem_error_set(place->error, found, "'%.200s', %s.device: %s", place->source,
+                                                 place->path, inner.text);
+}
+
+static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place, const json_t *root)
+{
+    static const char *const allowed[] = {"schema", "classes", "net", NULL};
+    tandem_error inner = {0};
+    const char *schema = NULL, *net = NULL;
+    tandem_status status = tandem_json_check_members(place, root, allowed);
+    if (status == TANDEM_OK)
+        status = tandem_json_text(&schema, place, root, "schema", 1);
+    if (status == TANDEM_OK)
+        status = tandem_json_text(&net, place, root, "net", 0);
+    if (status != TANDEM_OK)
+        return status;
+    if (strcmp(schema, "tandem.cluster/1") != 0)
+        return tandem_json_refuse(place, "schema", "must be \"tandem.cluster/1\"");
+    if (net && tandem_cluster_parse_net(cluster, net, &inner) != TANDEM_OK)
+        return refuse_value(place, "net", &inner);
+    const json_t *const classes = json_object_get(root, "classes");
+    const size_t n = json_array_size(classes); /* 0 for what is no array */
+    if (n < 1 || n > TANDEM_MAX_CLASS)
+        return tandem_json_refuse(place, "classes", "must be an array of 1 to 8 classes");
+    for (size_t c = 0; c < n && status == TANDEM_OK; c++) {
+        (void)snprintf(place->path, sizeof place->path, "classes[%zu]", c);
+        status = read_class(&cluster->member[c], place, json_array_get(classes, c));
+    }
+    cluster->n_class = (int)n;
+    return status;
+}
+_Static_assert(TANDEM_MAX_CLASS == 8, "the message above says 8");
+
+tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n, const char *source,
+                                        tandem_error *error)
+{
+    json_t *root = NULL;
+    tandem_cluster parsed = {0};
+    tandem_json_place place = {.source = source, .error = error};
+    tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
+    if (status == TANDEM_OK)
+        status = read_root(&parsed, &place, root);
+    if (status == TANDEM_OK)
+        *cluster = parsed;
+    json_decref(root);
+    return status;
+}

@@ -1,0 +1,175 @@
+/* device.c: the table of devices, and which of them this machine is. */
+#include "base/nearest.h"
+#include "tandem/cluster.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+/* The sets that a device's row names, as bits by the place of a row in precision.def. */
+enum {
+#define ROW(NAME, ...) PLACE_##NAME,
+#include "graph/precision.def"
+#undef ROW
+    N_PLACE
+};
+enum { PRECISIONS_ALL = (1 << N_PLACE) - 1, PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16) };
+
+static const tandem_device devices[] = {
+#define ROW(name, features, wider, precisions, meaning)                                                       \
+    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0},
+#include "profiles/devices/cpu.def"
+#undef ROW
+};
+static const char *const features_of[] = {
+#define ROW(name, features, wider, precisions, meaning) features,
+#include "profiles/devices/cpu.def"
+#undef ROW
+};
+enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
+
+#if defined(__x86_64__)
+/* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1, EAX 4. That
+ * the operating system keeps the registers is what "avx2" in the same row checks. */
+static bool has_avxvnni(void)
+{
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#endif
+
+static bool cpu_has(const char *feature)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    /* The builtin takes literals only. */
+#define CHECK(name)                                                                                           \
+    if (strcmp(feature, name) == 0)                                                                           \
+        return __builtin_cpu_supports(name) != 0;
+    CHECK("sse4.1")
+    CHECK("avx")
+    CHECK("avx2")
+    CHECK("fma")
+    CHECK("avx512f")
+    CHECK("avx512bw")
+    CHECK("avx512dq")
+    CHECK("avx512vl")
+    CHECK("avx512cd")
+    CHECK("avx512vnni")
+    CHECK("avx512bf16")
+#undef CHECK
+    if (strcmp(feature, "avxvnni") == 0)
+        return has_avxvnni();
+#else
+    (void)feature;
+#endif
+    return false;
+}
+
+/* Appends ", word" or "word" to a list in text[size], cut to fit. */
+static void append(char *text, size_t size, const char *word)
+{
+    size_t used = strlen(text);
+    for (const char *c = used ? ", " : ""; *c && used + 1 < size; c++)
+        text[used++] = *c;
+    for (; *word && used + 1 < size; word++)
+        text[used++] = *word;
+    text[used] = '\0';
+}
+
+/* The features of a row that this machine lacks, into missing[size]; returns how many. */
+static int lacks(int index, char *missing, size_t size)
+{
+    char features[128];
+    int n = 0;
+    missing[0] = '\0';
+    (void)snprintf(features, sizeof features, "%s", features_of[index]);
+    char *rest = NULL;
+    for (char *one = strtok_r(features, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
+        if (!cpu_has(one)) {
+            append(missing, size, one);
+            n++;
+        }
+    return n;
+}
+
+static bool present(int index)
+{
+    char missing[128];
+    return lacks(index, missing, sizeof missing) == 0;
+}
+
+static int index_of(const char *name)
+{
+    for (int i = 0; name && i < N_DEVICE; i++)
+        if (strcmp(devices[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+int tandem_device_count(void) { return N_DEVICE; }
+
+const tandem_device *tandem_device_get(int index)
+{
+    return index >= 0 && index < N_DEVICE ? &devices[index] : NULL;
+}
+
+tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error)
+{
+    const int index = index_of(name);
+    if (index >= 0) {
+        *device = devices[index];
+        return TANDEM_OK;
+    }
+    const char *candidates[N_DEVICE];
+    char known[512] = "";
+    for (int i = 0; i < N_DEVICE; i++) {
+        candidates[i] = devices[i].name;
+        append(known, sizeof known, devices[i].name);
+    }
+    const char *near = tandem_nearest(name, candidates, N_DEVICE);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'%s%s%s. Devices: %s.",
+                            TANDEM_DEVICE_NAME, name ? name : "", near ? "; did you mean '" : "", near ? near : "",
+                            near ? "'?" : "", known);
+}
+
+int tandem_device_present(const char *name)
+{
+    const int index = index_of(name);
+    return index >= 0 && present(index);
+}
+
+tandem_status tandem_device_require(const char *name, tandem_error *error)
+{
+    tandem_device device;
+    const tandem_status status = tandem_device_find(&device, name, error);
+    if (status != TANDEM_OK)
+        return status;
+    char missing[128], have[512] = "";
+    if (lacks(index_of(name), missing, sizeof missing) == 0)
+        return TANDEM_OK;
+    for (int i = 0; i < N_DEVICE; i++)
+        if (present(i))
+            append(have, sizeof have, devices[i].name);
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine is no '%s': its CPU lacks %s. It can be: %s.", name,
+                            missing, have[0] ? have : "none of the devices");
+}
+
+void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak)
+{
+    int first = -1, last = -1;
+    for (int i = 0; i < N_DEVICE; i++)
+        if (present(i)) {
+            first = first < 0 ? i : first;
+            last = i;
+        }
+    const int card = index_of("cpu:avx2_vnni");
+    /* Where it is the strongest itself, the weakest is what differs from it. */
+    const int chosen = card >= 0 && card != last && present(card) ? card : first;
+    *strong = tandem_device_get(last);
+    *weak = tandem_device_get(chosen);
+}

@@ -1,0 +1,111 @@
+/* plan.c: plans in memory. */
+#include "tandem/plan.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows of precision.def that the rule for missing ones names. */
+enum {
+#define ROW(NAME, ...) PLACE_##NAME,
+#include "graph/precision.def"
+#undef ROW
+};
+
+tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,
+                               const char *name, tandem_error *error)
+{
+    if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
+        return tandem_error_set(error, TANDEM_USAGE, "a plan is for 1 to %d classes; got %d", TANDEM_MAX_CLASS,
+                                cluster->n_class);
+    for (int c = 0; c < cluster->n_class; c++)
+        if (cluster->member[c].batch < 1)
+            return tandem_error_set(error, TANDEM_USAGE, "class %d (%s) has no batch: give batch=N behind its device, "
+                                    "or --batch N for all", c + 1, cluster->member[c].device.name);
+    tandem_plan *const made = calloc(1, sizeof *made);
+    bool whole = made != NULL;
+    for (int c = 0; whole && c < cluster->n_class; c++) /* all zero bits are fp32 */
+        whole = (made->precision[c] = calloc((size_t)graph->n_op + 1, sizeof **made->precision)) != NULL;
+    if (!whole) {
+        tandem_plan_close(made);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a plan of %d operators", graph->n_op);
+    }
+    (void)snprintf(made->name, sizeof made->name, "%s", name ? name : "");
+    (void)snprintf(made->model, sizeof made->model, "%s", graph->model);
+    made->hash = graph->hash;
+    made->n_op = graph->n_op;
+    made->cluster = *cluster;
+    made->slowdown = made->sensitivity = made->lower_bound = made->gap = NAN;
+    *plan = made;
+    return TANDEM_OK;
+}
+_Static_assert(PLACE_FP32 == 0, "a plan begins as all fp32");
+
+void tandem_plan_close(tandem_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++)
+        free(plan->precision[c]);
+    free(plan);
+}
+
+/* What stands in for a precision that the operator or the device lacks. */
+static int next_best(int precision, const tandem_device *device)
+{
+    switch (precision) {
+    case PLACE_INT8_FULL:
+        return PLACE_INT8;
+    case PLACE_INT8:
+        return device->wider == TANDEM_BF16 ? PLACE_BF16 : PLACE_FP32;
+    default:
+        return PLACE_FP32;
+    }
+}
+
+static tandem_status refuse_precision(const tandem_device *device, tandem_precision precision, tandem_error *error)
+{
+    char has[128] = "";
+    size_t used = 0;
+    for (int p = 0; p < TANDEM_N_PRECISION && used < sizeof has; p++)
+        if (device->precisions >> p & 1)
+            used += (size_t)snprintf(has + used, sizeof has - used, "%s%s", used ? ", " : "",
+                                     tandem_precision_get((tandem_precision)p)->name);
+    return tandem_error_set(error, TANDEM_NO_KERNEL, "'%s' has no %s; it has %s", device->name,
+                            tandem_precision_get(precision)->name, has);
+}
+
+tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision,
+                                  tandem_error *error)
+{
+    tandem_status status = tandem_plan_check(plan, graph, error);
+    if (status != TANDEM_OK)
+        return status;
+    if (c < 0 || c >= plan->cluster.n_class)
+        return tandem_error_set(error, TANDEM_USAGE, "class %d: the plan has %d", c + 1, plan->cluster.n_class);
+    const tandem_device *const device = &plan->cluster.member[c].device;
+    if (!(device->precisions >> precision & 1))
+        return refuse_precision(device, precision, error);
+    for (int op = 0; op < graph->n_op; op++) {
+        const tandem_op_row *const row = tandem_op_row_get(graph->op[op].kind);
+        int chosen = PLACE_FP32;
+        if (row->op_class == TANDEM_ADJUSTABLE)
+            for (chosen = (int)precision; !(row->precisions & device->precisions & 1u << chosen) && chosen != PLACE_FP32;)
+                chosen = next_best(chosen, device);
+        plan->precision[c][op] = (tandem_precision)chosen;
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error)
+{
+    if (plan->hash == graph->hash && plan->n_op == graph->n_op)
+        return TANDEM_OK;
+    const bool same_name = strcmp(plan->model, graph->model) == 0;
+    return tandem_error_set(error, TANDEM_WRONG_MODEL, "the plan '%s' was made for %s (%016llx), this is %s (%016llx)%s",
+                            plan->name, plan->model, (unsigned long long)plan->hash, graph->model,
+                            (unsigned long long)graph->hash,
+                            same_name ? ": the model has changed since; allocate again" : "");
+}

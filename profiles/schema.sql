@@ -1,0 +1,190 @@
+-- schema.sql: the profile store, version 1. Later versions are the migrations in store.c.
+--
+-- Times are integers: *_ns a duration in nanoseconds, time_ns nanoseconds since 1970 (UTC). Sizes are bytes.
+-- Every measured row names the host it was measured on and when.
+
+-- Who measured: a machine with the libraries and threads it measured with. The machine's name is kept as a hash.
+CREATE TABLE host (
+    id INTEGER PRIMARY KEY,
+    name_hash TEXT NOT NULL,
+    cpu TEXT NOT NULL,
+    n_cpu INTEGER NOT NULL,
+    libraries TEXT NOT NULL, -- "oneDNN 2.6.3, Gloo 0.5.0"; "" = not said
+    n_thread INTEGER NOT NULL, -- 0 = not said
+    UNIQUE (name_hash, cpu, n_cpu, libraries, n_thread)
+) STRICT;
+
+CREATE TABLE device (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- hash: of the graph without its batch, 16 hexadecimal digits; equal for equal models.
+CREATE TABLE model (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    hash TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- signature: kind and shape of an operator in canonical form; equal signatures cost the same on a device.
+CREATE TABLE operator (
+    id INTEGER PRIMARY KEY,
+    signature TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- Costs are summaries of n repetitions that merge: sums add. n_outlier more were interrupted by others and count in
+-- nothing else. neighbour: the device that was busy on the same memory system meanwhile; '' = none was.
+CREATE TABLE op_cost (
+    device INTEGER NOT NULL REFERENCES device (id),
+    neighbour TEXT NOT NULL,
+    operator INTEGER NOT NULL REFERENCES operator (id),
+    "precision" TEXT NOT NULL,
+    pass TEXT NOT NULL,
+    operand TEXT NOT NULL, -- number type of what it reads
+    result TEXT NOT NULL,  -- number type of what it writes
+    n INTEGER NOT NULL CHECK (n > 0),
+    n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),
+    sum_ns REAL NOT NULL,
+    sum_squares_ns2 REAL NOT NULL,
+    median_ns INTEGER NOT NULL,
+    p10_ns INTEGER NOT NULL,
+    p90_ns INTEGER NOT NULL,
+    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device, neighbour, operator, "precision", pass, operand, result)
+) STRICT, WITHOUT ROWID;
+
+-- known_range: the magnitude of what is quantised is known in advance, so that one pass suffices.
+CREATE TABLE cast_cost (
+    device INTEGER NOT NULL REFERENCES device (id),
+    neighbour TEXT NOT NULL,
+    elements INTEGER NOT NULL,
+    operand TEXT NOT NULL,
+    result TEXT NOT NULL,
+    known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)),
+    n INTEGER NOT NULL CHECK (n > 0),
+    n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),
+    sum_ns REAL NOT NULL,
+    sum_squares_ns2 REAL NOT NULL,
+    median_ns INTEGER NOT NULL,
+    p10_ns INTEGER NOT NULL,
+    p90_ns INTEGER NOT NULL,
+    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device, neighbour, elements, operand, result, known_range)
+) STRICT, WITHOUT ROWID;
+
+-- device_group: the sorted names of all ranks' devices. loaded: every rank also computed meanwhile.
+CREATE TABLE collective_cost (
+    device_group TEXT NOT NULL,
+    collective TEXT NOT NULL,
+    loaded INTEGER NOT NULL CHECK (loaded IN (0, 1)),
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
+    n INTEGER NOT NULL CHECK (n > 0),
+    n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),
+    sum_ns REAL NOT NULL,
+    sum_squares_ns2 REAL NOT NULL,
+    median_ns INTEGER NOT NULL,
+    p10_ns INTEGER NOT NULL,
+    p90_ns INTEGER NOT NULL,
+    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device_group, collective, loaded, bytes)
+) STRICT, WITHOUT ROWID;
+
+-- factor: how many times longer `kind` of work takes on the device; 1 = no longer. From n measurements.
+CREATE TABLE interference (
+    device INTEGER NOT NULL REFERENCES device (id),
+    device_group TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    factor REAL NOT NULL CHECK (factor > 0),
+    n INTEGER NOT NULL CHECK (n > 0),
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (device, device_group, kind)
+) STRICT, WITHOUT ROWID;
+
+-- Means over n_batch batches of `data`; op is the operator's place in the graph, and its name.
+CREATE TABLE statistics (
+    model INTEGER NOT NULL REFERENCES model (id),
+    data TEXT NOT NULL,
+    op INTEGER NOT NULL,
+    op_name TEXT NOT NULL,
+    n_batch INTEGER NOT NULL CHECK (n_batch > 0),
+    local_batch INTEGER NOT NULL CHECK (local_batch > 0),
+    "rows" INTEGER NOT NULL,
+    k INTEGER NOT NULL,
+    "columns" INTEGER NOT NULL,
+    x_elements INTEGER NOT NULL,
+    w_elements INTEGER NOT NULL,
+    x_amax REAL NOT NULL,
+    w_amax REAL NOT NULL,
+    g_amax REAL NOT NULL,
+    x_square REAL NOT NULL,
+    w_square REAL NOT NULL,
+    g_square REAL NOT NULL,
+    wgrad_square REAL NOT NULL,
+    dgrad_square REAL NOT NULL,
+    g2_w2 REAL NOT NULL,
+    g2_x2 REAL NOT NULL,
+    g2_x2_c REAL NOT NULL,
+    x2_g2_d REAL NOT NULL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (model, data, op)
+) STRICT, WITHOUT ROWID;
+
+-- harm: what the method predicts that the precision costs the model, where the device's wider type is `wider`.
+CREATE TABLE sensitivity (
+    model INTEGER NOT NULL REFERENCES model (id),
+    method TEXT NOT NULL,
+    op INTEGER NOT NULL,
+    op_name TEXT NOT NULL,
+    "precision" TEXT NOT NULL,
+    wider TEXT NOT NULL,
+    harm REAL NOT NULL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL,
+    PRIMARY KEY (model, method, op, "precision", wider)
+) STRICT, WITHOUT ROWID;
+
+-- json: the file, tandem.plan/1; '' where a run had none.
+CREATE TABLE plan (
+    id INTEGER PRIMARY KEY,
+    model INTEGER NOT NULL REFERENCES model (id),
+    name TEXT NOT NULL,
+    cluster TEXT NOT NULL,
+    json TEXT NOT NULL,
+    UNIQUE (model, name, cluster, json)
+) STRICT;
+
+-- NULL where a figure is not known.
+CREATE TABLE run (
+    id INTEGER PRIMARY KEY,
+    plan INTEGER NOT NULL REFERENCES plan (id),
+    steps INTEGER NOT NULL,
+    predicted_ns INTEGER,
+    measured_ns INTEGER,
+    sensitivity REAL,
+    final_loss REAL,
+    accuracy REAL,
+    exit_code INTEGER NOT NULL,
+    host INTEGER NOT NULL REFERENCES host (id),
+    time_ns INTEGER NOT NULL
+) STRICT;
+
+-- One row a task of a rank of a run: medians over its steps, from the begin of the step. Host and time are the run's.
+CREATE TABLE event (
+    run INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    rank INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    op INTEGER, -- the operator's place in the graph; NULL = none
+    kind TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    start_ns INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
+    PRIMARY KEY (run, rank, task)
+) STRICT, WITHOUT ROWID;

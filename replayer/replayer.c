@@ -1,0 +1,277 @@
+/* replayer.c: a replayer's life: classes and their costs, precisions, runs. */
+#include "tandem/replayer.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replayer/stages.h"
+
+/* --- Who shares a machine ------------------------------------------------------------------------------------------- */
+
+static int is_cpu(const tandem_cluster_class *member) { return strncmp(member->device.name, "cpu:", 4) == 0; }
+
+/* All classes of `cpu:` devices without a number of ranks a node are on one node; ranks of other classes only meet their own. */
+static int shares_node(const tandem_cluster_class *member) { return is_cpu(member) && member->per_node == 0; }
+
+static void find_neighbour(tandem_replay_member *member, const tandem_cluster *cluster, int c)
+{
+    const tandem_cluster_class *own = &cluster->member[c];
+    const tandem_cluster_class *neighbour = NULL;
+    member->shares_node = shares_node(own);
+    member->is_own_neighbour = is_cpu(own) && own->n_rank > 1 && own->per_node != 1;
+    for (int other = 0; other < cluster->n_class && member->shares_node && !neighbour; other++)
+        if (other != c && shares_node(&cluster->member[other])) neighbour = &cluster->member[other];
+    if (!neighbour && member->is_own_neighbour) neighbour = own;
+    (void)snprintf(member->device, sizeof member->device, "%s", own->device.name);
+    (void)snprintf(member->neighbour, sizeof member->neighbour, "%s", neighbour ? neighbour->device.name : "");
+}
+
+/* --- Opening and closing ---------------------------------------------------------------------------------------------- */
+
+static tandem_status no_memory(const tandem_graph *graph, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to replay model '%s'", graph->model);
+}
+
+static tandem_status check(const tandem_cluster *cluster, const tandem_graph *const *graph, tandem_error *error)
+{
+    if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
+        return tandem_error_set(error, TANDEM_USAGE, "a replay is of 1 to %d classes; got %d", TANDEM_MAX_CLASS,
+                                cluster->n_class);
+    for (int c = 0; c < cluster->n_class; c++) {
+        const int64_t batch = cluster->member[c].batch;
+        if (graph[c]->hash != graph[0]->hash || (batch != 0 && batch != graph[c]->batch))
+            return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                    "class %d (%s, batch %lld) would run model '%s' at batch %lld beside model '%s'; all classes run "
+                                    "one model, each at its own batch",
+                                    c, cluster->member[c].device.name, (long long)batch, graph[c]->model,
+                                    (long long)graph[c]->batch, graph[0]->model);
+    }
+    if (graph[0]->n_parameter < 1)
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "model '%s' has nothing to train", graph[0]->model);
+    return TANDEM_OK;
+}
+
+static int allocate_lists(tandem_replay_member *member)
+{
+    const size_t n_task = (size_t)member->step->n_task, n_bucket = (size_t)member->step->n_bucket;
+    member->task = malloc(n_task * sizeof *member->task);
+    for (int company = 0; company < TANDEM_N_COMPANY; company++)
+        member->sum[company] = malloc((n_task + 1) * sizeof *member->sum[company]);
+    member->stop = malloc(2 * n_bucket * sizeof *member->stop);
+    member->workspace_bytes = calloc(n_task, sizeof *member->workspace_bytes);
+    member->start_ns = calloc(n_task, sizeof *member->start_ns);
+    member->end_ns = calloc(n_task, sizeof *member->end_ns);
+    member->wait_start_ns = calloc(n_bucket, sizeof *member->wait_start_ns);
+    member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
+    member->event = malloc((n_task + n_bucket) * sizeof *member->event);
+    return member->task && member->sum[TANDEM_ALONE] && member->sum[TANDEM_BESIDE] && member->stop &&
+           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns &&
+           member->event;
+}
+
+static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph, tandem_store *store,
+                                 uint64_t bucket_bytes, tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    find_neighbour(member, &replayer->cluster, c);
+    member->changed = member->memory_changed = 1;
+    member->slowed = 1;
+    tandem_status status =
+        tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider, bucket_bytes, error);
+    if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
+    if (status == TANDEM_OK)
+        status = tandem_costs_map(&member->costs, member->step, store, member->device, member->neighbour, error);
+    return status;
+}
+
+/* How much an all-reduce slows each class. Where neither it nor the all-reduce was measured, it does not. */
+static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
+{
+    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
+    if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
+    tandem_cluster_group(group, sizeof group, &replayer->cluster);
+    for (int c = 0; c < replayer->n_class; c++) {
+        tandem_replay_member *member = &replayer->member[c];
+        tandem_error missing = {0};
+        const tandem_status status =
+            tandem_store_get_interference(&member->slowed, store, member->device, group, "compute_under_comm", &missing);
+        if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
+        if (error) *error = missing;
+        return status;
+    }
+    return TANDEM_OK;
+}
+
+/* The forms of the reduces, for those who ask for a task's time. */
+static void file_collectives(tandem_replayer *replayer)
+{
+    for (int c = 0; c < replayer->n_class; c++)
+        for (int b = 0; b < replayer->n_bucket; b++) {
+            const size_t t = (size_t)replayer->member[c].step->bucket[b].reduce_task;
+            replayer->member[c].costs.form[t * TANDEM_MAX_VARIANT] =
+                (tandem_form){{(int64_t)(replayer->idle_ns[b] + 0.5), (int64_t)(replayer->loaded_ns[b] + 0.5)}};
+        }
+}
+
+static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store, tandem_error *error)
+{
+    const tandem_step *step = replayer->member[0].step;
+    const size_t n = (size_t)step->n_bucket;
+    int measured = 0;
+    replayer->n_bucket = step->n_bucket;
+    replayer->idle_ns = malloc(n * sizeof *replayer->idle_ns);
+    replayer->loaded_ns = malloc(n * sizeof *replayer->loaded_ns);
+    replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
+    replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
+    if (!replayer->idle_ns || !replayer->loaded_ns || !replayer->wire_start_ns || !replayer->wire_end_ns)
+        return no_memory(step->graph, error);
+    tandem_status status = tandem_collective_times(replayer->idle_ns, replayer->loaded_ns, &measured, &replayer->cluster,
+                                                   step->bucket, step->n_bucket, store, error);
+    if (status == TANDEM_OK) status = find_slowing(replayer, store, measured, error);
+    if (status == TANDEM_OK) file_collectives(replayer);
+    return status;
+}
+
+tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *cluster, const tandem_graph *const *graph,
+                                   tandem_store *store, uint64_t bucket_bytes, tandem_error *error)
+{
+    tandem_status status = check(cluster, graph, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer *replayer = calloc(1, sizeof *replayer);
+    if (!replayer) return no_memory(graph[0], error);
+    replayer->cluster = *cluster;
+    replayer->n_class = cluster->n_class;
+    replayer->member = calloc((size_t)cluster->n_class, sizeof *replayer->member);
+    if (!replayer->member) status = no_memory(graph[0], error);
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
+        status = open_member(replayer, c, graph[c], store, bucket_bytes, error);
+    if (status == TANDEM_OK) status = open_collectives(replayer, store, error);
+    if (status == TANDEM_OK)
+        *out = replayer;
+    else
+        tandem_replayer_close(replayer);
+    return status;
+}
+
+static void close_member(tandem_replay_member *member)
+{
+    free(member->event);
+    free(member->wait_end_ns);
+    free(member->wait_start_ns);
+    free(member->end_ns);
+    free(member->start_ns);
+    free(member->workspace_bytes);
+    free(member->stop);
+    free(member->sum[TANDEM_BESIDE]);
+    free(member->sum[TANDEM_ALONE]);
+    free(member->task);
+    tandem_costs_free(&member->costs);
+    tandem_step_close(member->step);
+}
+
+void tandem_replayer_close(tandem_replayer *replayer)
+{
+    if (!replayer) return;
+    free(replayer->wire_end_ns);
+    free(replayer->wire_start_ns);
+    free(replayer->loaded_ns);
+    free(replayer->idle_ns);
+    for (int c = 0; replayer->member && c < replayer->n_class; c++) close_member(&replayer->member[c]);
+    free(replayer->member);
+    free(replayer);
+}
+
+/* --- Precisions --------------------------------------------------------------------------------------------------------- */
+
+void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
+{
+    assert(c >= 0 && c < replayer->n_class);
+    tandem_replay_member *member = &replayer->member[c];
+    if (member->step->precision[op] == precision) return;
+    tandem_step_set(member->step, op, precision);
+    member->changed = member->memory_changed = 1;
+}
+
+void tandem_replayer_set_plan(tandem_replayer *replayer, const tandem_plan *plan)
+{
+    assert(plan->cluster.n_class == replayer->n_class && plan->n_op == replayer->member[0].step->graph->n_op);
+    for (int c = 0; c < replayer->n_class; c++)
+        for (int op = 0; op < plan->n_op; op++)
+            if (tandem_op_row_get(replayer->member[c].step->graph->op[op].kind)->precisions)
+                tandem_replayer_set(replayer, c, op, plan->precision[c][op]);
+}
+
+tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int op)
+{
+    return replayer->member[c].step->precision[op];
+}
+
+/* --- Running -------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status plan_memory(tandem_replay_member *member, tandem_error *error)
+{
+    if (!member->memory_changed) return TANDEM_OK;
+    const tandem_step *step = member->step;
+    for (int t = 0; t < step->n_task; t++)
+        if (step->task[t].active)
+            member->workspace_bytes[t] =
+                member->costs.workspace_bytes[(size_t)t * TANDEM_MAX_VARIANT + (size_t)step->task[t].variant];
+    const tandem_status status = tandem_memory_plan(&member->memory, step, member->workspace_bytes, NULL, NULL, error);
+    if (status == TANDEM_OK) member->memory_changed = 0;
+    return status;
+}
+
+static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *error)
+{
+    for (int c = 0; c < replayer->n_class; c++) {
+        tandem_replay_member *member = &replayer->member[c];
+        if (!member->changed) continue;
+        tandem_step_resolve(member->step);
+        const tandem_status status = tandem_replay_list(member, replayer->n_bucket, error);
+        if (status != TANDEM_OK) return status;
+        member->changed = 0;
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags, tandem_error *error)
+{
+    tandem_replay result = {0};
+    tandem_status status = bring_up_to_date(replayer, error);
+    for (int c = 0; c < replayer->n_class && status == TANDEM_OK && (flags & TANDEM_REPLAY_MEMORY); c++) {
+        status = plan_memory(&replayer->member[c], error);
+        result.member[c].peak_bytes = replayer->member[c].memory.peak;
+    }
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < replayer->n_class; c++) replayer->member[c].n_event = 0;
+    tandem_simulate(&result, replayer, (flags & TANDEM_REPLAY_EVENTS) != 0);
+    if (flags & TANDEM_REPLAY_EVENTS) tandem_timeline_make(replayer);
+    *replay = result;
+    return TANDEM_OK;
+}
+
+/* --- Asking ----------------------------------------------------------------------------------------------------------------- */
+
+const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c) { return replayer->member[c].step; }
+const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c) { return &replayer->member[c].memory; }
+const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
+
+const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event)
+{
+    *n_event = replayer->member[c].n_event;
+    return replayer->member[c].event;
+}
+
+int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside)
+{
+    const tandem_form *form = &replayer->member[c].costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+    return form->ns[beside ? TANDEM_BESIDE : TANDEM_ALONE];
+}
+
+int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside)
+{
+    return tandem_replayer_form_ns(replayer, c, task, replayer->member[c].step->task[task].variant, beside);
+}

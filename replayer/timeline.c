@@ -1,0 +1,50 @@
+/* timeline.c: a recorded step as events: first what the compute stream does, in order, waits between; then the all-reduces. */
+#include <math.h>
+
+#include "replayer/stages.h"
+
+/* The step begins where the first class begins its forward pass. */
+static double origin_of(const tandem_replayer *replayer)
+{
+    double origin = INFINITY;
+    for (int c = 0; c < replayer->n_class; c++)
+        if (replayer->member[c].start_ns[1] < origin) origin = replayer->member[c].start_ns[1];
+    return origin;
+}
+
+static void append(tandem_replay_member *member, double origin, double start_ns, double end_ns, int task)
+{
+    member->event[member->n_event++] = (tandem_trace_event){llround(start_ns - origin), llround(end_ns - origin), task};
+}
+
+static void append_place(tandem_replay_member *member, double origin, int place)
+{
+    append(member, origin, member->start_ns[place], member->end_ns[place], member->task[place]);
+}
+
+static void append_wait(tandem_replay_member *member, double origin, int bucket)
+{
+    const double start = member->wait_start_ns[bucket], end = member->wait_end_ns[bucket];
+    if (llround(end - origin) > llround(start - origin)) append(member, origin, start, end, -1);
+}
+
+static void make(const tandem_replayer *replayer, tandem_replay_member *member, double origin)
+{
+    const int n_bucket = replayer->n_bucket;
+    int bucket = 0;
+    member->n_event = 0;
+    for (int i = 1; i < member->n_place; i++) {
+        for (; member->stop[n_bucket + bucket] == i; bucket++) append_wait(member, origin, bucket);
+        append_place(member, origin, i);
+    }
+    append_wait(member, origin, n_bucket - 1);
+    append_place(member, origin, 0);
+    for (int b = 0; b < n_bucket; b++)
+        append(member, origin, replayer->wire_start_ns[b], replayer->wire_end_ns[b], member->step->bucket[b].reduce_task);
+}
+
+void tandem_timeline_make(tandem_replayer *replayer)
+{
+    const double origin = origin_of(replayer);
+    for (int c = 0; c < replayer->n_class; c++) make(replayer, &replayer->member[c], origin);
+}

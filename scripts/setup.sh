@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs what tandem needs on Debian 12, if it is not there: as root with apt-get, else through sudo, else it prints the
+# line to run and exits 4. Does nothing, quickly, where everything is installed.
+set -eu
+packages="gcc g++ libc6-dev make libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev zlib1g-dev libcmocka-dev dataset-fashion-mnist"
+
+missing=""
+for package in $packages; do
+    case "$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)" in
+    *" installed") ;;
+    *) missing="$missing $package" ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+line="apt-get install -y --no-install-recommends$missing"
+echo "tandem needs:$missing" >&2
+if [ "$(id -u)" = 0 ]; then
+    as=""
+elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    as="sudo"
+else
+    echo "Run as root:  apt-get update && $line" >&2
+    exit 4
+fi
+$as apt-get update -q >&2
+# shellcheck disable=SC2086
+DEBIAN_FRONTEND=noninteractive $as $line >&2

@@ -1,0 +1,876 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right.
+ *
+ * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/comm/comm.h"
+#include "base/clock.h"
+#include "base/philox.h"
+#include "tests/fault/fail_allocation.h"
+
+enum { MAX_RANK = 4, MS = 1000000, GIVEN_UP_S = 20 };
+
+typedef struct report {
+    tandem_error error[2]; /* of two threads, where the test has two */
+    int64_t noticed_ns;
+    atomic_int ready; /* the rank is in the state in which the parent is to strike */
+    uint64_t hash;
+} report;
+
+typedef struct board {
+    char store[64];
+    int n_rank;
+    int64_t timeout_ns;
+    int choice; /* whatever the test passes to its ranks */
+    report rank[MAX_RANK];
+} board;
+
+/* Runs in the process of a rank. Returns 0, or the line that is not as it should be. */
+typedef int body(board *board, int rank);
+
+/* Is not cmocka's: a rank has no test to fail, only an exit code. */
+#define EXPECT(condition)                                                                   \
+    do {                                                                                    \
+        if (!(condition)) {                                                                 \
+            (void)fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #condition);    \
+            return __LINE__;                                                                \
+        }                                                                                   \
+    } while (0)
+
+static board *b; /* of the test that runs */
+static pid_t process[MAX_RANK];
+
+static int set_up(void **state)
+{
+    (void)state;
+    b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (b == MAP_FAILED)
+        return -1;
+    const char *parent = getenv("TMPDIR");
+    (void)snprintf(b->store, sizeof b->store, "%s/tandem-comm-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
+    b->timeout_ns = 10000 * (int64_t)MS;
+    return mkdtemp(b->store) ? 0 : -1;
+}
+
+static void remove_store(void)
+{
+    DIR *directory = opendir(b->store);
+    for (struct dirent *entry; directory && (entry = readdir(directory)) != NULL;)
+        (void)unlinkat(dirfd(directory), entry->d_name, 0);
+    if (directory)
+        (void)closedir(directory);
+    (void)rmdir(b->store);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_store();
+    return munmap(b, sizeof *b);
+}
+
+static void start_ranks(int n_started, body *what)
+{
+    (void)fflush(NULL);
+    for (int r = 0; r < n_started; r++) {
+        process[r] = fork();
+        assert_true(process[r] >= 0);
+        if (process[r] == 0) {
+            (void)alarm(GIVEN_UP_S); /* a rank that hangs dies of it, and its wait status says so */
+            _exit(what(b, r) == 0 ? 0 : 1);
+        }
+    }
+}
+
+/* The wait status of rank r: an exit code, or 1000 + the signal it died of. */
+static int end_of(int r)
+{
+    int status;
+    assert_int_equal(waitpid(process[r], &status, 0), process[r]);
+    return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void run_ranks(int n_rank, body *what)
+{
+    b->n_rank = n_rank;
+    start_ranks(n_rank, what);
+    int end[MAX_RANK];
+    for (int r = 0; r < n_rank; r++)
+        end[r] = end_of(r);
+    for (int r = 0; r < n_rank; r++)
+        assert_int_equal(end[r], 0);
+}
+
+static void wait_until_ready(int n_rank)
+{
+    for (int r = 0; r < n_rank; r++)
+        for (int tries = 0; !atomic_load(&b->rank[r].ready); tries++) {
+            assert_true(tries < 10000);
+            (void)usleep(1000);
+        }
+}
+
+static tandem_status open_comm(tandem_comm **comm, int rank, tandem_error *error)
+{
+    const tandem_comm_options options = {
+        .rank = rank, .n_rank = b->n_rank, .store = b->store, .timeout_ns = b->timeout_ns, .cpu = -1};
+    return tandem_comm_open(comm, &options, error);
+}
+
+/* Element i of rank r: of any size and sign, so that the order of summing shows in the bits. */
+static float element(int rank, size_t i)
+{
+    const uint32_t counter[4] = {(uint32_t)i, 0, 0, (uint32_t)rank};
+    const tandem_philox_block block = tandem_philox(counter, 7);
+    return ldexpf(tandem_philox_uniform(block.word[0]) - 0.5f, (int)(block.word[1] % 20));
+}
+
+static void fill(float *data, size_t n, int rank)
+{
+    for (size_t i = 0; i < n; i++)
+        data[i] = element(rank, i);
+}
+
+static uint64_t hash_of(const void *data, size_t bytes, uint64_t hash)
+{
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* Off by no more than one rounding of each addition. */
+static bool is_sum(const float *data, size_t n, int n_rank)
+{
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0, size = 0;
+        for (int r = 0; r < n_rank; r++) {
+            sum += (double)element(r, i);
+            size += fabs((double)element(r, i));
+        }
+        if (!(fabs((double)data[i] - sum) <= size * n_rank * 0x1p-24))
+            return false;
+    }
+    return true;
+}
+
+/* --- Collectives -------------------------------------------------------------------------------------------------- */
+
+/* Around the borders of chunk, segment (512 KiB = 131072 floats) and window (8 segments). */
+static const size_t sum_size[] = {0,      1,      2,          3,          4,           5,          7,
+                                  1000,   131071, 131072 * 2, 131073 * 3, 131072 * 21, 3000001};
+enum { N_SUM_SIZE = sizeof sum_size / sizeof *sum_size };
+
+static int sum_all_sizes(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    float *data = malloc(sum_size[N_SUM_SIZE - 1] * sizeof *data);
+    EXPECT(data);
+    for (size_t s = 0; s < N_SUM_SIZE; s++) {
+        const size_t n = sum_size[s];
+        uint64_t hash[2];
+        for (int run = 0; run < 2; run++) {
+            fill(data, n, rank);
+            EXPECT(tandem_comm_sum_f32(comm, data, n, 3, &my->rank[rank].error[0]) == TANDEM_OK);
+            hash[run] = hash_of(data, n * sizeof *data, 0);
+        }
+        EXPECT(n > 300000 || is_sum(data, n, my->n_rank));
+        EXPECT(hash[0] == hash[1]);
+        my->rank[rank].hash = hash_of(hash, sizeof hash, my->rank[rank].hash);
+    }
+    /* The sum of two different NaNs depends on their order. */
+    const uint32_t payload = 0x7fc00000u + (uint32_t)rank;
+    memcpy(data, &payload, sizeof payload);
+    data[1] = rank == 0 ? INFINITY : -INFINITY;
+    EXPECT(tandem_comm_sum_f32(comm, data, 2, 3, NULL) == TANDEM_OK);
+    EXPECT(isnan(data[0]) && isnan(data[1]));
+    my->rank[rank].hash = hash_of(data, 2 * sizeof *data, my->rank[rank].hash);
+    free(data);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void sums_are_right_and_the_same_bits(void **state)
+{
+    (void)state;
+    for (int n_rank = 2; n_rank <= MAX_RANK; n_rank++) {
+        run_ranks(n_rank, sum_all_sizes);
+        for (int r = 1; r < n_rank; r++)
+            assert_true(b->rank[r].hash == b->rank[0].hash);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+        memset(b->rank, 0, sizeof b->rank);
+    }
+}
+
+static int other_collectives(board *my, int rank)
+{
+    enum { LARGE = 5000000 };
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    const int n_rank = my->n_rank;
+    unsigned char *all = malloc((size_t)n_rank * LARGE), *mine = malloc(LARGE);
+    EXPECT(all && mine);
+    static const size_t size[] = {1, 3, 8, 1000, LARGE};
+    for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+        memset(all, 0xee, (size_t)n_rank * size[s]);
+        for (size_t i = 0; i < size[s]; i++)
+            mine[i] = (unsigned char)(i * 7 + (size_t)rank);
+        EXPECT(tandem_comm_gather(comm, mine, all, size[s], 1, error) == TANDEM_OK);
+        for (int r = 0; r < n_rank; r++)
+            for (size_t i = 0; i < size[s]; i++)
+                EXPECT(all[(size_t)r * size[s] + i] == (unsigned char)(i * 7 + (size_t)r));
+        for (int root = 0; root < n_rank; root++) {
+            for (size_t i = 0; i < size[s]; i++)
+                mine[i] = (unsigned char)(i * 5 + (size_t)rank);
+            EXPECT(tandem_comm_broadcast(comm, mine, size[s], root, 1, error) == TANDEM_OK);
+            for (size_t i = 0; i < size[s]; i++)
+                EXPECT(mine[i] == (unsigned char)(i * 5 + (size_t)root));
+        }
+    }
+    EXPECT(tandem_comm_broadcast(comm, mine, 1, n_rank, 1, error) == TANDEM_USAGE);
+    EXPECT(tandem_comm_sum_f32(comm, NULL, 5, 1, error) == TANDEM_USAGE);
+    EXPECT(tandem_comm_gather(comm, mine, NULL, 1, 1, error) == TANDEM_USAGE);
+    EXPECT(tandem_comm_gather(comm, NULL, NULL, 0, 1, error) == TANDEM_OK);
+    free(all);
+    free(mine);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void gather_and_broadcast_move_the_right_bytes(void **state)
+{
+    (void)state;
+    run_ranks(3, other_collectives);
+}
+
+/* Nobody leaves a barrier before the last has come; and who waits does not burn its core. */
+static int wait_for_the_last(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    struct rusage before, after;
+    for (int late = 0; late < my->n_rank; late++) {
+        if (rank == late) {
+            (void)usleep(200000);
+            atomic_store(&my->rank[late].ready, 1);
+        }
+        EXPECT(getrusage(RUSAGE_SELF, &before) == 0);
+        EXPECT(tandem_comm_barrier(comm, 1, &my->rank[rank].error[0]) == TANDEM_OK);
+        EXPECT(getrusage(RUSAGE_SELF, &after) == 0);
+        EXPECT(atomic_load(&my->rank[late].ready));
+        const int64_t burnt_us = (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec -
+                                  before.ru_stime.tv_sec) *
+                                     1000000 +
+                                 after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec -
+                                 before.ru_stime.tv_usec;
+        EXPECT(burnt_us < 100000); /* of 200 ms; spinning would take them all */
+    }
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_barrier_waits_for_all_and_does_not_spin(void **state)
+{
+    (void)state;
+    run_ranks(3, wait_for_the_last);
+}
+
+static void one_rank_needs_nobody(void **state)
+{
+    (void)state;
+    tandem_comm *comm = NULL;
+    tandem_error error;
+    const tandem_comm_options options = {.rank = 0, .n_rank = 1, .store = NULL, .timeout_ns = MS, .cpu = -1};
+    assert_int_equal(tandem_comm_open(&comm, &options, &error), TANDEM_OK);
+    float data[3] = {1, 2, 3};
+    float all[3] = {0};
+    assert_int_equal(tandem_comm_sum_f32(comm, data, 3, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_comm_barrier(comm, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_comm_broadcast(comm, data, sizeof data, 0, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_comm_gather(comm, data, all, sizeof data, 1, &error), TANDEM_OK);
+    assert_memory_equal(all, ((float[]){1, 2, 3}), sizeof all);
+    tandem_comm_close(comm);
+    tandem_comm_close(NULL);
+}
+
+/* --- Opening ------------------------------------------------------------------------------------------------------ */
+
+static void assert_refused(const tandem_comm_options *options, tandem_status status, const char *words)
+{
+    tandem_comm *comm = NULL;
+    tandem_error error = {TANDEM_OK, 0, ""};
+    assert_int_equal(tandem_comm_open(&comm, options, &error), status);
+    assert_int_equal(error.status, status);
+    assert_null(comm);
+    if (!strstr(error.text, words))
+        fail_msg("'%s' does not say '%s'", error.text, words);
+}
+
+static void what_cannot_be_opened_is_refused(void **state)
+{
+    (void)state;
+    const tandem_comm_options good = {.rank = 0, .n_rank = 2, .store = b->store, .timeout_ns = MS, .cpu = -1};
+    tandem_comm_options options = good;
+    options.rank = 2;
+    assert_refused(&options, TANDEM_USAGE, "rank 2 of 2");
+    options = good;
+    options.timeout_ns = 0;
+    assert_refused(&options, TANDEM_USAGE, "timeout");
+    options = good;
+    options.store = NULL;
+    assert_refused(&options, TANDEM_USAGE, "TANDEM_STORE");
+    options = good;
+    options.store = "/nowhere/at/all";
+    assert_refused(&options, TANDEM_USAGE, "/nowhere/at/all");
+    options = good;
+    options.cpu = 100000;
+    assert_refused(&options, TANDEM_USAGE, "core 100000");
+}
+
+static int just_open(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    (void)open_comm(&comm, rank, &my->rank[rank].error[0]);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static int open_off_core(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    if (rank == 1)
+        EXPECT(setenv("TANDEM_IFACE", "no-such-interface", 1) == 0);
+    const tandem_comm_options options = {.rank = rank,
+                                         .n_rank = my->n_rank,
+                                         .store = my->store,
+                                         .timeout_ns = my->timeout_ns,
+                                         .cpu = rank == 2 ? CPU_SETSIZE - 1 : -1};
+    EXPECT(tandem_comm_open(&comm, &options, &my->rank[rank].error[0]) != TANDEM_OK);
+    return 0;
+}
+
+static void who_cannot_join_tells_the_others(void **state)
+{
+    (void)state;
+    if (sysconf(_SC_NPROCESSORS_CONF) >= CPU_SETSIZE) {
+        print_message("SKIP: this machine has as many cores as there can be\n");
+        skip();
+    }
+    const int64_t begin_ns = tandem_now_ns();
+    run_ranks(3, open_off_core);
+    assert_true(tandem_now_ns() - begin_ns < b->timeout_ns);
+    assert_int_equal(b->rank[0].error[0].status, TANDEM_PEER);
+    assert_true(b->rank[0].error[0].rank == 1 || b->rank[0].error[0].rank == 2);
+    assert_non_null(strstr(b->rank[0].error[0].text, "could not join"));
+    /* Either may have heard of the other before it came to its own fault. */
+    assert_true(strstr(b->rank[1].error[0].text, "no-such-interface") || b->rank[1].error[0].rank == 2);
+    assert_true(b->rank[2].error[0].status == TANDEM_USAGE || b->rank[2].error[0].rank == 1);
+}
+
+static void a_missing_rank_is_named(void **state)
+{
+    (void)state;
+    b->n_rank = 3;
+    b->timeout_ns = 300 * (int64_t)MS;
+    start_ranks(2, just_open);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(end_of(r), 0);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(b->rank[r].error[0].status, TANDEM_PEER);
+        assert_int_equal(b->rank[r].error[0].rank, 2);
+        assert_non_null(strstr(b->rank[r].error[0].text, "rank 2 of 3 did not join within 0.3 s"));
+        assert_non_null(strstr(b->rank[r].error[0].text, "RANK=2"));
+    }
+}
+
+static int join_another_world(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    const tandem_comm_options options = {
+        .rank = rank, .n_rank = 2 + rank, .store = my->store, .timeout_ns = my->timeout_ns, .cpu = -1};
+    EXPECT(tandem_comm_open(&comm, &options, &my->rank[rank].error[0]) != TANDEM_OK);
+    return 0;
+}
+
+static void ranks_of_different_worlds_do_not_join(void **state)
+{
+    (void)state;
+    run_ranks(2, join_another_world);
+    for (int r = 0; r < 2; r++)
+        assert_non_null(strstr(b->rank[r].error[0].text, "WORLD_SIZE"));
+}
+
+static void assert_store_refused(const char *words)
+{
+    for (int r = 0; r < b->n_rank; r++) {
+        const tandem_comm_options options = {
+            .rank = r, .n_rank = b->n_rank, .store = b->store, .timeout_ns = MS, .cpu = -1};
+        assert_refused(&options, TANDEM_USAGE, words);
+        assert_refused(&options, TANDEM_USAGE, b->store);
+    }
+}
+
+static void a_store_is_good_for_one_run(void **state)
+{
+    (void)state;
+    run_ranks(2, just_open);
+    assert_int_equal(b->rank[0].error[0].status, TANDEM_OK);
+    assert_store_refused("left over from another run; give a fresh directory");
+}
+
+static int stay(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    atomic_store(&my->rank[rank].ready, 1);
+    for (;;)
+        (void)pause();
+}
+
+static void a_store_in_use_is_refused(void **state)
+{
+    (void)state;
+    b->n_rank = 2;
+    start_ranks(2, stay);
+    wait_until_ready(2);
+    assert_store_refused("is in use by another run");
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(kill(process[r], SIGKILL), 0);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(end_of(r), 1000 + SIGKILL);
+    assert_store_refused("left over from another run");
+}
+
+/* --- Failure of a rank -------------------------------------------------------------------------------------------- */
+
+/* All-reduces until one fails; then everything else must fail alike, at once. */
+static int sum_for_ever(board *my, int rank)
+{
+    enum { N = 300000 };
+    static float data[N];
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0], second;
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    tandem_status status = TANDEM_OK;
+    for (int round = 0; status == TANDEM_OK; round++) {
+        memset(data, 0, sizeof data);
+        status = tandem_comm_sum_f32(comm, data, N, 1, error);
+        if (round == 3)
+            atomic_store(&my->rank[rank].ready, 1);
+    }
+    my->rank[rank].noticed_ns = tandem_now_ns();
+    EXPECT(status == TANDEM_PEER && error->status == TANDEM_PEER);
+    EXPECT(tandem_comm_barrier(comm, 2, &second) == TANDEM_PEER);
+    EXPECT(strcmp(second.text, error->text) == 0 && second.rank == error->rank);
+    EXPECT(tandem_comm_sum_f32(comm, data, 0, 1, NULL) == TANDEM_PEER);
+    EXPECT(tandem_now_ns() - my->rank[rank].noticed_ns < 500 * (int64_t)MS);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void assert_all_blame(int n_rank, int culprit, const char *words)
+{
+    for (int r = 0; r < n_rank; r++) {
+        if (r == culprit)
+            continue;
+        const tandem_error *error = &b->rank[r].error[0];
+        assert_int_equal(error->status, TANDEM_PEER);
+        assert_int_equal(error->rank, culprit);
+        if (!strstr(error->text, words))
+            fail_msg("'%s' does not say '%s'", error->text, words);
+    }
+}
+
+static void strike_rank(int n_rank, int victim, int signal)
+{
+    b->n_rank = n_rank;
+    start_ranks(n_rank, sum_for_ever);
+    wait_until_ready(n_rank);
+    (void)usleep(3000 * (useconds_t)(victim + 1));
+    const int64_t struck_ns = tandem_now_ns();
+    assert_int_equal(kill(process[victim], signal), 0);
+    for (int r = 0; r < n_rank; r++) {
+        if (r == victim)
+            continue;
+        assert_int_equal(end_of(r), 0);
+        assert_true(b->rank[r].noticed_ns - struck_ns < 5000 * (int64_t)MS);
+    }
+}
+
+static void a_killed_rank_is_named_by_all(void **state)
+{
+    const int victim = *(const int *)*state;
+    strike_rank(MAX_RANK - victim % 2, victim, SIGKILL);
+    assert_int_equal(end_of(victim), 1000 + SIGKILL);
+    char words[40];
+    (void)snprintf(words, sizeof words, "rank %d died during an all-reduce (", victim);
+    assert_all_blame(b->n_rank, victim, words);
+}
+
+static void a_stopped_rank_is_named_after_the_timeout(void **state)
+{
+    (void)state;
+    b->timeout_ns = 500 * (int64_t)MS;
+    strike_rank(3, 1, SIGSTOP);
+    assert_all_blame(3, 1, "rank 1 was silent during an all-reduce (");
+    /* It wakes up, and learns that the others have given it up. */
+    assert_int_equal(kill(process[1], SIGCONT), 0);
+    assert_int_equal(end_of(1), 0);
+    assert_int_equal(b->rank[1].error[0].rank, 1);
+    assert_string_equal(b->rank[1].error[0].text, b->rank[0].error[0].text);
+}
+
+static int leave_early(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float one = 1;
+    EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK);
+    EXPECT(one == (float)my->n_rank);
+    if (rank != 1)
+        EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_PEER);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_rank_that_left_is_not_called_dead(void **state)
+{
+    (void)state;
+    run_ranks(3, leave_early);
+    assert_all_blame(3, 1, "rank 1 left the run before an all-reduce was over");
+}
+
+static int end_in_good_order(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float data[1000];
+    for (int round = 0; round < 20; round++)
+        EXPECT(tandem_comm_sum_f32(comm, data, 1000, 1, error) == TANDEM_OK);
+    tandem_comm_close(comm); /* at once: what was sent must still arrive */
+    return 0;
+}
+
+static void ranks_that_close_together_do_not_fail(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        run_ranks(3, end_in_good_order);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+}
+
+static int disagree(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float data[2] = {0};
+    EXPECT(tandem_comm_sum_f32(comm, data, rank == 0 ? 1 : 2, 1, error) == TANDEM_PEER);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void ranks_that_disagree_time_out(void **state)
+{
+    (void)state;
+    b->timeout_ns = 300 * (int64_t)MS;
+    run_ranks(2, disagree);
+    assert_all_blame(2, -1, "disagree");
+}
+
+/* Two threads of each rank in collectives of their own when a rank dies. */
+typedef struct second_thread {
+    tandem_comm *comm;
+    tandem_error *error;
+    tandem_status status;
+} second_thread;
+
+static void *barriers(void *argument)
+{
+    second_thread *second = argument;
+    do
+        second->status = tandem_comm_barrier(second->comm, 9, second->error);
+    while (second->status == TANDEM_OK);
+    return NULL;
+}
+
+static int two_threads(board *my, int rank)
+{
+    static float data[200000];
+    tandem_comm *comm = NULL;
+    EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    second_thread second = {comm, &my->rank[rank].error[1], TANDEM_OK};
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, barriers, &second) == 0);
+    tandem_status status = TANDEM_OK;
+    for (int round = 0; status == TANDEM_OK; round++) {
+        /* Only rank 2 is still to come: the others can notice its death only of each other. */
+        if (round == 10) {
+            atomic_store(&my->rank[rank].ready, 1);
+            if (rank == 2)
+                (void)pause();
+        }
+        status = tandem_comm_sum_f32(comm, data, 200000, 4, &my->rank[rank].error[0]);
+    }
+    EXPECT(pthread_join(thread, NULL) == 0);
+    EXPECT(status == TANDEM_PEER && second.status == TANDEM_PEER);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void every_thread_learns_of_a_death(void **state)
+{
+    (void)state;
+    b->n_rank = 4;
+    start_ranks(4, two_threads);
+    wait_until_ready(4);
+    (void)usleep(20000);
+    assert_int_equal(kill(process[2], SIGKILL), 0);
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(end_of(r), r == 2 ? 1000 + SIGKILL : 0);
+    assert_all_blame(4, 2, "rank 2 died");
+    for (int r = 0; r < 4; r++)
+        if (r != 2)
+            assert_string_equal(b->rank[r].error[0].text, b->rank[r].error[1].text);
+}
+
+/* --- The reducer -------------------------------------------------------------------------------------------------- */
+
+enum { N_BUCKET = 6 };
+
+static const size_t bucket_size[N_BUCKET] = {1, 50000, 0, 400000, 7, 131072};
+
+static int reduce_steps(board *my, int rank)
+{
+    static const int order[3][N_BUCKET] = {{0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}, {3, 0, 5, 1, 4, 2}};
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    tandem_bucket_view view[N_BUCKET];
+    for (int i = 0; i < N_BUCKET; i++)
+        view[i] = (tandem_bucket_view){malloc(bucket_size[i] * sizeof(float) + 4), bucket_size[i]};
+    EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
+    for (int step = 0; step < 6; step++) {
+        int64_t start_ns = 0, end_ns = 0, last_ns = tandem_now_ns();
+        float token = (float)rank;
+        for (int i = 0; i < N_BUCKET; i++) {
+            const int ready = order[(step + rank) % 3][i]; /* another order on each rank */
+            fill(view[ready].data, view[ready].n, rank);
+            tandem_reducer_ready(reducer, ready);
+            if (i == 2) /* the caller may use the communicator meanwhile */
+                EXPECT(tandem_comm_sum_f32(comm, &token, 1, 1, error) == TANDEM_OK);
+        }
+        EXPECT(token == (float)(my->n_rank * (my->n_rank - 1) / 2));
+        for (int i = 0; i < N_BUCKET; i++) {
+            EXPECT(tandem_reducer_wait(reducer, i, &start_ns, &end_ns, error) == TANDEM_OK);
+            EXPECT(last_ns <= start_ns && start_ns <= end_ns && end_ns <= tandem_now_ns());
+            last_ns = end_ns;
+            EXPECT(is_sum(view[i].data, view[i].n < 1000 ? view[i].n : 1000, my->n_rank));
+        }
+        EXPECT(tandem_reducer_wait(reducer, N_BUCKET, NULL, NULL, error) == TANDEM_USAGE);
+        EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_OK);
+        tandem_reducer_next_step(reducer);
+    }
+    tandem_reducer_ready(reducer, 1); /* never all of the next step */
+    tandem_reducer_close(reducer);
+    tandem_comm_close(comm);
+    for (int i = 0; i < N_BUCKET; i++)
+        free(view[i].data);
+    return 0;
+}
+
+static void buckets_are_reduced_in_any_order_of_coming(void **state)
+{
+    (void)state;
+    run_ranks(3, reduce_steps);
+}
+
+typedef struct waiter {
+    tandem_reducer *reducer;
+    tandem_error error;
+} waiter;
+
+static void *wait_for_last_bucket(void *argument)
+{
+    waiter *w = argument;
+    int64_t start_ns = -1;
+    (void)tandem_reducer_wait(w->reducer, N_BUCKET - 1, &start_ns, NULL, &w->error);
+    return start_ns == -1 ? NULL : argument;
+}
+
+static int reduce_until_death(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float data[N_BUCKET] = {0};
+    tandem_bucket_view view[N_BUCKET];
+    for (int i = 0; i < N_BUCKET; i++)
+        view[i] = (tandem_bucket_view){&data[i], 1};
+    EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
+    tandem_reducer_ready(reducer, 0);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, error) == TANDEM_OK);
+    if (rank == 0) { /* with bucket 1 the others come to wait for it */
+        atomic_store(&my->rank[rank].ready, 1);
+        (void)pause();
+    }
+    tandem_reducer_ready(reducer, 1);
+    waiter w = {reducer, {TANDEM_OK, 0, ""}}; /* for a bucket that nobody ever hands over */
+    pthread_t thread;
+    EXPECT(pthread_create(&thread, NULL, wait_for_last_bucket, &w) == 0);
+    atomic_store(&my->rank[rank].ready, 1);
+    EXPECT(tandem_reducer_wait(reducer, 1, NULL, NULL, error) == TANDEM_PEER);
+    void *wrong;
+    EXPECT(pthread_join(thread, &wrong) == 0 && !wrong);
+    EXPECT(w.error.status == TANDEM_PEER && w.error.rank == error->rank);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_OK); /* before the failure: done */
+    tandem_reducer_ready(reducer, 2);
+    tandem_reducer_next_step(reducer);
+    tandem_reducer_ready(reducer, 0);
+    EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_PEER);
+    tandem_reducer_close(reducer);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_death_wakes_all_who_wait_for_buckets(void **state)
+{
+    (void)state;
+    b->n_rank = 3;
+    start_ranks(3, reduce_until_death);
+    wait_until_ready(3);
+    (void)usleep(20000);
+    assert_int_equal(kill(process[0], SIGKILL), 0);
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(end_of(r), r == 0 ? 1000 + SIGKILL : 0);
+    assert_all_blame(3, 0, "rank 0 died");
+}
+
+/* The peer is dead and nobody has waited: close must come back all the same. */
+static int close_beside_the_dead(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float data[2] = {0};
+    const tandem_bucket_view view[2] = {{&data[0], 1}, {&data[1], 1}};
+    EXPECT(tandem_reducer_open(&reducer, comm, view, 2, -1, error) == TANDEM_OK);
+    if (rank == 1) {
+        (void)usleep(50000);
+        (void)raise(SIGKILL);
+    }
+    tandem_reducer_ready(reducer, 0);
+    (void)usleep(my->choice ? 200000 : 0);
+    tandem_reducer_close(reducer);
+    tandem_reducer_close(NULL);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_reducer_closes_beside_the_dead(void **state)
+{
+    (void)state;
+    b->n_rank = 2;
+    for (b->choice = 0; b->choice < 2; b->choice++) {
+        const int64_t begin_ns = tandem_now_ns();
+        start_ranks(2, close_beside_the_dead);
+        assert_int_equal(end_of(0), 0);
+        assert_int_equal(end_of(1), 1000 + SIGKILL);
+        assert_true(tandem_now_ns() - begin_ns < 5000 * (int64_t)MS);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------- */
+
+static int run_out_of_memory(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_reducer *reducer = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    tandem_fail_allocation_after(0);
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_NO_MEMORY && !comm);
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    tandem_fail_allocation_after(0);
+    EXPECT(tandem_reducer_open(&reducer, comm, NULL, 0, -1, error) == TANDEM_NO_MEMORY && !reducer);
+    EXPECT(tandem_reducer_open(&reducer, comm, NULL, 0, -1, error) == TANDEM_OK);
+    tandem_reducer_close(reducer);
+    static float data[100000];
+    if (rank == 1)
+        tandem_fail_allocation_after(0);
+    EXPECT(tandem_comm_sum_f32(comm, data, 100000, 1, error) == (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    EXPECT(tandem_comm_barrier(comm, 1, NULL) == TANDEM_PEER);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_rank_out_of_memory_is_named(void **state)
+{
+    (void)state;
+    run_ranks(3, run_out_of_memory);
+    assert_int_equal(b->rank[1].error[0].status, TANDEM_NO_MEMORY);
+    assert_all_blame(3, 1, "rank 1 ran out of memory during an all-reduce");
+}
+
+int main(void)
+{
+    static int victim[3] = {0, 1, 2};
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(sums_are_right_and_the_same_bits),
+        TEST(gather_and_broadcast_move_the_right_bytes),
+        TEST(a_barrier_waits_for_all_and_does_not_spin),
+        TEST(one_rank_needs_nobody),
+        TEST(what_cannot_be_opened_is_refused),
+        TEST(who_cannot_join_tells_the_others),
+        TEST(a_missing_rank_is_named),
+        TEST(ranks_of_different_worlds_do_not_join),
+        TEST(a_store_is_good_for_one_run),
+        TEST(a_store_in_use_is_refused),
+        {"a_killed_rank_0_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[0]},
+        {"a_killed_rank_1_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[1]},
+        {"a_killed_rank_2_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[2]},
+        TEST(a_stopped_rank_is_named_after_the_timeout),
+        TEST(a_rank_that_left_is_not_called_dead),
+        TEST(ranks_that_close_together_do_not_fail),
+        TEST(ranks_that_disagree_time_out),
+        TEST(every_thread_learns_of_a_death),
+        TEST(buckets_are_reduced_in_any_order_of_coming),
+        TEST(a_death_wakes_all_who_wait_for_buckets),
+        TEST(a_reducer_closes_beside_the_dead),
+        TEST(a_rank_out_of_memory_is_named),
+    };
+    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
+}

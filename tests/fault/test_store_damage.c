@@ -1,0 +1,602 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/philox.h"
+#include "tandem/store.h"
+#include "tests/fault/fail_allocation.h"
+
+typedef struct place {
+    char folder[64], path[96];
+} place;
+
+static int make_place(void **state)
+{
+    place *const p = calloc(1, sizeof *p);
+    if (!p)
+        return -1;
+    /* in memory where there is room for it: these tests make thousands of stores, and nobody pulls the plug */
+    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(p->folder))
+        return -1;
+    (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
+    *state = p;
+    return 0;
+}
+
+static int empty_folder(const char *folder)
+{
+    char name[400];
+    int n = 0;
+    DIR *const all = opendir(folder);
+    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all)) {
+        (void)snprintf(name, sizeof name, "%s/%s", folder, one->d_name);
+        n += unlink(name) == 0;
+    }
+    if (all)
+        (void)closedir(all);
+    return n;
+}
+
+static int remove_place(void **state)
+{
+    place *const p = *state;
+    (void)empty_folder(p->folder);
+    (void)rmdir(p->folder);
+    free(p);
+    return 0;
+}
+
+static int count_files(const char *folder)
+{
+    int n = 0;
+    DIR *const all = opendir(folder);
+    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all))
+        n += one->d_name[0] != '.';
+    if (all)
+        (void)closedir(all);
+    return n;
+}
+
+/* --- Files as bytes --------------------------------------------------------------------------------------------- */
+typedef struct content {
+    unsigned char *bytes;
+    size_t n;
+} content;
+
+static content read_file(const char *path)
+{
+    content c = {0};
+    struct stat seen;
+    FILE *const file = fopen(path, "rb");
+    assert_non_null(file);
+    assert_int_equal(fstat(fileno(file), &seen), 0);
+    c.n = (size_t)seen.st_size;
+    c.bytes = malloc(c.n + 1);
+    assert_non_null(c.bytes);
+    assert_int_equal(fread(c.bytes, 1, c.n, file), c.n);
+    (void)fclose(file);
+    return c;
+}
+
+static void write_file(const char *path, const unsigned char *bytes, size_t n)
+{
+    FILE *const file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void assert_file_is(const char *path, const unsigned char *bytes, size_t n)
+{
+    const content now = read_file(path);
+    assert_int_equal(now.n, n);
+    assert_memory_equal(now.bytes, bytes, n);
+    free(now.bytes);
+}
+
+/* --- A store with something of everything -------------------------------------------------------------------------- */
+static tandem_cost_key key_of(int i)
+{
+    tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_FORWARD, .from = TANDEM_S8};
+    (void)snprintf(key.signature, sizeof key.signature, "linear m=8 k=%d n=256", i);
+    return key;
+}
+
+static tandem_status put(tandem_store *store, int i, tandem_error *error)
+{
+    tandem_cost cost;
+    int64_t sample[2] = {1000 + i, 1000 + i};
+    const tandem_cost_key key = key_of(i);
+    tandem_cost_from_samples(&cost, sample, 2, 0);
+    return tandem_store_put_cost(store, "cpu:avx2", "", &key, &cost, error);
+}
+
+static tandem_status put_other(tandem_store *store, tandem_error *error)
+{
+    int64_t run = 0, sample[1] = {7};
+    tandem_collective_point point = {.bytes = 4096};
+    tandem_cost_from_samples(&point.cost, sample, 1, 0);
+    const tandem_run_record record = {.model = "mlp", .cluster = "a", .plan_name = "x", .plan_json = "{}"};
+    const tandem_event_record event = {.kind = "forward", .stream = "compute"};
+    tandem_status status = tandem_store_put_collective(store, "a+b", "all-reduce", 0, &point, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 1.5, 3, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_put_run(store, &record, &run, error);
+    return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
+}
+
+static tandem_status fill(const char *path, int n, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_begin(store, error);
+    for (int i = 0; i < n && status == TANDEM_OK; i++)
+        status = put(store, i, error);
+    if (status == TANDEM_OK)
+        status = put_other(store, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_commit(store, error);
+    tandem_store_close(store);
+    return status;
+}
+
+/* Opens it and reads all that the replayer reads. `n`: costs found, −1 on error. */
+static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t *n, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_cost_table *table = NULL;
+    tandem_collective_point *points = NULL;
+    int n_point = 0;
+    double factor = 0;
+    *n = -1;
+    tandem_status status = tandem_store_open(&store, path, mode, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_load_costs(&table, store, "cpu:avx2", "", error);
+    if (status == TANDEM_OK)
+        status = tandem_store_load_collective(&points, &n_point, store, "a+b", "all-reduce", 0, error);
+    if (status == TANDEM_OK) {
+        status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", error);
+        status = status == TANDEM_MISSING ? TANDEM_OK : status;
+    }
+    if (status == TANDEM_OK)
+        *n = tandem_cost_table_count(table);
+    free(points);
+    tandem_cost_table_free(table);
+    tandem_store_close(store);
+    return status;
+}
+
+static content good_store(const char *path, int n)
+{
+    tandem_error error = {0};
+    int64_t found = 0;
+    if (fill(path, n, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(read_all(path, TANDEM_STORE_READ, &found, &error), TANDEM_OK);
+    assert_int_equal(found, n);
+    return read_file(path);
+}
+
+/* --- Damage ------------------------------------------------------------------------------------------------------------ */
+static void a_short_file_is_refused_as_it_is(void **state)
+{
+    const place *const p = *state;
+    const content good = good_store(p->path, 400);
+    const size_t lengths[] = {1, 15, 16, 99, 100, 1000, 4096, 4097, good.n / 2, good.n - 4096, good.n - 1};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
+            tandem_error error = {0};
+            int64_t n = 0;
+            (void)empty_folder(p->folder);
+            write_file(p->path, good.bytes, lengths[i]);
+            const tandem_status status = read_all(p->path, (tandem_store_mode)mode, &n, &error);
+            if (status != TANDEM_MALFORMED)
+                fail_msg("%zu bytes: %s: %s", lengths[i], tandem_status_name(status), error.text);
+            assert_non_null(strstr(error.text, "Move it away"));
+            assert_file_is(p->path, good.bytes, lengths[i]);
+            assert_int_equal(count_files(p->folder), 1);
+        }
+    free(good.bytes);
+}
+
+static void what_is_no_store_is_refused_as_it_is(void **state)
+{
+    const place *const p = *state;
+    const content good = good_store(p->path, 10);
+    static const struct {
+        size_t at;
+        unsigned char value;
+        tandem_status status;
+        const char *says;
+    } flips[] = {
+        {0, 'X', TANDEM_MALFORMED, "Move it away"},
+        {15, 1, TANDEM_MALFORMED, "Move it away"},
+        {68, 0, TANDEM_FOREIGN, "another program"},  /* application id */
+        {71, 'x', TANDEM_FOREIGN, "another program"},
+        {63, 2, TANDEM_FOREIGN, "version 2"},        /* user version */
+        {60, 1, TANDEM_FOREIGN, "version 16777217"},
+    };
+    for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
+        for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
+            tandem_error error = {0};
+            int64_t n = 0;
+            const unsigned char kept = good.bytes[flips[i].at];
+            (void)empty_folder(p->folder);
+            good.bytes[flips[i].at] = flips[i].value;
+            write_file(p->path, good.bytes, good.n);
+            assert_int_equal(read_all(p->path, (tandem_store_mode)mode, &n, &error), flips[i].status);
+            assert_non_null(strstr(error.text, flips[i].says));
+            assert_file_is(p->path, good.bytes, good.n);
+            assert_int_equal(count_files(p->folder), 1);
+            good.bytes[flips[i].at] = kept;
+        }
+    free(good.bytes);
+}
+
+static void make_database(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        fail_msg("%s", sqlite3_errmsg(db));
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void other_programs_keep_their_databases(void **state)
+{
+    const place *const p = *state;
+    static const struct {
+        const char *sql;
+        tandem_status status;
+    } databases[] = {
+        {"CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)", TANDEM_FOREIGN},
+        {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
+        {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
+        /* ours by its mark, but the tables are missing */
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 1; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
+    };
+    for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
+        tandem_error error = {0};
+        int64_t n = 0;
+        (void)empty_folder(p->folder);
+        make_database(p->path, databases[i].sql);
+        const content before = read_file(p->path);
+        assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), databases[i].status);
+        assert_file_is(p->path, before.bytes, before.n);
+        if (databases[i].status == TANDEM_FOREIGN) {
+            assert_int_equal(read_all(p->path, TANDEM_STORE_WRITE, &n, &error), TANDEM_FOREIGN);
+            assert_file_is(p->path, before.bytes, before.n);
+            assert_int_equal(count_files(p->folder), 1);
+        }
+        free(before.bytes);
+    }
+}
+
+/* A store marked as ours whose version is 0 is one that a migration brings to the current one. */
+static void an_older_store_is_migrated(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    int64_t n = 0;
+    make_database(p->path, "PRAGMA application_id = 1953391725");
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_MISSING);
+    assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 3);
+}
+
+static int is_answer(tandem_status status)
+{
+    return status == TANDEM_OK || status == TANDEM_MALFORMED || status == TANDEM_FOREIGN || status == TANDEM_MISSING;
+}
+
+/* Every page in turn is overwritten; what is read is right, or refused. */
+static void a_page_of_garbage_is_refused(void **state)
+{
+    enum { PAGE = 4096 };
+    const place *const p = *state;
+    const content good = good_store(p->path, 400);
+    unsigned char *const bad = malloc(good.n);
+    assert_non_null(bad);
+    int refused = 0;
+    for (size_t page = 1; page < good.n / PAGE; page++) {
+        tandem_error error = {0};
+        int64_t n = 0;
+        (void)empty_folder(p->folder);
+        memcpy(bad, good.bytes, good.n);
+        memset(bad + page * PAGE, 0xa5, PAGE);
+        write_file(p->path, bad, good.n);
+        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        assert_true(status == TANDEM_OK || status == TANDEM_MALFORMED);
+        assert_true(status == TANDEM_MALFORMED || n == 400);
+        refused += status == TANDEM_MALFORMED;
+        assert_file_is(p->path, bad, good.n);
+    }
+    assert_true(refused >= 5); /* the costs alone fill more */
+    free(bad);
+    free(good.bytes);
+}
+
+static void random_damage_never_crashes(void **state)
+{
+    enum { CASES = 400, SEED = 11 };
+    const place *const p = *state;
+    const content good = good_store(p->path, 100);
+    unsigned char *const bad = malloc(good.n);
+    assert_non_null(bad);
+    (void)printf("seed %d\n", SEED);
+    int refused = 0;
+    for (uint32_t i = 0; i < CASES; i++) {
+        tandem_error error = {0};
+        int64_t n = 0;
+        const tandem_philox_block draw = tandem_philox((const uint32_t[4]){i, 0, 0, 0}, SEED);
+        memcpy(bad, good.bytes, good.n);
+        /* half of them near the front, where headers and schema are */
+        const size_t at = draw.word[0] % (i % 2 ? good.n : 4096);
+        size_t length = 1 + draw.word[1] % 8;
+        length = at + length > good.n ? good.n - at : length;
+        for (size_t b = 0; b < length; b++)
+            bad[at + b] = (unsigned char)(draw.word[2] >> b % 4 * 8);
+        (void)empty_folder(p->folder);
+        write_file(p->path, bad, good.n);
+        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        if (!is_answer(status))
+            fail_msg("seed %d case %u: %s: %s", SEED, i, tandem_status_name(status), error.text);
+        refused += status != TANDEM_OK;
+        assert_file_is(p->path, bad, good.n);
+        /* and a writer neither */
+        (void)fill(p->path, 5, &error);
+    }
+    assert_true(refused > 0);
+    free(bad);
+    free(good.bytes);
+}
+
+/* --- Killed writers ------------------------------------------------------------------------------------------------------ */
+static void wait_killed(pid_t child)
+{
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
+}
+
+static void a_killed_transaction_leaves_nothing(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    int64_t n = 0;
+    free(good_store(p->path, 50).bytes);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        tandem_store *store = NULL;
+        tandem_status status = tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL);
+        for (int i = 50; i < 60 && status == TANDEM_OK; i++)
+            status = put(store, i, NULL); /* each a transaction of its own: kept */
+        if (status == TANDEM_OK)
+            status = tandem_store_begin(store, NULL);
+        for (int i = 60; i < 3000 && status == TANDEM_OK; i++)
+            status = put(store, i, NULL);
+        if (status == TANDEM_OK)
+            (void)raise(SIGKILL);
+        _exit(1);
+    }
+    wait_killed(child);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 60);
+    assert_int_equal(fill(p->path, 70, &error), TANDEM_OK);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 70);
+}
+
+/* The child tells through a pipe what it has committed; it dies at any instant, also while it makes the store. */
+static void a_writer_killed_anywhere_keeps_its_word(void **state)
+{
+    enum { ROUNDS = 12 };
+    const place *const p = *state;
+    for (int round = 0; round < ROUNDS; round++) {
+        int told[2];
+        tandem_error error = {0};
+        (void)empty_folder(p->folder);
+        assert_int_equal(pipe(told), 0);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            tandem_store *store = NULL;
+            if (tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL) != TANDEM_OK)
+                _exit(1);
+            for (int i = 0; put(store, i, NULL) == TANDEM_OK; i++)
+                if (write(told[1], &i, sizeof i) != sizeof i)
+                    _exit(1);
+            _exit(1);
+        }
+        (void)close(told[1]);
+        (void)usleep((useconds_t)(round * round * 300));
+        assert_int_equal(kill(child, SIGKILL), 0);
+        wait_killed(child);
+        int committed = 0, last;
+        while (read(told[0], &last, sizeof last) == sizeof last)
+            committed = last + 1;
+        (void)close(told[0]);
+        int64_t n = 0;
+        const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
+        if (committed > 0 || status != TANDEM_MISSING) {
+            assert_int_equal(status, TANDEM_OK);
+            assert_in_range(n, committed, committed + 1); /* one may be committed and not told */
+        }
+        assert_int_equal(fill(p->path, committed + 3, &error), TANDEM_OK);
+    }
+}
+
+/* --- Full disks and folders without rights ------------------------------------------------------------------------------------ */
+/* A limit on the size of files does what a full disk does. */
+static int write_until_full(const char *path)
+{
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    struct stat seen;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    if (stat(path, &seen) != 0 || tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error) != TANDEM_OK)
+        return 1;
+    const struct rlimit limit = {(rlim_t)seen.st_size + 20000, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || tandem_store_begin(store, &error) != TANDEM_OK)
+        return 2;
+    tandem_status status = TANDEM_OK;
+    for (int i = 100; i < 100000 && status == TANDEM_OK; i++)
+        status = put(store, i, &error);
+    if (status == TANDEM_OK)
+        status = tandem_store_commit(store, &error);
+    if (status != TANDEM_IO) {
+        (void)fprintf(stderr, "%s: %s\n", tandem_status_name(status), error.text);
+        return 3;
+    }
+    /* nothing of a lost transaction may be kept one by one */
+    for (int i = 0; i < 3; i++)
+        if (put(store, 100 + i, &error) == TANDEM_OK && tandem_store_commit(store, &error) == TANDEM_OK)
+            return 4;
+    tandem_store_rollback(store);
+    const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || put(store, 99, &error) != TANDEM_OK)
+        return 5;
+    tandem_store_close(store);
+    return 0;
+}
+
+static void a_full_disk_loses_nothing_committed(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    int64_t n = 0;
+    int how = 0;
+    free(good_store(p->path, 50).bytes);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(write_until_full(p->path));
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 51);
+}
+
+static void a_folder_without_rights_is_said(void **state)
+{
+    const place *const p = *state;
+    int how = 0;
+    assert_int_equal(chmod(p->folder, 0555), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        tandem_store *store = NULL;
+        tandem_error error = {0};
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(99);
+        _exit(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error) == TANDEM_IO && !store &&
+                      strstr(error.text, p->path)
+                  ? 0
+                  : 1);
+    }
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_int_equal(chmod(p->folder, 0755), 0);
+    assert_true(WIFEXITED(how));
+    if (WEXITSTATUS(how) == 99) {
+        (void)printf("SKIP: no right to become another user\n");
+        skip();
+    }
+    assert_int_equal(WEXITSTATUS(how), 0);
+    assert_int_equal(count_files(p->folder), 0);
+}
+
+/* --- No memory ------------------------------------------------------------------------------------------------------------------- */
+/* SQLite's memory comes through here as well, so that its allocations fail with ours. */
+static void *sqlite_allocate(int bytes) { return malloc((size_t)bytes); }
+static void sqlite_free(void *block) { free(block); }
+static void *sqlite_reallocate(void *block, int bytes) { return realloc(block, (size_t)bytes); }
+static int sqlite_size(void *block) { return block ? (int)malloc_usable_size(block) : 0; }
+static int sqlite_round(int bytes) { return (bytes + 7) & ~7; }
+static int sqlite_begin(void *unused)
+{
+    (void)unused;
+    return SQLITE_OK;
+}
+static void sqlite_end(void *unused) { (void)unused; }
+
+static tandem_status everything(const char *path, int64_t *n, tandem_error *error)
+{
+    const tandem_status status = fill(path, 2, error);
+    return status == TANDEM_OK ? read_all(path, TANDEM_STORE_READ, n, error) : status;
+}
+
+/* Some of SQLite's allocations are for speed only: it does without, so OK is right then, too. */
+static void allocations_may_fail(void **state)
+{
+    enum { ALL = 200, STRIDE = 7 }; /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
+    const place *const p = *state;
+    long tried = 0, no_memory = 0, k = 0;
+    for (int failed = 1; failed; k += k < ALL ? 1 : STRIDE) {
+        tandem_error error = {0};
+        int64_t n = 0;
+        (void)empty_folder(p->folder);
+        tandem_fail_allocation_after(k);
+        const tandem_status status = everything(p->path, &n, &error);
+        failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        if (status != TANDEM_OK && (!failed || status != TANDEM_NO_MEMORY))
+            fail_msg("allocation %ld: %s: %s", k, tandem_status_name(status), error.text);
+        assert_true(status != TANDEM_OK || n == 2);
+        tried += failed;
+        no_memory += status == TANDEM_NO_MEMORY;
+        /* whatever failed, the store is whole */
+        assert_int_equal(everything(p->path, &n, &error), TANDEM_OK);
+        assert_int_equal(n, 2);
+    }
+    (void)printf("%ld allocations failed, %ld of them needed\n", tried, no_memory);
+    assert_true(no_memory > ALL);
+}
+
+int main(void)
+{
+    static const sqlite3_mem_methods memory = {
+        .xMalloc = sqlite_allocate, .xFree = sqlite_free, .xRealloc = sqlite_reallocate, .xSize = sqlite_size,
+        .xRoundup = sqlite_round, .xInit = sqlite_begin, .xShutdown = sqlite_end,
+    };
+    if (sqlite3_config(SQLITE_CONFIG_MALLOC, &memory) != SQLITE_OK)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_short_file_is_refused_as_it_is, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(an_older_store_is_migrated, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(random_damage_never_crashes, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_writer_killed_anywhere_keeps_its_word, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_full_disk_loses_nothing_committed, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_folder_without_rights_is_said, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(allocations_may_fail, make_place, remove_place),
+    };
+    return cmocka_run_group_tests_name("store damage", tests, NULL, NULL);
+}

@@ -1,0 +1,614 @@
+/* Laws of the step program, over the models of the zoo and random graphs under random plans: every task reads what it
+ * should and what is there, lifetimes cover all accesses, nothing that lives at once overlaps in the arena, and a plan's
+ * program does not depend on how one came to it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "graph/build.h"
+#include "tandem/step.h"
+
+enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
+static const uint64_t seed = 20221;
+
+/* --- Chance ------------------------------------------------------------------------------------------------------ */
+
+typedef struct chance {
+    uint32_t series, drawn;
+} chance;
+
+static uint32_t draw(chance *c, uint32_t below)
+{
+    const uint32_t counter[4] = {c->drawn++, c->series, 0, 77};
+    return tandem_philox(counter, seed).word[0] % below;
+}
+
+static void draw_plan(chance *c, tandem_step *step)
+{
+    const uint32_t change = 1 + draw(c, 4); /* one operator in `change` gets a new precision */
+    for (int i = 0; i < step->graph->n_op; i++) {
+        const unsigned allowed = tandem_op_row_get(step->graph->op[i].kind)->precisions;
+        if (!allowed || draw(c, change) != 0) continue;
+        tandem_precision p;
+        do
+            p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
+        while (!(allowed & (1u << p)));
+        tandem_step_set(step, i, p);
+    }
+    tandem_step_resolve(step);
+}
+
+/* --- What every task should read: values carry symbols instead of numbers ------------------------------------------ */
+
+enum symbol_kind { ACTIVATION, AUX, WEIGHT, BROUGHT };
+static uint64_t symbol(enum symbol_kind kind, int id, int slot)
+{
+    const uint32_t counter[4] = {(uint32_t)id, (uint32_t)slot, (uint32_t)kind, 1};
+    const tandem_philox_block block = tandem_philox(counter, seed);
+    return (uint64_t)block.word[0] << 32 | block.word[1];
+}
+
+typedef struct run {
+    const tandem_step *step;
+    uint64_t *gradient;  /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
+    uint64_t *value;     /* [n_value] the symbol it holds */
+    int *writer;         /* [n_value] the task that wrote it, −1 = none yet */
+    int *gradient_writer; /* [n_parameter] */
+    int *updated;        /* [n_bucket] 0, 1 = reduced, 2 = updated */
+} run;
+
+static void expect_gradients(run *r)
+{
+    const tandem_graph *graph = r->step->graph;
+    for (int c = graph->n_op - 1; c >= 0; c--) {
+        const tandem_op *op = &graph->op[c];
+        const tandem_op_row *row = tandem_op_row_get(op->kind);
+        if (!op->needs_gradient || row->dgrad == TANDEM_BACKWARD_ABSENT) continue;
+        for (int slot = 0; slot < row->n_input; slot++) {
+            if (!graph->op[op->input[slot]].needs_gradient) continue;
+            r->gradient[op->input[slot]] += row->dgrad == TANDEM_BACKWARD_SAME ? r->gradient[c] : symbol(BROUGHT, c, slot);
+        }
+    }
+}
+
+static uint64_t activation(const run *r, int tensor) { return symbol(ACTIVATION, r->step->graph->view[tensor], 0); }
+
+static uint64_t bytes_of(const run *r, int tensor, tandem_dtype dtype)
+{
+    return (uint64_t)tandem_shape_elements(&r->step->graph->op[tensor].shape) * tandem_dtype_bytes(dtype);
+}
+
+/* Read number k of task t must be the symbol, in the type. TANDEM_S32 = of any type. */
+static void check_read(const run *r, int t, int k, uint64_t wanted, tandem_dtype dtype)
+{
+    const tandem_task *task = &r->step->task[t];
+    assert_true(k < task->n_read);
+    const int v = task->read[k];
+    if (v <= TANDEM_PARAMETER(0)) { /* the f32 master copy */
+        assert_true(dtype == TANDEM_F32 || dtype == TANDEM_S32);
+        assert_true(wanted == symbol(WEIGHT, TANDEM_PARAMETER(v), 0));
+        return;
+    }
+    assert_in_range(v, 0, r->step->n_value - 1);
+    const tandem_value *value = &r->step->value[v];
+    assert_true(value->bytes > 0);
+    assert_true(r->writer[v] >= 0 && r->writer[v] < t);
+    assert_true(value->first <= t && t <= value->last);
+    assert_true(r->value[v] == wanted);
+    if (dtype != TANDEM_S32) assert_int_equal(value->dtype, dtype);
+}
+
+static void check_write(run *r, int t, int k, uint64_t holds, tandem_dtype dtype, uint64_t bytes)
+{
+    const tandem_task *task = &r->step->task[t];
+    assert_true(k < task->n_write);
+    const int v = task->write[k];
+    assert_in_range(v, 0, r->step->n_value - 1);
+    const tandem_value *value = &r->step->value[v];
+    assert_int_equal(r->writer[v], -1);
+    assert_int_equal(value->first, t);
+    assert_true(value->last >= t);
+    assert_true(value->bytes == bytes);
+    if (dtype != TANDEM_S32) assert_int_equal(value->dtype, dtype);
+    r->writer[v] = t;
+    r->value[v] = holds;
+}
+
+static void check_counts(const tandem_task *task, int n_read, int n_write)
+{
+    assert_int_equal(task->n_read, n_read);
+    assert_int_equal(task->n_write, n_write);
+}
+
+static void check_parameter_write(run *r, int t, int k, int parameter)
+{
+    const tandem_task *task = &r->step->task[t];
+    assert_true(k < task->n_write);
+    assert_int_equal(task->write[k], TANDEM_PARAMETER(parameter));
+    assert_int_equal(r->gradient_writer[parameter], -1);
+    r->gradient_writer[parameter] = t;
+}
+
+static void check_forward(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_op *op = &r->step->graph->op[task->op];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    int k = 0;
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const tandem_dtype type = r->step->graph->op[op->input[slot]].dtype == TANDEM_F32 ? task->from : TANDEM_S32;
+        check_read(r, t, k++, activation(r, op->input[slot]), type);
+    }
+    for (int j = 0; j < row->n_parameter; j++)
+        check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0),
+                   row->op_class == TANDEM_ADJUSTABLE ? task->from : TANDEM_F32);
+    const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
+    check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of(r, task->op, written));
+    if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
+    check_counts(task, k, 1 + (op->aux_bytes > 0));
+}
+
+static void check_cast(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_op *op = &r->step->graph->op[task->op];
+    uint64_t holds = 0, bytes = 0;
+    assert_int_not_equal(task->from, task->to);
+    switch (task->kind) {
+    case TANDEM_TASK_WEIGHT_CAST:
+        holds = symbol(WEIGHT, task->parameter, 0);
+        bytes = (uint64_t)r->step->graph->parameter[task->parameter].elements * tandem_dtype_bytes(task->to);
+        break;
+    case TANDEM_TASK_RESTORE:
+        holds = activation(r, op->input[task->slot]);
+        bytes = bytes_of(r, op->input[task->slot], task->to);
+        break;
+    case TANDEM_TASK_CAST:
+        holds = symbol(ACTIVATION, task->op, 0);
+        bytes = bytes_of(r, task->op, task->to);
+        break;
+    default:
+        holds = r->gradient[task->op];
+        bytes = bytes_of(r, task->op, task->to);
+        break;
+    }
+    check_read(r, t, 0, holds, task->from);
+    check_write(r, t, 0, holds, task->to, bytes);
+    check_counts(task, 1, 1);
+}
+
+/* Where a gradient of input `slot` goes. */
+static void check_brought(run *r, int t, int slot)
+{
+    const tandem_task *task = &r->step->task[t];
+    const int input = r->step->graph->op[task->op].input[slot];
+    check_write(r, t, 0, symbol(BROUGHT, task->op, slot), task->to, bytes_of(r, input, task->to));
+}
+
+static void check_wgrad(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_op *op = &r->step->graph->op[task->op];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    int k = 0;
+    if (op->kind == TANDEM_OP_EMBEDDING)
+        check_read(r, t, k++, activation(r, op->input[0]), TANDEM_S32);
+    else if (row->saves & TANDEM_SAVES_INPUT)
+        check_read(r, t, k++, activation(r, op->input[0]), task->from);
+    check_read(r, t, k++, r->gradient[task->op], task->from);
+    if (row->n_parameter > 0) {
+        assert_int_equal(task->to, TANDEM_F32);
+        check_parameter_write(r, t, 0, op->parameter[0]);
+    } else {
+        check_brought(r, t, 1);
+    }
+    check_counts(task, k, 1);
+}
+
+static void check_dgrad(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_op *op = &r->step->graph->op[task->op];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    int k = 0, written = 1;
+    if (op->kind == TANDEM_OP_CROSS_ENTROPY)
+        check_read(r, t, k++, activation(r, op->input[1]), TANDEM_S32);
+    else
+        check_read(r, t, k++, r->gradient[task->op], task->from);
+    if (op->kind == TANDEM_OP_MATMUL)
+        check_read(r, t, k++, activation(r, op->input[1]), task->from);
+    else if (row->op_class == TANDEM_ADJUSTABLE)
+        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->from);
+    else if (row->saves & TANDEM_SAVES_INPUT)
+        check_read(r, t, k++, activation(r, op->input[0]), TANDEM_F32);
+    if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
+    if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
+    check_brought(r, t, 0);
+    if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
+        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), TANDEM_F32);
+        for (int j = 0; j < row->n_parameter; j++) check_parameter_write(r, t, written++, op->parameter[j]);
+    }
+    check_counts(task, k, written);
+}
+
+static void check_accumulate(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    assert_int_equal(task->from, task->to);
+    uint64_t sum = 0;
+    for (int k = 0; k < 2; k++) {
+        const int v = task->read[k];
+        assert_in_range(v, 0, r->step->n_value - 1);
+        check_read(r, t, k, r->value[v], task->from);
+        sum += r->value[v];
+    }
+    check_write(r, t, 0, sum, task->to, bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
+    check_counts(task, 2, 1);
+}
+
+static void check_bucket_task(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    const tandem_bucket *bucket = &r->step->bucket[task->bucket];
+    if (task->kind == TANDEM_TASK_UPDATE) {
+        assert_int_equal(task->stream, TANDEM_STREAM_COMPUTE);
+        assert_int_equal(bucket->update_task, t);
+        assert_int_equal(r->updated[task->bucket]++, 1);
+        return;
+    }
+    assert_int_equal(task->stream, TANDEM_STREAM_COMM);
+    assert_int_equal(bucket->reduce_task, t);
+    assert_int_equal(r->updated[task->bucket]++, 0);
+    int last = -1;
+    for (int j = 0; j < bucket->n_parameter; j++) {
+        const int p = r->step->parameter_order[bucket->first_parameter_place + j];
+        assert_true(r->gradient_writer[p] >= 0);
+        if (r->gradient_writer[p] > last) last = r->gradient_writer[p];
+    }
+    assert_int_equal(bucket->ready_task, last);
+}
+
+static void check_task(run *r, int t)
+{
+    const tandem_task *task = &r->step->task[t];
+    switch (task->kind) {
+    case TANDEM_TASK_FORWARD: check_forward(r, t); return;
+    case TANDEM_TASK_WGRAD: check_wgrad(r, t); return;
+    case TANDEM_TASK_DGRAD: check_dgrad(r, t); return;
+    case TANDEM_TASK_ACCUMULATE: check_accumulate(r, t); return;
+    case TANDEM_TASK_REDUCE:
+    case TANDEM_TASK_UPDATE: check_bucket_task(r, t); return;
+    default: check_cast(r, t); return;
+    }
+}
+
+/* The cost of every active task is filed under a key, and the key says what the task says. */
+static void check_key(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    tandem_cost_key key;
+    assert_in_range(task->variant, 0, TANDEM_MAX_VARIANT - 1);
+    assert_true(tandem_step_key(step, t, task->variant, &key));
+    if (task->kind == TANDEM_TASK_REDUCE) {
+        assert_int_equal(key.kind, TANDEM_COST_COLLECTIVE);
+        assert_true(key.elements == step->bucket[task->bucket].elements);
+        return;
+    }
+    assert_int_equal(key.from, task->from);
+    assert_int_equal(key.to, task->to);
+    const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
+                        task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
+    assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
+    assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
+    if (task->op >= 0 && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE &&
+        (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD || task->kind == TANDEM_TASK_WGRAD)) {
+        assert_string_equal(key.precision, tandem_precision_get(step->precision[task->op])->name);
+        assert_int_equal(task->precision, step->precision[task->op]);
+    }
+}
+
+static void *array(size_t n, size_t size)
+{
+    void *a = calloc(n ? n : 1, size);
+    assert_non_null(a);
+    return a;
+}
+
+static void check_program(const tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    run r = {.step = step,
+             .gradient = array((size_t)graph->n_op, sizeof *r.gradient),
+             .value = array((size_t)step->n_value, sizeof *r.value),
+             .writer = array((size_t)step->n_value, sizeof *r.writer),
+             .gradient_writer = array((size_t)graph->n_parameter, sizeof *r.gradient_writer),
+             .updated = array((size_t)step->n_bucket, sizeof *r.updated)};
+    memset(r.writer, -1, (size_t)step->n_value * sizeof *r.writer);
+    memset(r.gradient_writer, -1, (size_t)graph->n_parameter * sizeof *r.gradient_writer);
+    int *n_reader = array((size_t)step->n_value, sizeof *n_reader);
+    expect_gradients(&r);
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active) continue;
+        check_task(&r, t);
+        check_key(step, t);
+        for (int k = 0; k < task->n_read; k++)
+            if (task->read[k] >= 0) n_reader[task->read[k]]++;
+    }
+    for (int v = 0; v < step->n_value; v++) {
+        assert_int_equal(step->value[v].bytes > 0, r.writer[v] >= 0);
+        if (r.writer[v] < 0) continue;
+        const tandem_task_kind kind = step->task[r.writer[v]].kind; /* nothing is converted or summed for nobody */
+        if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] > 0);
+    }
+    for (int p = 0; p < graph->n_parameter; p++) assert_true(r.gradient_writer[p] >= 0);
+    for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
+    free(n_reader);
+    free(r.updated);
+    free(r.gradient_writer);
+    free(r.writer);
+    free(r.value);
+    free(r.gradient);
+}
+
+/* --- Buckets and memory ---------------------------------------------------------------------------------------------- */
+
+static void check_buckets(const tandem_step *step)
+{
+    const tandem_graph *graph = step->graph;
+    int64_t end = 0;
+    int place = 0;
+    for (int b = 0; b < step->n_bucket; b++) {
+        const tandem_bucket *bucket = &step->bucket[b];
+        assert_int_equal(bucket->first_parameter_place, place);
+        assert_true(bucket->n_parameter > 0);
+        assert_true(bucket->start == end && bucket->start % 16 == 0 && bucket->elements % 16 == 0);
+        for (int j = 0; j < bucket->n_parameter; j++, place++) {
+            const int p = step->parameter_order[place];
+            assert_true(step->parameter_start[p] >= end);
+            end = step->parameter_start[p] + graph->parameter[p].elements;
+        }
+        assert_true(end < bucket->start + bucket->elements); /* the last element is spare */
+        end = bucket->start + bucket->elements;
+    }
+    assert_int_equal(place, graph->n_parameter);
+    assert_true(step->n_flat == end);
+}
+
+typedef struct piece {
+    int64_t start;
+    uint64_t bytes;
+    int first, last;
+} piece;
+
+static uint64_t padded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static void check_pieces(const tandem_memory *memory, const piece *all, int n)
+{
+    for (int i = 0; i < n; i++) {
+        assert_true(all[i].start >= 0 && all[i].start % ALIGNMENT == 0);
+        assert_true((uint64_t)all[i].start + all[i].bytes <= memory->arena);
+        for (int j = 0; j < i; j++) {
+            const int at_once = all[i].first <= all[j].last && all[j].first <= all[i].last;
+            const int overlap = all[i].start < all[j].start + (int64_t)all[j].bytes &&
+                                all[j].start < all[i].start + (int64_t)all[i].bytes;
+            assert_false(at_once && overlap);
+        }
+    }
+}
+
+static uint64_t most_alive(const piece *all, int n, int n_task)
+{
+    uint64_t most = 0, alive = 0;
+    uint64_t *change = array((size_t)n_task + 1, sizeof *change); /* wraps around where it falls */
+    for (int i = 0; i < n; i++) {
+        change[all[i].first] += padded(all[i].bytes);
+        change[all[i].last + 1] -= padded(all[i].bytes);
+    }
+    for (int t = 0; t < n_task; t++) {
+        alive += change[t];
+        if (alive > most) most = alive;
+    }
+    free(change);
+    return most;
+}
+
+static void check_memory(const tandem_step *step, chance *c)
+{
+    const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
+    uint64_t *workspace = array(n_task, sizeof *workspace);
+    int64_t *offset = array(n_value, sizeof *offset), *workspace_offset = array(n_task, sizeof *workspace_offset);
+    piece *all = array(n_value + n_task, sizeof *all);
+    for (size_t t = 0; t < n_task; t++) workspace[t] = draw(c, 3) ? 0 : 1 + draw(c, 100000);
+    tandem_memory memory;
+    assert_int_equal(tandem_memory_plan(&memory, step, workspace, offset, workspace_offset, NULL), TANDEM_OK);
+    int n = 0;
+    for (int v = 0; v < step->n_value; v++) {
+        const tandem_value *value = &step->value[v];
+        assert_int_equal(offset[v] >= 0, value->bytes > 0);
+        if (value->bytes) all[n++] = (piece){offset[v], value->bytes, value->first, value->last};
+    }
+    for (int t = 0; t < step->n_task; t++) {
+        assert_int_equal(workspace_offset[t] >= 0, step->task[t].active && workspace[t] > 0);
+        if (workspace_offset[t] >= 0) all[n++] = (piece){workspace_offset[t], workspace[t], t, t};
+    }
+    check_pieces(&memory, all, n);
+    assert_true(memory.arena_live == most_alive(all, n, step->n_task));
+    assert_true(memory.arena_live == memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
+    assert_true(memory.arena >= memory.arena_live);
+    const uint64_t flat = (uint64_t)step->n_flat * 4;
+    assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
+    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.arena);
+    tandem_memory again;
+    assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
+    assert_memory_equal(&again, &memory, sizeof memory);
+    free(all);
+    free(workspace_offset);
+    free(offset);
+    free(workspace);
+}
+
+/* --- Ways to a plan --------------------------------------------------------------------------------------------------- */
+
+static void check_equal(const tandem_step *a, const tandem_step *b)
+{
+    for (int t = 0; t < a->n_task; t++) {
+        const tandem_task *x = &a->task[t], *y = &b->task[t];
+        assert_int_equal(x->active, y->active);
+        if (!x->active) continue;
+        assert_true(x->kind == y->kind && x->op == y->op && x->precision == y->precision);
+        assert_true(x->from == y->from && x->to == y->to && x->variant == y->variant);
+        assert_true(x->n_read == y->n_read && x->n_write == y->n_write);
+        assert_memory_equal(x->read, y->read, (size_t)x->n_read * sizeof *x->read);
+        assert_memory_equal(x->write, y->write, (size_t)x->n_write * sizeof *x->write);
+    }
+    for (int v = 0; v < a->n_value; v++) {
+        const tandem_value *x = &a->value[v], *y = &b->value[v];
+        assert_true(x->bytes == y->bytes);
+        if (x->bytes) assert_true(x->op == y->op && x->dtype == y->dtype && x->first == y->first && x->last == y->last);
+    }
+    assert_memory_equal(a->native, b->native, (size_t)a->graph->n_op * sizeof *a->native);
+}
+
+/* One that never had another plan than this one. */
+static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
+{
+    tandem_step *fresh = NULL;
+    assert_int_equal(tandem_step_open(&fresh, step->graph, step->wider, bucket_bytes, NULL), TANDEM_OK);
+    for (int i = 0; i < step->graph->n_op; i++)
+        if (step->precision[i] != TANDEM_PRECISION_FP32) tandem_step_set(fresh, i, step->precision[i]);
+    tandem_step_resolve(fresh);
+    check_equal(step, fresh);
+    tandem_step_close(fresh);
+}
+
+static void check_undo(tandem_step *step, chance *c, uint64_t bucket_bytes)
+{
+    const size_t bytes = (size_t)step->graph->n_op * sizeof *step->precision;
+    tandem_precision *before = array(1, bytes);
+    memcpy(before, step->precision, bytes);
+    draw_plan(c, step);
+    memcpy(step->precision, before, bytes);
+    tandem_step_resolve(step);
+    check_against_fresh(step, bucket_bytes);
+    free(before);
+}
+
+static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
+{
+    static const uint64_t bucket_bytes[] = {0, 1, 4096, 65536};
+    for (int n = 0; n < n_plan; n++) {
+        tandem_step *step = NULL;
+        const uint64_t bytes = bucket_bytes[draw(c, 4)];
+        assert_int_equal(tandem_step_open(&step, graph, draw(c, 2) ? TANDEM_BF16 : TANDEM_F32, bytes, NULL), TANDEM_OK);
+        check_buckets(step);
+        for (int k = 0; k < 2; k++) {
+            if (n + k > 0) draw_plan(c, step); /* the very first: all in fp32 */
+            check_program(step);
+            check_memory(step, c);
+        }
+        check_undo(step, c, bytes);
+        tandem_step_close(step);
+    }
+}
+
+/* --- Graphs ----------------------------------------------------------------------------------------------------------- */
+
+static void laws_hold_on_the_zoo(void **state)
+{
+    (void)state;
+    for (int m = 0; m < tandem_model_count(); m++) {
+        tandem_graph *graph = NULL;
+        tandem_error error = {0};
+        if (tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error) != TANDEM_OK) fail_msg("%s", error.text);
+        chance c = {.series = (uint32_t)m};
+        print_message("%s: seed %llu, series %u\n", graph->model, (unsigned long long)seed, c.series);
+        check_graph(graph, &c, PLANS_A_MODEL);
+        tandem_graph_close(graph);
+    }
+}
+
+enum { MOST_TENSORS = 40, ROWS = 4, WIDTH = 8, BATCH = 2 };
+
+static int32_t from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
+{
+    char second[40];
+    (void)snprintf(second, sizeof second, "%s.b", name);
+    static const int turn[3] = {0, 2, 1};
+    static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
+    switch (draw(c, 11)) {
+    case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
+    case 1: return tandem_build_bias(b, name, x, 1 + (int)draw(c, 2), 0);
+    case 2: return tandem_build_relu(b, name, x);
+    case 3: return tandem_build_gelu(b, name, x);
+    case 4: return tandem_build_layernorm(b, name, x);
+    case 5: return tandem_build_softmax(b, name, x, 1, 0);
+    case 6: return tandem_build_reshape(b, name, tandem_build_transpose(b, second, x, turn), 3, turned);
+    case 7: return tandem_build_reshape(b, name, tandem_build_reshape(b, second, x, 2, flat), 3, turned);
+    case 8: return tandem_build_linear(b, name, tandem_build_matmul(b, second, x, y, 1), WIDTH, 0.1f);
+    default: return tandem_build_add(b, name, x, y);
+    }
+}
+
+/* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them read in the end. */
+static tandem_graph *random_graph(chance *c)
+{
+    tandem_builder *b = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
+    int tensor[MOST_TENSORS], n_reader[MOST_TENSORS] = {0}, n = 0;
+    assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
+    if (draw(c, 2))
+        tensor[n++] = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
+    else
+        tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
+    const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw(c, MOST_TENSORS - 2);
+    for (; n < n_tensor; n++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "t%d", n);
+        const int near = n > 4 ? n - 4 : 0, i = near + (int)draw(c, (uint32_t)(n - near)), j = (int)draw(c, (uint32_t)n);
+        n_reader[i]++;
+        tensor[n] = from_window(b, c, name, tensor[i], tensor[j]);
+    }
+    int sum = tensor[n - 1];
+    for (int i = 0; i < n - 1; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "sum%d", i);
+        if (!n_reader[i]) sum = tandem_build_add(b, name, sum, tensor[i]);
+    }
+    sum = tandem_build_linear(b, "head", tandem_build_reshape(b, "flatten", sum, 2, flat), 10, 0.1f);
+    tandem_build_cross_entropy(b, "loss", sum, labels);
+    const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
+    if (tandem_builder_finish(b, "random", &options, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_builder_close(b);
+    return graph;
+}
+
+static void laws_hold_on_random_graphs(void **state)
+{
+    (void)state;
+    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
+    for (int g = 0; g < RANDOM_GRAPHS; g++) {
+        chance c = {.series = 1000 + (uint32_t)g};
+        tandem_graph *graph = random_graph(&c);
+        check_graph(graph, &c, PLANS_A_RANDOM_GRAPH);
+        tandem_graph_close(graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(laws_hold_on_the_zoo),
+        cmocka_unit_test(laws_hold_on_random_graphs),
+    };
+    return cmocka_run_group_tests_name("step laws", tests, NULL, NULL);
+}

@@ -1,0 +1,529 @@
+/* The replayer on a small model with costs that can be added up by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "replayer/stages.h"
+#include "tests/unit/replay_store.h"
+
+/* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads (loss, head, relu),
+ * 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between), updates. Buckets: one of 80 elements
+ * in all, or, with FOUR_BUCKETS, one of 32 elements behind each wgrad. */
+static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
+enum { FORWARD = 100, DGRAD = 200, WGRAD = 300, UPDATE = 50, CAST = 10, FC1_INT8 = 40 };
+enum { ONE_BUCKET = 0, FOUR_BUCKETS = 1, ONE_STEP = 8 * FORWARD + 3 * DGRAD + 4 * WGRAD + UPDATE };
+static const char fc1_int8[] = "linear m=4 k=4 n=4 | int8 | forward | s8>f32";
+
+/* Times a factor; a key whose text is `without` is left out. */
+typedef struct pricing {
+    int64_t times;
+    const char *without;
+} pricing;
+
+static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+{
+    static const int64_t by_pass[TANDEM_N_PASS] = {FORWARD, DGRAD, WGRAD, UPDATE};
+    const pricing *p = context;
+    char text[TANDEM_MAX_SIGNATURE + 96];
+    tandem_cost_key_print(text, sizeof text, key);
+    if (p->without && strcmp(text, p->without) == 0) return -1;
+    if (strcmp(text, fc1_int8) == 0) {
+        *workspace_bytes = 1000;
+        return FC1_INT8 * p->times;
+    }
+    return (key->kind == TANDEM_COST_CAST ? CAST : by_pass[key->pass]) * p->times;
+}
+
+typedef struct bench {
+    replay_store profile;
+    tandem_graph *graph;
+    const tandem_graph *graphs[TANDEM_MAX_CLASS];
+    tandem_cluster cluster;
+    tandem_replayer *replayer;
+    tandem_error error;
+} bench;
+
+static void set_up(bench *b)
+{
+    *b = (bench){0};
+    replay_store_open(&b->profile);
+    assert_int_equal(tandem_graph_open(&b->graph, model, 4, &b->error), TANDEM_OK);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) b->graphs[c] = b->graph;
+}
+
+static void tear_down(bench *b)
+{
+    tandem_replayer_close(b->replayer);
+    tandem_graph_close(b->graph);
+    replay_store_close(&b->profile);
+}
+
+static void put_costs(bench *b, const char *device, const char *neighbour, pricing p)
+{
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, ONE_BUCKET, device, neighbour, price, &p);
+    replay_store_fill(&b->profile, b->graph, TANDEM_F32, FOUR_BUCKETS, device, neighbour, price, &p);
+}
+
+static void add_class(bench *b, const char *device, int n_rank, int per_node)
+{
+    b->cluster.member[b->cluster.n_class++] = replay_class(device, TANDEM_F32, n_rank, per_node);
+}
+
+static tandem_status try_open(bench *b, uint64_t bucket_bytes)
+{
+    return tandem_replayer_open(&b->replayer, &b->cluster, b->graphs, b->profile.store, bucket_bytes, &b->error);
+}
+
+static tandem_replay run(bench *b, unsigned flags)
+{
+    tandem_replay replay;
+    if (tandem_replayer_run(b->replayer, &replay, flags, &b->error) != TANDEM_OK) fail_msg("%s", b->error.text);
+    return replay;
+}
+
+static tandem_replay open_and_run(bench *b, uint64_t bucket_bytes)
+{
+    if (try_open(b, bucket_bytes) != TANDEM_OK) fail_msg("%s", b->error.text);
+    return run(b, TANDEM_REPLAY_EVENTS);
+}
+
+static void check_class(const tandem_replay *replay, int c, int64_t busy_ns, int64_t exposed_comm_ns, int64_t wait_ns)
+{
+    assert_int_equal(replay->member[c].busy_ns, busy_ns);
+    assert_int_equal(replay->member[c].exposed_comm_ns, exposed_comm_ns);
+    assert_int_equal(replay->member[c].wait_ns, wait_ns);
+    assert_int_equal(busy_ns + exposed_comm_ns + wait_ns, replay->step_ns);
+}
+
+static int op_named(const bench *b, const char *name)
+{
+    int op = -1;
+    assert_int_equal(tandem_graph_find(&op, b->graph, name, NULL), TANDEM_OK);
+    return op;
+}
+
+/* The event of a task; task −1: the first wait. */
+static const tandem_trace_event *event_of(const bench *b, int c, int task)
+{
+    int n_event = 0;
+    const tandem_trace_event *event = tandem_replayer_events(b->replayer, c, &n_event);
+    for (int i = 0; i < n_event; i++)
+        if (event[i].task == task) return &event[i];
+    return NULL;
+}
+
+static void check_event(const bench *b, int c, int task, int64_t start_ns, int64_t end_ns)
+{
+    const tandem_trace_event *event = event_of(b, c, task);
+    assert_non_null(event);
+    assert_int_equal(event->start_ns, start_ns);
+    assert_int_equal(event->end_ns, end_ns);
+}
+
+static const tandem_bucket *bucket_of(const bench *b, int bucket)
+{
+    return &tandem_replayer_step(b->replayer, 0)->bucket[bucket];
+}
+
+/* --- One rank -------------------------------------------------------------------------------------------------------- */
+
+static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 0);
+    tandem_replay replay = open_and_run(&b, ONE_BUCKET);
+    assert_int_equal(replay.step_ns, ONE_STEP);
+    assert_int_equal(replay.n_class, 1);
+    assert_int_equal(replay.slowest, 0);
+    check_class(&replay, 0, ONE_STEP, 0, 0);
+    assert_int_equal(replay.member[0].peak_bytes, 0);
+    int n_event = 0;
+    (void)tandem_replayer_events(b.replayer, 0, &n_event);
+    assert_int_equal(n_event, 17); /* 16 tasks and the all-reduce, which takes no time */
+    check_event(&b, 0, bucket_of(&b, 0)->reduce_task, ONE_STEP - UPDATE, ONE_STEP - UPDATE);
+    check_event(&b, 0, bucket_of(&b, 0)->update_task, ONE_STEP - UPDATE, ONE_STEP);
+    (void)run(&b, 0);
+    (void)tandem_replayer_events(b.replayer, 0, &n_event);
+    assert_int_equal(n_event, 0);
+    tandem_replayer_close(b.replayer);
+    replay = open_and_run(&b, FOUR_BUCKETS);
+    assert_int_equal(replay.step_ns, ONE_STEP + 3 * UPDATE);
+    check_class(&replay, 0, ONE_STEP + 3 * UPDATE, 0, 0);
+    check_event(&b, 0, bucket_of(&b, 3)->update_task, ONE_STEP + 2 * UPDATE, ONE_STEP + 3 * UPDATE);
+    tear_down(&b);
+}
+
+/* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for wgrad. */
+static void a_precision_changes_its_tasks_and_is_undone(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 0);
+    (void)open_and_run(&b, ONE_BUCKET);
+    const int fc1 = op_named(&b, "fc1");
+    assert_int_equal(tandem_replayer_get(b.replayer, 0, fc1), TANDEM_PRECISION_FP32);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
+    assert_int_equal(tandem_replayer_get(b.replayer, 0, fc1), TANDEM_PRECISION_INT8);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+
+    tandem_plan *plan = NULL;
+    b.cluster.member[0].batch = 4;
+    assert_int_equal(tandem_plan_open(&plan, b.graph, &b.cluster, "test", &b.error), TANDEM_OK);
+    plan->precision[0][fc1] = TANDEM_PRECISION_INT8;
+    tandem_replayer_set_plan(b.replayer, plan);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    tandem_plan_close(plan);
+    tear_down(&b);
+}
+
+static void a_task_tells_its_time(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    add_class(&b, "cpu:avx2", 2, 0);
+    b.cluster.link_bytes_per_s = 1e9;
+    (void)open_and_run(&b, ONE_BUCKET);
+    const int fc1 = op_named(&b, "fc1");
+    const tandem_step *step = tandem_replayer_step(b.replayer, 0);
+    int forward = 0;
+    while (step->task[forward].op != fc1 || step->task[forward].kind != TANDEM_TASK_FORWARD) forward++;
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FORWARD);
+    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 2 * TANDEM_PRECISION_INT8, 0), FC1_INT8);
+    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 2 * TANDEM_PRECISION_INT8 + 1, 0), -1);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, step->bucket[0].reduce_task, 0), 320);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
+    (void)run(&b, 0);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FC1_INT8);
+    tear_down(&b);
+}
+
+static void memory_is_what_the_memory_plan_says(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 0);
+    (void)open_and_run(&b, ONE_BUCKET);
+    tandem_memory memory;
+    for (int narrow = 0; narrow < 2; narrow++) {
+        const tandem_step *step = tandem_replayer_step(b.replayer, 0);
+        const tandem_replay replay = run(&b, TANDEM_REPLAY_MEMORY);
+        uint64_t workspace[128] = {0};
+        assert_true(step->n_task <= 128);
+        for (int t = 0; t < step->n_task && narrow; t++)
+            if (step->task[t].kind == TANDEM_TASK_FORWARD && step->task[t].op == op_named(&b, "fc1")) workspace[t] = 1000;
+        assert_int_equal(tandem_memory_plan(&memory, step, workspace, NULL, NULL, NULL), TANDEM_OK);
+        assert_int_equal(memory.workspace > 0, narrow); /* the peak lies at fc1 where it needs workspace */
+        assert_int_equal(replay.member[0].peak_bytes, memory.peak);
+        assert_memory_equal(tandem_replayer_memory(b.replayer, 0), &memory, sizeof memory);
+        tandem_replayer_set(b.replayer, 0, op_named(&b, "fc1"), TANDEM_PRECISION_INT8);
+        (void)run(&b, 0); /* a run without memory in between must not hide the change */
+    }
+    tear_down(&b);
+}
+
+/* --- Several ranks, each on a node of its own ---------------------------------------------------------------------------- */
+
+static void the_faster_class_waits_for_the_slower(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx512", 1, 1);
+    add_class(&b, "cpu:avx2", 1, 1);
+    b.cluster.link_bytes_per_s = 1e9; /* 320 bytes: 2 messages of 160 ns and the latency */
+    b.cluster.link_latency_ns = 100;
+    const tandem_replay replay = open_and_run(&b, ONE_BUCKET);
+    assert_int_equal(replay.step_ns, 2 * ONE_STEP + 520);
+    check_class(&replay, 0, ONE_STEP, 520, ONE_STEP);
+    check_class(&replay, 1, 2 * ONE_STEP, 520, 0);
+    assert_int_equal(replay.slowest, 1);
+    /* the faster one begins its forward pass 50 ns earlier, since its update is shorter: the timeline begins there */
+    const tandem_bucket *bucket = bucket_of(&b, 0);
+    check_event(&b, 0, 0, 0, 100);
+    check_event(&b, 1, 0, 50, 250);
+    check_event(&b, 0, -1, 2600, 5770);
+    check_event(&b, 1, -1, 5250, 5770);
+    check_event(&b, 0, bucket->reduce_task, 5250, 5770);
+    check_event(&b, 1, bucket->reduce_task, 5250, 5770);
+    check_event(&b, 0, bucket->update_task, 5770, 5820);
+    check_event(&b, 1, bucket->update_task, 5770, 5870);
+    tear_down(&b);
+}
+
+static void buckets_overlap_with_backward(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9; /* 128 bytes: 2 × (100 + 64) = 328 ns */
+    b.cluster.link_latency_ns = 100;
+    const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
+    /* From the end of the former step: update 3 to 50, forward to 850, loss to 1050, wgrad head.bias to 1350: bucket 0 until
+     * 1678; wgrad head to 1650: bucket 1 until 2006; dgrads to 2050; wgrad fc1.bias to 2350: bucket 2 until 2678; wgrad fc1
+     * to 2650: bucket 3 from 2678 until 3006. Updates 0 to 2 until 2800. */
+    assert_int_equal(replay.step_ns, 3006);
+    check_class(&replay, 0, 2800, 206, 0);
+    static const int64_t wire[4] = {1300, 1628, 2300, 2628}; /* from the begin of the forward pass */
+    for (int k = 0; k < 4; k++) check_event(&b, 0, bucket_of(&b, k)->reduce_task, wire[k], wire[k] + 328);
+    check_event(&b, 0, bucket_of(&b, 2)->update_task, 2700, 2750);
+    check_event(&b, 0, -1, 2750, 2956);
+    check_event(&b, 0, bucket_of(&b, 3)->update_task, 2956, 3006);
+    tear_down(&b);
+}
+
+/* The last bucket is through before the first ones are updated: the step is as long as its tasks. */
+static void a_fast_wire_leaves_the_updates(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
+    const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
+    assert_int_equal(replay.step_ns, 2800);
+    check_class(&replay, 0, 2800, 0, 0);
+    assert_null(event_of(&b, 0, -1));
+    check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 2600, 2728);
+    check_event(&b, 0, bucket_of(&b, 0)->update_task, 2600, 2650);
+    check_event(&b, 0, bucket_of(&b, 2)->update_task, 2700, 2750);
+    check_event(&b, 0, bucket_of(&b, 3)->update_task, 2750, 2800);
+    tear_down(&b);
+}
+
+static void compute_and_wire_slow_each_other(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    replay_store_put_curve(&b.profile, "2*cpu:avx2", 0, 128, 328);
+    replay_store_put_curve(&b.profile, "2*cpu:avx2", 1, 128, 656);
+    assert_int_equal(try_open(&b, FOUR_BUCKETS), TANDEM_MISSING); /* the curve is measured, so this must be, too */
+    assert_non_null(strstr(b.error.text, "compute_under_comm"));
+    assert_null(b.replayer);
+    assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2", "compute_under_comm", 2, 1, NULL),
+                     TANDEM_OK);
+    const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
+    /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad head to 1950;
+     * bucket 1 until 2662; dgrad head to 2350; dgrad relu: 156 of its 200 by 2662, the rest by 2706; wgrad fc1.bias to 3006:
+     * bucket 2 until 3662; wgrad fc1 to 3606: bucket 3 from 3662; updates 0 to 2 until 3906; bucket 3 has done 244/656 by
+     * then, and the rest takes 412/656 of 328 ns. */
+    assert_int_equal(replay.step_ns, 4112);
+    check_class(&replay, 0, 3906, 206, 0);
+    check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 3612, 4062);
+    check_event(&b, 0, bucket_of(&b, 0)->update_task, 3556, 3656);
+    tear_down(&b);
+}
+
+/* --- Ranks on one node --------------------------------------------------------------------------------------------------- */
+
+static void neighbours_slow_each_other_while_both_compute(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 2});
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 2});
+    put_costs(&b, "cpu:avx2", "cpu:avx512", (pricing){.times = 4});
+    add_class(&b, "cpu:avx512", 1, 0);
+    add_class(&b, "cpu:avx2", 1, 0);
+    b.cluster.link_bytes_per_s = 1e9;
+    b.cluster.link_latency_ns = 100;
+    const tandem_replay replay = open_and_run(&b, ONE_BUCKET);
+    /* class 0 beside class 1: 2 × 2650; class 1 has done half of its list by then; the other half alone: 2650 */
+    assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
+    check_class(&replay, 0, 2 * ONE_STEP, 520, ONE_STEP);
+    check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
+    /* on nodes of their own they do not notice each other */
+    tandem_replayer_close(b.replayer);
+    b.cluster.member[0].per_node = b.cluster.member[1].per_node = 1;
+    assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, 2 * ONE_STEP + 520);
+    tear_down(&b);
+}
+
+static void ranks_of_a_class_are_their_own_neighbours(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    add_class(&b, "cpu:avx2", 2, 0);
+    b.cluster.link_bytes_per_s = 1e9;
+    b.cluster.link_latency_ns = 100;
+    tandem_replay replay = open_and_run(&b, ONE_BUCKET);
+    assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
+    check_class(&replay, 0, 3 * ONE_STEP, 520, 0);
+    /* two classes of one rank each are the same thing */
+    tandem_replayer_close(b.replayer);
+    b.cluster.n_class = 0;
+    add_class(&b, "cpu:avx2", 1, 0);
+    add_class(&b, "cpu:avx2", 1, 0);
+    replay = open_and_run(&b, ONE_BUCKET);
+    assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
+    check_class(&replay, 0, 3 * ONE_STEP, 520, 0);
+    check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
+    assert_int_equal(replay.slowest, 0);
+    tear_down(&b);
+}
+
+/* --- What is missing ------------------------------------------------------------------------------------------------------- */
+
+static void check_says(const bench *b, const char *const *part)
+{
+    for (; *part; part++)
+        if (!strstr(b->error.text, *part)) fail_msg("'%s' is not in: %s", *part, b->error.text);
+}
+
+static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1, .without = fc1_int8});
+    add_class(&b, "cpu:avx2", 1, 0);
+    assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP);
+    const int fc1 = op_named(&b, "fc1");
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
+    tandem_replay replay = {.step_ns = 77};
+    for (int again = 0; again < 2; again++) {
+        b.error = (tandem_error){0};
+        assert_int_equal(tandem_replayer_run(b.replayer, &replay, TANDEM_REPLAY_MEMORY, &b.error), TANDEM_MISSING);
+        assert_int_equal(b.error.status, TANDEM_MISSING);
+        assert_int_equal(replay.step_ns, 77);
+        check_says(&b, (const char *const[]){"cpu:avx2", "linear m=4 k=4 n=4", "int8", "forward", "'fc1", NULL} );
+    }
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+    tear_down(&b);
+}
+
+static void a_missing_time_beside_a_neighbour_is_missing(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx512", "cpu:avx2", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx2", "cpu:avx512", (pricing){.times = 1, .without = "relu n=16 | fp32 | dgrad | f32>f32"});
+    add_class(&b, "cpu:avx512", 1, 0);
+    add_class(&b, "cpu:avx2", 1, 0);
+    b.cluster.link_bytes_per_s = 1e9;
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_OK);
+    tandem_replay replay;
+    assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
+    check_says(&b, (const char *const[]){"relu n=16 | fp32 | dgrad | f32>f32", "on cpu:avx2 beside a busy cpu:avx512",
+                                         "`tandem profile --model mlp:", "--batch 4 --device cpu:avx2,cpu:avx512`", NULL});
+    tear_down(&b);
+}
+
+static void what_nothing_was_measured_of_is_refused_at_once(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    add_class(&b, "cpu:avx2", 1, 0);
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING);
+    check_says(&b, (const char *const[]){"cpu:avx2", "tandem profile --model mlp:", "--device cpu:avx2", NULL});
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 1);
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_MISSING); /* two ranks, no curve, no link */
+    check_says(&b, (const char *const[]){"2*cpu:avx2", "net=", NULL});
+    assert_null(b.replayer);
+    tear_down(&b);
+}
+
+static void classes_must_run_one_model_at_their_batch(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    tandem_graph *other = NULL;
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 1);
+    add_class(&b, "cpu:avx2", 1, 1);
+    b.cluster.link_bytes_per_s = 1e9;
+    assert_int_equal(tandem_graph_open(&other, "mlp", 4, NULL), TANDEM_OK);
+    b.graphs[1] = other;
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_WRONG_MODEL);
+    b.graphs[1] = b.graph;
+    b.cluster.member[1].batch = 5;
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_WRONG_MODEL);
+    b.cluster.member[1].batch = 4;
+    assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_OK);
+    tandem_graph_close(other);
+    tear_down(&b);
+}
+
+/* --- Collectives --------------------------------------------------------------------------------------------------------- */
+
+static void curves_are_straight_between_points(void **state)
+{
+    (void)state;
+    const tandem_collective_point point[] = {
+        {1000, replay_cost(500, 0)}, {2000, replay_cost(700, 0)}, {4000, replay_cost(1700, 0)}, {5000, replay_cost(1600, 0)}};
+    assert_true(tandem_collective_curve_ns(point, 3, 1) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, 1000) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, 1500) == 600);
+    assert_true(tandem_collective_curve_ns(point, 3, 2000) == 700);
+    assert_true(tandem_collective_curve_ns(point, 3, 3000) == 1200);
+    assert_true(tandem_collective_curve_ns(point, 3, 4000) == 1700);
+    assert_true(tandem_collective_curve_ns(point, 3, 6000) == 2700);
+    assert_true(tandem_collective_curve_ns(point, 4, 4500) == 1650);
+    assert_true(tandem_collective_curve_ns(point, 4, 9000) == 1600); /* never shorter the more there is to send */
+    assert_true(tandem_collective_curve_ns(point, 1, 3000) == 1500);
+}
+
+static void rings_send_two_parts_less_two(void **state)
+{
+    (void)state;
+    assert_true(tandem_collective_ring_ns(2, 1000, 1e9, 50) == 2 * (50 + 500));
+    assert_true(tandem_collective_ring_ns(4, 1000, 1e9, 50) == 6 * (50 + 250));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
+        cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
+        cmocka_unit_test(a_task_tells_its_time),
+        cmocka_unit_test(memory_is_what_the_memory_plan_says),
+        cmocka_unit_test(the_faster_class_waits_for_the_slower),
+        cmocka_unit_test(buckets_overlap_with_backward),
+        cmocka_unit_test(a_fast_wire_leaves_the_updates),
+        cmocka_unit_test(compute_and_wire_slow_each_other),
+        cmocka_unit_test(neighbours_slow_each_other_while_both_compute),
+        cmocka_unit_test(ranks_of_a_class_are_their_own_neighbours),
+        cmocka_unit_test(a_missing_cost_is_named_where_a_plan_needs_it),
+        cmocka_unit_test(a_missing_time_beside_a_neighbour_is_missing),
+        cmocka_unit_test(what_nothing_was_measured_of_is_refused_at_once),
+        cmocka_unit_test(classes_must_run_one_model_at_their_batch),
+        cmocka_unit_test(curves_are_straight_between_points),
+        cmocka_unit_test(rings_send_two_parts_less_two),
+    };
+    return cmocka_run_group_tests_name("replayer", tests, NULL, NULL);
+}

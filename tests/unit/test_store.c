@@ -1,0 +1,709 @@
+/* The profile store: hand-computed summaries, round trips, transactions, several writers at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tandem/store.h"
+
+/* --- A directory for each test -------------------------------------------------------------------------------- */
+typedef struct place {
+    char folder[64], path[96];
+} place;
+
+static int count_files(const char *folder)
+{
+    int n = 0;
+    DIR *const all = opendir(folder);
+    assert_non_null(all);
+    for (const struct dirent *one = readdir(all); one; one = readdir(all))
+        n += one->d_name[0] != '.';
+    (void)closedir(all);
+    return n;
+}
+
+static int make_place(void **state)
+{
+    place *const p = calloc(1, sizeof *p);
+    (void)snprintf(p->folder, sizeof p->folder, "/tmp/tandem_store_XXXXXX");
+    if (!p || !mkdtemp(p->folder))
+        return -1;
+    (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
+    *state = p;
+    return 0;
+}
+
+static int remove_place(void **state)
+{
+    place *const p = *state;
+    char name[400];
+    DIR *const all = opendir(p->folder);
+    for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all)) {
+        (void)snprintf(name, sizeof name, "%s/%s", p->folder, one->d_name);
+        (void)unlink(name);
+    }
+    if (all)
+        (void)closedir(all);
+    (void)rmdir(p->folder);
+    free(p);
+    return 0;
+}
+
+static tandem_store *open_store(const char *path, tandem_store_mode mode)
+{
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    if (tandem_store_open(&store, path, mode, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    assert_non_null(store);
+    return store;
+}
+
+static tandem_cost_key op_key(const char *signature)
+{
+    tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_WGRAD, .from = TANDEM_S8,
+                           .to = TANDEM_F32};
+    (void)snprintf(key.signature, sizeof key.signature, "%s", signature);
+    return key;
+}
+
+static tandem_cost cost_of(int64_t ns) /* two repetitions */
+{
+    tandem_cost cost;
+    int64_t sample[2] = {ns, ns + 10};
+    tandem_cost_from_samples(&cost, sample, 2, 7);
+    return cost;
+}
+
+static void put(tandem_store *store, const char *device, const char *neighbour, const tandem_cost_key *key, int64_t ns)
+{
+    tandem_error error = {0};
+    const tandem_cost cost = cost_of(ns);
+    if (tandem_store_put_cost(store, device, neighbour, key, &cost, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+}
+
+static int64_t count_costs(tandem_store *store, const char *device)
+{
+    tandem_cost_table *table = NULL;
+    tandem_error error = {0};
+    if (tandem_store_load_costs(&table, store, device, "", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    const int64_t n = tandem_cost_table_count(table);
+    tandem_cost_table_free(table);
+    return n;
+}
+
+/* One number by SQL of our own, past the library. */
+static int64_t ask(const char *path, const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *row = NULL;
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    if (sqlite3_prepare_v2(db, sql, -1, &row, NULL) != SQLITE_OK)
+        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    assert_int_equal(sqlite3_step(row), SQLITE_ROW);
+    const int64_t value = sqlite3_column_int64(row, 0);
+    (void)sqlite3_finalize(row);
+    (void)sqlite3_close(db);
+    return value;
+}
+
+/* --- Summaries ---------------------------------------------------------------------------------------------------- */
+static void samples_are_summarised(void **state)
+{
+    (void)state;
+    tandem_cost cost;
+    int64_t sample[] = {300, 1000, 100, 150, 200}; /* median 200: 1000 > 600 is an interruption */
+    tandem_cost_from_samples(&cost, sample, 5, 64);
+    assert_int_equal(cost.n, 4);
+    assert_int_equal(cost.n_outlier, 1);
+    assert_true(cost.sum_ns == 750.0);
+    assert_true(cost.sum_squares_ns2 == 162500.0); /* 100² + 150² + 200² + 300² */
+    assert_int_equal(cost.median_ns, 175);
+    assert_int_equal(cost.p10_ns, 100);
+    assert_int_equal(cost.p90_ns, 300);
+    assert_int_equal(cost.workspace_bytes, 64);
+    assert_int_equal(tandem_cost_mean_ns(&cost), 188); /* 187.5 */
+
+    int64_t edge[] = {300, 100, 100}; /* three times the median is not over it */
+    tandem_cost_from_samples(&cost, edge, 3, 0);
+    assert_int_equal(cost.n, 3);
+    assert_int_equal(cost.median_ns, 100);
+
+    int64_t one[] = {42};
+    tandem_cost_from_samples(&cost, one, 1, 0);
+    assert_int_equal(cost.n, 1);
+    assert_int_equal(cost.p10_ns, 42);
+    assert_int_equal(cost.p90_ns, 42);
+
+    int64_t ten[] = {10, 9, 8, 7, 6, 5, 4, 3, 2, 1}; /* median 5.5 → 5; outliers over 15: none */
+    tandem_cost_from_samples(&cost, ten, 10, 0);
+    assert_int_equal(cost.median_ns, 5);
+    assert_int_equal(cost.p10_ns, 1);
+    assert_int_equal(cost.p90_ns, 9);
+
+    int64_t huge[] = {INT64_MAX, INT64_MAX - 1, INT64_MAX};
+    tandem_cost_from_samples(&cost, huge, 3, 0);
+    assert_int_equal(cost.n, 3);
+    assert_int_equal(cost.median_ns, INT64_MAX);
+
+    tandem_cost_from_samples(&cost, one, 0, 0);
+    assert_int_equal(cost.n, 0);
+    assert_int_equal(tandem_cost_mean_ns(&cost), 0);
+}
+
+static void summaries_merge(void **state)
+{
+    (void)state;
+    int64_t a[] = {10, 20, 30}, b[] = {40, 50}, ab[] = {10, 20, 30, 40, 50};
+    tandem_cost into, more, all;
+    tandem_cost_from_samples(&into, a, 3, 100);
+    tandem_cost_from_samples(&more, b, 2, 200);
+    tandem_cost_from_samples(&all, ab, 5, 0);
+    more.n_outlier = 4;
+    tandem_cost_merge(&into, &more);
+    assert_int_equal(into.n, all.n);
+    assert_true(into.sum_ns == all.sum_ns && into.sum_squares_ns2 == all.sum_squares_ns2);
+    assert_int_equal(into.n_outlier, 4);
+    assert_int_equal(into.median_ns, 20); /* the larger part's */
+    assert_int_equal(into.workspace_bytes, 200);
+    tandem_cost_merge(&more, &into);
+    assert_int_equal(more.median_ns, 20);
+    assert_int_equal(more.n, 7);
+}
+
+static void keys_have_a_text(void **state)
+{
+    (void)state;
+    char text[TANDEM_COST_KEY_TEXT];
+    tandem_cost_key key = op_key("linear m=8 k=784 n=256");
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "linear m=8 k=784 n=256 | int8 | wgrad | s8>f32");
+    key = (tandem_cost_key){.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 1024};
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "cast n=1024 | f32>s8");
+    key.known_range = 1;
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "cast n=1024 | f32>s8 | known range");
+    key = (tandem_cost_key){.kind = TANDEM_COST_COLLECTIVE, .elements = INT64_MIN, .from = TANDEM_F32};
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "all-reduce n=-9223372036854775808 | f32");
+    memset(text, 'x', sizeof text);
+    tandem_cost_key_print(text, 5, &key);
+    assert_string_equal(text, "all-");
+    tandem_cost_key_print(text, 0, &key);
+    assert_string_equal(text, "all-");
+    key = op_key("");
+    memset(key.signature, 's', sizeof key.signature - 1);
+    key.precision = "int8_full";
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_non_null(strstr(text, "sss | int8_full | wgrad | s8>f32"));
+}
+
+/* --- Round trips ---------------------------------------------------------------------------------------------------- */
+static void costs_come_back(void **state)
+{
+    const place *const p = *state;
+    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
+    tandem_cost_key op = op_key("linear m=1 k=2 n=3"), cast = {.kind = TANDEM_COST_CAST, .from = TANDEM_F32,
+                                                               .to = TANDEM_S8, .elements = 9};
+    put(store, "cpu:avx2", "", &op, 1000);
+    put(store, "cpu:avx2", "", &op, 2000); /* replaces */
+    put(store, "cpu:avx2", "cpu:avx512", &op, 3000);
+    put(store, "cpu:sse41", "", &op, 4000);
+    put(store, "cpu:avx2", "", &cast, 5000);
+    cast.known_range = 7; /* any truth is one */
+    put(store, "cpu:avx2", "", &cast, 6000);
+    tandem_store_close(store);
+
+    store = open_store(p->path, TANDEM_STORE_READ);
+    tandem_cost_table *table = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", &error), TANDEM_OK);
+    assert_int_equal(tandem_cost_table_count(table), 3);
+    const tandem_cost *const found = tandem_cost_table_find(table, &op);
+    assert_non_null(found);
+    const tandem_cost expected = cost_of(2000);
+    assert_memory_equal(found, &expected, sizeof expected);
+    cast.known_range = 1;
+    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 6005);
+    cast.known_range = 0;
+    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 5005);
+    op.pass = TANDEM_PASS_DGRAD;
+    assert_null(tandem_cost_table_find(table, &op));
+    op.pass = TANDEM_PASS_WGRAD;
+    op.to = TANDEM_BF16;
+    assert_null(tandem_cost_table_find(table, &op));
+    tandem_cost_table_free(table);
+    op.to = TANDEM_F32;
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "cpu:avx512", &error), TANDEM_OK);
+    assert_int_equal(tandem_cost_table_count(table), 1);
+    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &op)), 3005);
+    tandem_cost_table_free(table);
+    assert_int_equal(count_costs(store, "never seen"), 0);
+    assert_null(tandem_cost_table_find(NULL, &op));
+    tandem_cost_table_free(NULL);
+    tandem_store_close(store);
+    tandem_store_close(NULL);
+}
+
+static void thousands_of_costs_are_found(void **state)
+{
+    enum { N = 5000 };
+    const place *const p = *state;
+    tandem_error error = {0};
+    char signature[64];
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(signature, sizeof signature, "linear m=%d", i);
+        const tandem_cost_key key = op_key(signature);
+        put(store, "cpu:avx2", "", &key, 100 + i);
+    }
+    assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
+    tandem_cost_table *table = NULL;
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", &error), TANDEM_OK);
+    assert_int_equal(tandem_cost_table_count(table), N);
+    for (int i = 0; i < N; i++) {
+        (void)snprintf(signature, sizeof signature, "linear m=%d", i);
+        const tandem_cost_key key = op_key(signature);
+        const tandem_cost *const found = tandem_cost_table_find(table, &key);
+        assert_non_null(found);
+        assert_int_equal(tandem_cost_mean_ns(found), 105 + i);
+    }
+    const tandem_cost_key absent = op_key("linear m=5000");
+    assert_null(tandem_cost_table_find(table, &absent));
+    tandem_cost_table_free(table);
+    tandem_store_close(store);
+}
+
+static void rows_know_who_and_when(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    const int64_t before = (int64_t)time(NULL) * 1000000000;
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    const tandem_cost_key a = op_key("a"), b = op_key("b"), c = op_key("c");
+    put(store, "cpu:avx2", "", &a, 1);
+    assert_int_equal(tandem_store_set_environment(store, "oneDNN 2.6.3", 3, &error), TANDEM_OK);
+    put(store, "cpu:avx2", "", &b, 1);
+    put(store, "cpu:avx2", "", &c, 1);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM host"), 2);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM op_cost JOIN host ON host.id = op_cost.host "
+                                  "WHERE libraries = 'oneDNN 2.6.3' AND n_thread = 3"), 2);
+    assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
+    assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 1);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
+static void collectives_come_back_in_order(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    for (int i = 0; i < 40; i++) { /* descending, more than one allocation holds */
+        const tandem_collective_point point = {(uint64_t)(40 - i) * 1000, cost_of(100 * (40 - i))};
+        assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &point, &error), TANDEM_OK);
+    }
+    const tandem_collective_point busy = {1000, cost_of(9)};
+    assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 1, &busy, &error), TANDEM_OK);
+    tandem_collective_point *points = NULL;
+    int n = -1;
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 0, &error), TANDEM_OK);
+    assert_int_equal(n, 40);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(points[i].bytes, (uint64_t)(i + 1) * 1000);
+        assert_int_equal(tandem_cost_mean_ns(&points[i].cost), 100 * (i + 1) + 5);
+    }
+    free(points);
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*a", "all-reduce", 1, &error), TANDEM_OK);
+    assert_int_equal(n, 1);
+    free(points);
+    assert_int_equal(tandem_store_load_collective(&points, &n, store, "2*b", "all-reduce", 0, &error), TANDEM_OK);
+    assert_int_equal(n, 0);
+    assert_null(points);
+    const tandem_collective_point huge = {UINT64_MAX, cost_of(9)};
+    assert_int_equal(tandem_store_put_collective(store, "2*a", "all-reduce", 0, &huge, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_collective(store, "", "all-reduce", 0, &busy, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+}
+
+static void interference_comes_back(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    double factor = -1;
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    const char *const kind = "compute_under_comm";
+    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, &error), TANDEM_MISSING);
+    assert_true(factor == -1);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1.25, 30, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1.5, 30, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, &error), TANDEM_OK);
+    assert_true(factor == 1.5);
+    assert_int_equal(tandem_store_get_interference(&factor, store, "b", "a+b", kind, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, NAN, 30, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 0, 30, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1, 0, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+}
+
+static tandem_graph *open_graph(const char *model)
+{
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    if (tandem_graph_open(&graph, model, 8, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    return graph;
+}
+
+static int op_of(const tandem_graph *graph, const char *name)
+{
+    int op = -1;
+    assert_int_equal(tandem_graph_find(&op, graph, name, NULL), TANDEM_OK);
+    return op;
+}
+
+static const tandem_statistics statistics_example = {
+    .n_batch = 5, .local_batch = 8, .rows = 8, .k = 784, .columns = 256, .x_elements = 6272, .w_elements = 200704,
+    .x_amax = 1.5, .w_amax = 0.25, .g_amax = 1e-30, .x_square = 2, .w_square = 3, .g_square = 4, .wgrad_square = 5,
+    .dgrad_square = 6, .g2_w2 = 7, .g2_x2 = 8, .g2_x2_c = 9, .x2_g2_d = 1e300,
+};
+
+static void statistics_come_back(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_graph *const graph = open_graph("mlp"), *const other = open_graph("mlp:width=64");
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    tandem_statistics read[64], one = statistics_example;
+    assert_true(graph->n_op <= 64);
+    memset(read, 0x55, sizeof read);
+    assert_int_equal(tandem_store_load_statistics(read, store, graph, NULL, &error), TANDEM_MISSING);
+    assert_int_equal(read[0].n_batch, 0x5555555555555555);
+
+    const int fc1 = op_of(graph, "fc1"), fc2 = op_of(graph, "fc2");
+    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc1, &one, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "fashion-mnist", fc2, &one, &error), TANDEM_OK);
+    one.n_batch = 77;
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", fc2, &one, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_statistics(read, store, graph, "fashion-mnist", &error), TANDEM_OK);
+    for (int op = 0; op < graph->n_op; op++) {
+        if (op == fc1 || op == fc2)
+            assert_memory_equal(&read[op], &statistics_example, sizeof read[op]);
+        else
+            assert_int_equal(read[op].n_batch, 0);
+    }
+    /* any data: what was measured last, and nothing of the rest */
+    assert_int_equal(tandem_store_load_statistics(read, store, graph, NULL, &error), TANDEM_OK);
+    assert_int_equal(read[fc2].n_batch, 77);
+    assert_int_equal(read[fc1].n_batch, 0);
+    assert_int_equal(tandem_store_load_statistics(read, store, graph, "third", &error), TANDEM_MISSING);
+    assert_int_equal(tandem_store_load_statistics(read, store, other, NULL, &error), TANDEM_MISSING);
+
+    one.g2_w2 = NAN;
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", fc2, &one, &error), TANDEM_USAGE);
+    one.g2_w2 = 0;
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->n_op, &one, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "other", graph->loss, &one, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_sensitivity(store, graph, "variance", fc1, TANDEM_PRECISION_INT8, TANDEM_F32,
+                                                  0.125, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_sensitivity(store, graph, "variance", fc1, TANDEM_PRECISION_INT8, TANDEM_F32,
+                                                  NAN, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT harm * 1000 FROM sensitivity WHERE op_name = 'fc1' AND precision = 'int8' "
+                                  "AND wider = 'f32' AND method = 'variance'"), 125);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM model"), 1);
+    tandem_graph_close(graph);
+    tandem_graph_close(other);
+}
+
+static void runs_are_recorded(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    int64_t first = -1, second = -1;
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    tandem_run_record run = {.model = "mlp", .cluster = "a + b", .plan_name = "allocated", .plan_json = "{}",
+                             .graph_hash = UINT64_MAX, .steps = 10, .measured_ns = 1234, .sensitivity = 0.5,
+                             .final_loss = NAN, .accuracy = 0.875};
+    assert_int_equal(tandem_store_put_run(store, &run, &first, &error), TANDEM_OK);
+    run.exit_code = 6;
+    assert_int_equal(tandem_store_put_run(store, &run, &second, &error), TANDEM_OK);
+    assert_int_not_equal(first, second);
+    const tandem_event_record event[] = {{0, 0, -1, "update", "compute", 5, 6}, {0, 1, 3, "forward", "compute", 1, 2},
+                                         {1, 0, 3, "forward", "compute", 1, 2}};
+    assert_int_equal(tandem_store_put_events(store, first, event, 3, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_events(store, second + 100, event, 3, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM plan"), 1);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM run WHERE predicted_ns IS NULL AND final_loss IS NULL AND "
+                                  "measured_ns = 1234 AND accuracy = 0.875"), 2);
+    assert_int_equal(ask(p->path, "SELECT sum(exit_code) FROM run"), 6);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM model WHERE hash = 'ffffffffffffffff'"), 1);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM event WHERE op IS NULL"), 1);
+    assert_int_equal(ask(p->path, "SELECT sum(duration_ns) FROM event"), 10);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
+/* --- Refusals ----------------------------------------------------------------------------------------------------------- */
+static void what_is_no_measurement_is_refused(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    const tandem_cost_key key = op_key("a");
+    const tandem_cost good = cost_of(5);
+    tandem_cost bad[5] = {good, good, good, good, good};
+    bad[0].n = 0;
+    bad[1].sum_ns = NAN;
+    bad[2].sum_squares_ns2 = INFINITY;
+    bad[3].median_ns = -1;
+    bad[4].workspace_bytes = UINT64_MAX;
+    for (int i = 0; i < 5; i++) {
+        error = (tandem_error){0};
+        assert_int_equal(tandem_store_put_cost(store, "d", "", &key, &bad[i], &error), TANDEM_USAGE);
+        assert_int_equal(error.status, TANDEM_USAGE);
+    }
+    tandem_cost_key odd = op_key("");
+    assert_int_equal(tandem_store_put_cost(store, "d", "", &odd, &good, &error), TANDEM_USAGE);
+    odd.kind = TANDEM_COST_COLLECTIVE;
+    assert_int_equal(tandem_store_put_cost(store, "d", "", &odd, &good, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_cost(store, "", "", &key, &good, &error), TANDEM_USAGE);
+    assert_int_equal(count_costs(store, "d"), 0);
+    tandem_store_close(store);
+}
+
+static void reading_writes_nothing(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_store *const unchanged = (tandem_store *)(uintptr_t)16;
+    tandem_store *store = unchanged;
+    assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_READ, &error), TANDEM_MISSING);
+    assert_ptr_equal(store, unchanged);
+    assert_non_null(strstr(error.text, "tandem profile"));
+    assert_int_equal(count_files(p->folder), 0);
+
+    tandem_store_close(open_store(p->path, TANDEM_STORE_WRITE));
+    assert_int_equal(count_files(p->folder), 1);
+    store = open_store(p->path, TANDEM_STORE_READ);
+    const tandem_cost_key key = op_key("a");
+    const tandem_cost cost = cost_of(5);
+    assert_int_equal(tandem_store_put_cost(store, "d", "", &key, &cost, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_USAGE);
+    tandem_store_close(store);
+    assert_int_equal(count_files(p->folder), 1);
+
+    store = unchanged;
+    assert_int_equal(tandem_store_open(&store, p->folder, TANDEM_STORE_READ, &error), TANDEM_IO);
+    assert_int_equal(tandem_store_open(&store, "", TANDEM_STORE_WRITE, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_WRITE, &error), TANDEM_IO);
+    assert_int_equal(tandem_store_open(&store, "/nonexistent/x/tandem.db", TANDEM_STORE_READ, &error), TANDEM_MISSING);
+    assert_ptr_equal(store, unchanged);
+}
+
+/* Names that SQLite gives a meaning of its own are files like all others. */
+static void odd_paths_are_files(void **state)
+{
+    const place *const p = *state;
+    static const char *const names[] = {":memory:", "file:x?mode=memory", "100% #1?.db"};
+    char before[512];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(p->folder), 0);
+    for (size_t i = 0; i < 3; i++) {
+        const tandem_cost_key key = op_key("a");
+        tandem_store *store = open_store(names[i], TANDEM_STORE_WRITE);
+        put(store, "d", "", &key, 5);
+        tandem_store_close(store);
+        assert_int_equal(access(names[i], F_OK), 0);
+        store = open_store(names[i], TANDEM_STORE_READ);
+        assert_int_equal(count_costs(store, "d"), 1);
+        tandem_store_close(store);
+    }
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(count_files(p->folder), 3);
+}
+
+/* A file without tables becomes a store, whatever made it: a process killed while it made one, or `touch`. */
+static void an_empty_file_becomes_a_store(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_store *store = NULL;
+    FILE *const file = fopen(p->path, "w");
+    assert_non_null(file);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_READ, &error), TANDEM_MISSING);
+    tandem_store_close(open_store(p->path, TANDEM_STORE_WRITE));
+    tandem_store_close(open_store(p->path, TANDEM_STORE_READ));
+}
+
+/* Runs `inside` in a child, as a user without rights where we are root; its result. −1 where that cannot be had. */
+static int run_as_nobody(int (*inside)(const place *), const place *p)
+{
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(99);
+        _exit(inside(p));
+    }
+    int how = 0;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    return WEXITSTATUS(how) == 99 ? -1 : WEXITSTATUS(how);
+}
+
+static int read_sealed(const place *p)
+{
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    tandem_cost_table *table = NULL;
+    if (tandem_store_open(&store, p->path, TANDEM_STORE_READ, &error) != TANDEM_OK) {
+        (void)fprintf(stderr, "%s\n", error.text);
+        return 1;
+    }
+    const tandem_status loaded = tandem_store_load_costs(&table, store, "d", "", &error);
+    const int64_t n = tandem_cost_table_count(table);
+    tandem_cost_table_free(table);
+    tandem_store_close(store);
+    if (loaded != TANDEM_OK || n != 1)
+        return 2;
+    return tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error) == TANDEM_IO ? 0 : 3;
+}
+
+static void a_sealed_folder_can_be_read(void **state)
+{
+    const place *const p = *state;
+    const tandem_cost_key key = op_key("a");
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    put(store, "d", "", &key, 5);
+    tandem_store_close(store);
+    assert_int_equal(chmod(p->path, 0444), 0);
+    assert_int_equal(chmod(p->folder, 0555), 0);
+    const int result = run_as_nobody(read_sealed, p);
+    assert_int_equal(chmod(p->folder, 0755), 0);
+    if (result < 0) {
+        (void)printf("SKIP: no right to become another user\n");
+        skip();
+    }
+    assert_int_equal(result, 0);
+    assert_int_equal(count_files(p->folder), 1);
+}
+
+/* --- Transactions and several writers -------------------------------------------------------------------------------------- */
+static void transactions_are_whole(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    const tandem_cost_key a = op_key("a"), b = op_key("b");
+    const tandem_cost bad = {0};
+    assert_int_equal(tandem_store_commit(store, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_USAGE);
+    put(store, "d", "", &a, 5);
+    assert_int_equal(count_costs(store, "d"), 1);
+    tandem_store_rollback(store);
+    tandem_store_rollback(store);
+    assert_int_equal(count_costs(store, "d"), 0);
+    /* the row of the host went with it, and comes back with the next */
+    put(store, "d", "", &a, 5);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
+    put(store, "d", "", &b, 5);
+    assert_int_equal(tandem_store_put_cost(store, "d", "", &b, &bad, &error), TANDEM_USAGE);
+    const tandem_event_record event = {.kind = "forward", .stream = "compute"};
+    assert_int_equal(tandem_store_put_events(store, 1, &event, 1, &error), TANDEM_USAGE); /* a savepoint undone */
+    assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
+    assert_int_equal(count_costs(store, "d"), 2);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
+    put(store, "e", "", &b, 5);
+    tandem_store_close(store); /* without commit */
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM op_cost"), 2);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
+static int write_costs(const char *path, int writer, int n)
+{
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    char signature[64];
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error);
+    for (int i = 0; i < n && status == TANDEM_OK; i++) {
+        (void)snprintf(signature, sizeof signature, "writer=%d n=%d", writer, i);
+        const tandem_cost_key key = op_key(signature);
+        const tandem_cost cost = cost_of(i);
+        status = tandem_store_put_cost(store, "d", "", &key, &cost, &error);
+    }
+    tandem_store_close(store);
+    if (status != TANDEM_OK)
+        (void)fprintf(stderr, "writer %d: %s\n", writer, error.text);
+    return status == TANDEM_OK ? 0 : 1;
+}
+
+static void writers_share_the_store(void **state)
+{
+    enum { WRITERS = 4, EACH = 200 };
+    const place *const p = *state;
+    pid_t child[WRITERS];
+    for (int w = 0; w < WRITERS; w++) { /* none of them finds a store */
+        child[w] = fork();
+        assert_true(child[w] >= 0);
+        if (child[w] == 0)
+            _exit(write_costs(p->path, w, EACH));
+    }
+    for (int w = 0; w < WRITERS; w++) {
+        int how = 0;
+        assert_int_equal(waitpid(child[w], &how, 0), child[w]);
+        assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    }
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_READ);
+    assert_int_equal(count_costs(store, "d"), WRITERS * EACH);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM host"), 1);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_integrity_check WHERE integrity_check <> 'ok'"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_are_summarised),
+        cmocka_unit_test(summaries_merge),
+        cmocka_unit_test(keys_have_a_text),
+        cmocka_unit_test_setup_teardown(costs_come_back, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(rows_know_who_and_when, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(statistics_come_back, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(runs_are_recorded, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(what_is_no_measurement_is_refused, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(reading_writes_nothing, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(odd_paths_are_files, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(an_empty_file_becomes_a_store, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_sealed_folder_can_be_read, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(transactions_are_whole, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(writers_share_the_store, make_place, remove_place),
+    };
+    return cmocka_run_group_tests_name("store", tests, NULL, NULL);
+}
