@@ -186,8 +186,8 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     const char *near = tandem_nearest(name, names, N_KIND);
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "there are no %s to list%s%s%s; say one of devices, models, precisions, operators, policies, datasets",
-                     name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no list '%s'%s%s%s Say one of devices, models, precisions, operators, policies, datasets.",
+                     name, near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "");
     return -1;
 }
 
@@ -202,21 +202,16 @@ static int run(const cli_options *options)
     json_t *result = cli_json("list"), *rows = json_array();
     json_object_set_new(result, kinds[kind].name, rows);
     const tandem_status status = kinds[kind].list(rows, &table, &error);
-    if (status == TANDEM_OK && options->json) {
-        cli_table unprinted = table;
-        (void)unprinted;
-    }
-    if (status != TANDEM_OK) {
-        json_decref(result);
-        cli_table_free(&table);
-        return cli_fail(&error);
-    }
-    if (options->json) {
-        cli_table_free(&table);
-        return cli_print_json(result);
-    }
+    int code = 0;
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (options->json)
+        code = cli_print_json(json_incref(result));
+    else
+        code = cli_table_print(&table);
+    cli_table_free(&table);
     json_decref(result);
-    return cli_table_print(&table);
+    return code;
 }
 
 static const int options[] = {OPTION_END};

@@ -11,7 +11,7 @@
 static const struct argp_option rows[] = {
     {"model", OPTION_MODEL, "MODEL", 0, "Model and its options, e.g. vit_tiny:width=256 (tandem list models)", 1},
     {"batch", OPTION_BATCH, "N", 0, "Samples a step on each rank [16]", 1},
-    {"device", OPTION_DEVICE, "DEVICE,…", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
+    {"device", OPTION_DEVICE, "DEVICE,...", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
     {"cluster", OPTION_CLUSTER, "CLUSTER", 0, "Ranks: \"cpu:avx512 + cpu:sse41\", \"16*v100@8 + 16*t4@8 net=100Gbit/s,5us\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
@@ -21,7 +21,7 @@ static const struct argp_option rows[] = {
     {"base", OPTION_BASE, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
     {"sensitivity", OPTION_METHOD, "METHOD", 0, "How harm is predicted: fisher, qsync [fisher]", 2},
     {"slowdown", OPTION_SLOWDOWN, "P%", 0, "How much longer than the fastest step the plan's may be [0%]", 2},
-    {"memory", OPTION_MEMORY, "SIZE,…", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
+    {"memory", OPTION_MEMORY, "SIZE,...", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
     {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
     {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
@@ -154,6 +154,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     const char *db = getenv("TANDEM_DB");
     *options = (cli_options){.db = db && *db ? db : "tandem.db", .batch = 16, .timeout_ns = INT64_C(120000000000), .limit = -1,
                              .steps = -1, .evaluate = -1, .repetitions = -1};
+    (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);

@@ -4,10 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
 
 static int line_is_open; /* whether a progress line waits to be overwritten */
+static const int64_t plain_line_interval_ns = INT64_C(2000000000);
 
 static void close_line(void)
 {
@@ -51,7 +53,10 @@ int cli_print_json(json_t *object)
 
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
 {
-    if (options->quiet) return;
+    static int64_t shown_ns;
+    const int64_t now_ns = tandem_now_ns();
+    if (options->quiet || (!isatty(STDERR_FILENO) && now_ns - shown_ns < plain_line_interval_ns)) return;
+    shown_ns = now_ns;
     char text[256], left[TANDEM_QUANTITY_TEXT] = "";
     va_list arguments;
     va_start(arguments, format);

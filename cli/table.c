@@ -62,27 +62,34 @@ static void print_row(const char *line, const int *width, unsigned right, int is
     putchar('\n');
 }
 
-int cli_table_print(cli_table *table)
+static void measure(const cli_table *table, int width[CLI_TABLE_COLUMNS], unsigned *right)
 {
-    int width[CLI_TABLE_COLUMNS] = {0};
-    unsigned right = 0;
     for (size_t k = 0; k < table->n_line; k++) {
         const char *rest = table->line[k];
         for (int column = 0; column < CLI_TABLE_COLUMNS; column++) {
             size_t n = 0;
             const char *cell = next_cell(&rest, &n);
             if (!cell) break;
-            if (k == 0 && *cell == '>') right |= 1u << column, cell++, n--;
+            if (k == 0 && *cell == '>') *right |= 1u << column, cell++, n--;
             const int w = characters(cell, n);
             if (w > width[column]) width[column] = w;
         }
     }
-    for (size_t k = 0; k < table->n_line; k++) {
-        if (!table->incomplete) print_row(table->line[k], width, right, k == 0);
-        free(table->line[k]);
-    }
+}
+
+int cli_table_print(const cli_table *table)
+{
+    if (table->incomplete) return cli_refuse(TANDEM_NO_MEMORY, "no memory for a table");
+    int width[CLI_TABLE_COLUMNS] = {0};
+    unsigned right = 0;
+    measure(table, width, &right);
+    for (size_t k = 0; k < table->n_line; k++) print_row(table->line[k], width, right, k == 0);
+    return 0;
+}
+
+void cli_table_free(cli_table *table)
+{
+    for (size_t k = 0; k < table->n_line; k++) free(table->line[k]);
     free(table->line);
-    const int incomplete = table->incomplete;
     *table = (cli_table){0};
-    return incomplete ? cli_refuse(TANDEM_NO_MEMORY, "no memory for a table") : 0;
 }

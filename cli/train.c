@@ -160,9 +160,10 @@ static json_t *operators_json(const training *t)
     for (int k = 0; k < step->n_task; k++) {
         const tandem_task *task = &step->task[k];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
-        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I}", "task", k, "operator",
+        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
                                                    task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
-                                                   tandem_task_kind_name(task->kind), "measured_ns",
+                                                   tandem_task_kind_name(task->kind), "start_ns",
+                                                   (json_int_t)t->times.start_ns[k], "measured_ns",
                                                    (json_int_t)(t->times.task_ns[k] / t->times.n_counted)));
     }
     return operators;

@@ -202,8 +202,8 @@ static void resolve_forward(tandem_step *step, int i)
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t, tandem_value_weight(step, op->parameter[j], row->op_class == TANDEM_ADJUSTABLE ? from : TANDEM_F32));
-    writes(step, t, value_of(i, VALUE_ACTIVATION, op->dtype == TANDEM_F32 ? (int)to : 0), i, to,
-           op->dtype == TANDEM_F32 ? output_bytes(graph, i, to) : output_bytes(graph, i, TANDEM_S32));
+    const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
+    writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
     if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
     if (index->cast[i] >= 0) resolve_casts(step, index->cast[i], i, index->activation_need[i], to, 0);
 }

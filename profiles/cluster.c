@@ -28,8 +28,8 @@ typedef struct parser {
 
 static tandem_status refuse(parser *p, const char *why)
 {
-    return tandem_error_set(p->error, TANDEM_USAGE, "class %d, '%s': %s. %s.", p->cluster.n_class + 1, p->word, why,
-                            grammar);
+    return tandem_error_set(p->error, TANDEM_USAGE, "class %d, '%s': %s. %s.", p->cluster.n_class + 1,
+                            p->word, why, grammar);
 }
 
 static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
@@ -37,15 +37,12 @@ static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c ==
 /* The next word into p->word; "" where '+' or the end follows. */
 static tandem_status next_word(parser *p)
 {
-    while (is_space(*p->at))
-        p->at++;
+    while (is_space(*p->at)) p->at++;
     size_t n = 0;
-    while (p->at[n] && p->at[n] != '+' && !is_space(p->at[n]))
-        n++;
+    while (p->at[n] && p->at[n] != '+' && !is_space(p->at[n])) n++;
     const bool cut = n >= WORD;
     (void)snprintf(p->word, WORD, "%.*s", cut ? 40 : (int)n, p->at);
-    if (cut)
-        return refuse(p, "this word is too long");
+    if (cut) return refuse(p, "this word is too long");
     p->at += n;
     return TANDEM_OK;
 }
@@ -55,11 +52,9 @@ static int64_t whole_number(const char *text, size_t n, int64_t most)
 {
     int64_t value = 0;
     for (size_t i = 0; i < n; i++) {
-        if (text[i] < '0' || text[i] > '9')
-            return 0;
+        if (text[i] < '0' || text[i] > '9') return 0;
         value = value * 10 + (text[i] - '0');
-        if (value > most)
-            return 0;
+        if (value > most) return 0;
     }
     return value;
 }
@@ -72,20 +67,17 @@ static tandem_status read_device(parser *p, tandem_cluster_class *member)
     member->n_rank = 1;
     if (star) {
         member->n_rank = (int)whole_number(name, (size_t)(star - name), TANDEM_CLUSTER_MAX_RANK);
-        if (member->n_rank == 0)
-            return refuse(p, "COUNT must be a whole number from 1 to 1000000");
+        if (member->n_rank == 0) return refuse(p, "COUNT must be a whole number from 1 to 1000000");
         name = star + 1;
     }
     const char *const at = strrchr(name, '@');
     if (at) {
         member->per_node = (int)whole_number(at + 1, strlen(at + 1), member->n_rank);
-        if (member->per_node == 0)
-            return refuse(p, "RANKS_A_NODE must be a whole number from 1 to COUNT");
+        if (member->per_node == 0) return refuse(p, "RANKS_A_NODE must be a whole number from 1 to COUNT");
     }
     char device[WORD];
     (void)snprintf(device, sizeof device, "%.*s", at ? (int)(at - name) : (int)strlen(name), name);
-    if (!device[0])
-        return refuse(p, "the name of a device is missing");
+    if (!device[0]) return refuse(p, "the name of a device is missing");
     return tandem_device_find(&member->device, device, p->error);
 }
 
@@ -102,24 +94,21 @@ static tandem_status read_option(parser *p, tandem_cluster_class *member)
     const char *const value = strchr(p->word, '=');
     const size_t name = value ? (size_t)(value - p->word) : 0;
     if (name == 5 && memcmp(p->word, "batch", name) == 0) {
-        if (member->batch)
-            return refuse(p, "batch is given twice");
+        if (member->batch) return refuse(p, "batch is given twice");
         member->batch = whole_number(value + 1, strlen(value + 1), TANDEM_CLUSTER_MAX_BATCH);
         return member->batch ? TANDEM_OK : refuse(p, "batch must be a whole number from 1 to 1000000000");
     }
     if (name == 6 && memcmp(p->word, "memory", name) == 0) {
-        if (member->memory_bytes)
-            return refuse(p, "memory is given twice");
+        if (member->memory_bytes) return refuse(p, "memory is given twice");
         if (tandem_quantity_parse_bytes(&member->memory_bytes, value + 1, &inner) != TANDEM_OK)
             return refuse_value(p, &inner);
         return member->memory_bytes ? TANDEM_OK : refuse(p, "memory must be more than nothing");
     }
     if (name == 3 && memcmp(p->word, "net", name) == 0) {
-        if (p->has_net)
-            return refuse(p, "net is given twice");
+        if (p->has_net) return refuse(p, "net is given twice");
         p->has_net = true;
         return tandem_cluster_parse_net(&p->cluster, value + 1, &inner) == TANDEM_OK ? TANDEM_OK
-                                                                                    : refuse_value(p, &inner);
+                                                                                     : refuse_value(p, &inner);
     }
     return refuse(p, "behind a device may stand batch=, memory= and net=");
 }
@@ -128,22 +117,20 @@ static tandem_status parse_class(parser *p)
 {
     tandem_cluster_class member = {0};
     tandem_status status = next_word(p);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if (p->cluster.n_class == TANDEM_MAX_CLASS)
-        return tandem_error_set(p->error, TANDEM_USAGE, "a cluster has %d classes at most; write equal devices as one "
-                                "class, COUNT*DEVICE", TANDEM_MAX_CLASS);
-    if (!p->word[0])
-        return refuse(p, "a device is missing here");
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "a cluster has %d classes at most; write equal devices as one "
+                                "class, COUNT*DEVICE",
+                                TANDEM_MAX_CLASS);
+    if (!p->word[0]) return refuse(p, "a device is missing here");
     status = read_device(p, &member);
     while (status == TANDEM_OK) {
         status = next_word(p);
-        if (status != TANDEM_OK || !p->word[0])
-            break;
+        if (status != TANDEM_OK || !p->word[0]) break;
         status = read_option(p, &member);
     }
-    if (status == TANDEM_OK)
-        p->cluster.member[p->cluster.n_class++] = member;
+    if (status == TANDEM_OK) p->cluster.member[p->cluster.n_class++] = member;
     return status;
 }
 
@@ -152,10 +139,8 @@ static tandem_status parse_text(tandem_cluster *cluster, const char *text, tande
     parser p = {.at = text, .error = error};
     for (;;) {
         const tandem_status status = parse_class(&p);
-        if (status != TANDEM_OK)
-            return status;
-        if (!*p.at)
-            break;
+        if (status != TANDEM_OK) return status;
+        if (!*p.at) break;
         p.at++; /* the '+' */
     }
     *cluster = p.cluster;
@@ -175,13 +160,11 @@ tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, ta
     enum { MOST_BYTES = 1 << 20 };
     if (!text || !text[strspn(text, " \t\r\n")])
         return tandem_error_set(error, TANDEM_USAGE, "the cluster is empty. %s.", grammar);
-    if (!names_file(text))
-        return parse_text(cluster, text, error);
+    if (!names_file(text)) return parse_text(cluster, text, error);
     char *bytes = NULL;
     size_t n = 0;
     tandem_status status = tandem_file_read(&bytes, &n, text, MOST_BYTES, error);
-    if (status == TANDEM_OK)
-        status = tandem_cluster_parse_json(cluster, bytes, n, text, error);
+    if (status == TANDEM_OK) status = tandem_cluster_parse_json(cluster, bytes, n, text, error);
     free(bytes);
     return status;
 }
@@ -197,8 +180,7 @@ tandem_status tandem_cluster_parse_net(tandem_cluster *cluster, const char *text
                                 "net is a rate and a latency, as in net=100Gbit/s,5us; got '%.40s'", text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
     tandem_status status = tandem_quantity_parse_bps(&bytes_per_s, rate, error);
-    if (status == TANDEM_OK)
-        status = tandem_quantity_parse_ns(&latency_ns, comma + 1, error);
+    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&latency_ns, comma + 1, error);
     if (status == TANDEM_OK) {
         cluster->link_bytes_per_s = bytes_per_s;
         cluster->link_latency_ns = latency_ns;
@@ -206,7 +188,7 @@ tandem_status tandem_cluster_parse_net(tandem_cluster *cluster, const char *text
     return status;
 }
 
-/* --- Printing: exact, so that what was printed parses to the same cluster --------------------------------------- */
+/* --- Printing: exact, so that what was printed parses to the same cluster ------------------------------- */
 typedef struct scale {
     const char *unit;
     uint64_t factor;
@@ -215,16 +197,15 @@ typedef struct scale {
 /* `value` in the largest unit of which it is a whole multiple; the last unit has factor 1. */
 static void print_whole(char *text, size_t size, uint64_t value, const scale *unit)
 {
-    while (unit->factor > 1 && (value == 0 || value % unit->factor != 0))
-        unit++;
+    while (unit->factor > 1 && (value == 0 || value % unit->factor != 0)) unit++;
     (void)snprintf(text, size, "%" PRIu64 "%s", value / unit->factor, unit->unit);
 }
 
 /* Rates that are no whole number of bits a second keep all of their digits, whatever point the locale has. */
 static void print_rate(char *text, size_t size, double bytes_per_s)
 {
-    static const scale units[] = {{"Tbit/s", 1000000000000}, {"Gbit/s", 1000000000}, {"Mbit/s", 1000000},
-                                  {"kbit/s", 1000},          {"bit/s", 1}};
+    static const scale units[] = {
+        {"Tbit/s", 1000000000000}, {"Gbit/s", 1000000000}, {"Mbit/s", 1000000}, {"kbit/s", 1000}, {"bit/s", 1}};
     const double bits_per_s = 8 * bytes_per_s;
     if (bits_per_s < 0x1p53 && bits_per_s >= 1 && bits_per_s == floor(bits_per_s)) {
         print_whole(text, size, (uint64_t)bits_per_s, units);
@@ -233,12 +214,10 @@ static void print_rate(char *text, size_t size, double bytes_per_s)
     char digits[40];
     (void)snprintf(digits, sizeof digits, "%.16e", bits_per_s);
     for (char *c = digits; *c; c++)
-        if (!strchr("0123456789e+-", *c))
-            *c = '.';
+        if (!strchr("0123456789e+-", *c)) *c = '.';
     /* An exponent's '+' would read as the join of two classes. */
     char *const plus = strchr(digits, '+');
-    if (plus)
-        memmove(plus, plus + 1, strlen(plus));
+    if (plus) memmove(plus, plus + 1, strlen(plus));
     (void)snprintf(text, size, "%sbit/s", digits);
 }
 
@@ -246,10 +225,8 @@ void tandem_cluster_print_net(char *text, size_t size, const tandem_cluster *clu
 {
     static const scale units[] = {{"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
     char rate[64], latency[32];
-    if (size)
-        text[0] = '\0';
-    if (!(cluster->link_bytes_per_s > 0))
-        return;
+    if (size) text[0] = '\0';
+    if (!(cluster->link_bytes_per_s > 0)) return;
     print_rate(rate, sizeof rate, cluster->link_bytes_per_s);
     print_whole(latency, sizeof latency, cluster->link_latency_ns > 0 ? (uint64_t)cluster->link_latency_ns : 0, units);
     (void)snprintf(text, size, "%s,%s", rate, latency);
@@ -268,19 +245,15 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
 {
     static const scale units[] = {{"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
-    if (size == 0)
-        return;
+    if (size == 0) return;
     text[0] = '\0';
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
         append(text, size, "%s", c ? " + " : "");
-        if (member->n_rank != 1)
-            append(text, size, "%d*", member->n_rank);
+        if (member->n_rank != 1) append(text, size, "%d*", member->n_rank);
         append(text, size, "%s", member->device.name);
-        if (member->per_node)
-            append(text, size, "@%d", member->per_node);
-        if (member->batch)
-            append(text, size, " batch=%" PRId64, member->batch);
+        if (member->per_node) append(text, size, "@%d", member->per_node);
+        if (member->batch) append(text, size, " batch=%" PRId64, member->batch);
         if (member->memory_bytes) {
             char memory[32];
             print_whole(memory, sizeof memory, member->memory_bytes, units);
@@ -292,20 +265,18 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
     append(text, size, "%s%s", net[0] ? " net=" : "", net);
 }
 
-/* --- Ranks ------------------------------------------------------------------------------------------------------ */
+/* --- Ranks ---------------------------------------------------------------------------------------------- */
 int tandem_cluster_n_rank(const tandem_cluster *cluster)
 {
     int n = 0;
-    for (int c = 0; c < cluster->n_class; c++)
-        n += cluster->member[c].n_rank;
+    for (int c = 0; c < cluster->n_class; c++) n += cluster->member[c].n_rank;
     return n;
 }
 
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank)
 {
     for (int c = 0; c < cluster->n_class && rank >= 0; c++) {
-        if (rank < cluster->member[c].n_rank)
-            return c;
+        if (rank < cluster->member[c].n_rank) return c;
         rank -= cluster->member[c].n_rank;
     }
     return -1;
@@ -318,8 +289,7 @@ void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster
     for (int c = 0; c < cluster->n_class; c++) { /* sorted as they come, equal names as one */
         const tandem_cluster_class *const member = &cluster->member[c];
         int at = 0;
-        while (at < n && strcmp(name[at], member->device.name) < 0)
-            at++;
+        while (at < n && strcmp(name[at], member->device.name) < 0) at++;
         if (at == n || strcmp(name[at], member->device.name) != 0) {
             memmove(name + at + 1, name + at, (size_t)(n - at) * sizeof *name);
             memmove(n_rank + at + 1, n_rank + at, (size_t)(n - at) * sizeof *n_rank);
@@ -329,13 +299,11 @@ void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster
         }
         n_rank[at] += member->n_rank;
     }
-    if (size == 0)
-        return;
+    if (size == 0) return;
     text[0] = '\0';
     for (int i = 0; i < n; i++) {
         append(text, size, "%s", i ? "+" : "");
-        if (n_rank[i] > 1)
-            append(text, size, "%d*", n_rank[i]);
+        if (n_rank[i] > 1) append(text, size, "%d*", n_rank[i]);
         append(text, size, "%s", name[i]);
     }
 }

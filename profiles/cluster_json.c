@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A quantity in a file is not the command line's fault: the same complaint, as MALFORMED and with its place. */
+/* A quantity in a file is not the command line's fault: the same complaint, as MALFORMED and with its
+ * place. */
 static tandem_status refuse_value(const tandem_json_place *place, const char *member, const tandem_error *inner)
 {
     return tandem_json_refuse(place, member, inner->text);
@@ -19,18 +20,14 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
     const char *device = NULL, *memory = NULL;
     int64_t n_rank = 1, per_node = 0;
     tandem_status status = tandem_json_check_members(place, object, allowed);
-    if (status == TANDEM_OK)
-        status = tandem_json_text(&device, place, object, "device", 1);
+    if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 0);
-    if (status == TANDEM_OK)
-        status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK) status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
-    if (status == TANDEM_OK)
-        status = tandem_json_text(&memory, place, object, "memory", 0);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_json_text(&memory, place, object, "memory", 0);
+    if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)
@@ -39,8 +36,8 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
         return tandem_json_refuse(place, "memory", "must be more than nothing");
     const tandem_status found = tandem_device_find(&member->device, device, &inner);
     return found == TANDEM_OK ? found
-                              : tandem_error_set(place->error, found, "'%.200s', %s.device: %s", place->source,
-                                                 place->path, inner.text);
+                              : tandem_error_set(place->error, found, "'%.200s', %s.device: %s",
+                                                 place->source, place->path, inner.text);
 }
 
 static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place, const json_t *root)
@@ -49,12 +46,9 @@ static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place
     tandem_error inner = {0};
     const char *schema = NULL, *net = NULL;
     tandem_status status = tandem_json_check_members(place, root, allowed);
-    if (status == TANDEM_OK)
-        status = tandem_json_text(&schema, place, root, "schema", 1);
-    if (status == TANDEM_OK)
-        status = tandem_json_text(&net, place, root, "net", 0);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_json_text(&schema, place, root, "schema", 1);
+    if (status == TANDEM_OK) status = tandem_json_text(&net, place, root, "net", 0);
+    if (status != TANDEM_OK) return status;
     if (strcmp(schema, "tandem.cluster/1") != 0)
         return tandem_json_refuse(place, "schema", "must be \"tandem.cluster/1\"");
     if (net && tandem_cluster_parse_net(cluster, net, &inner) != TANDEM_OK)
@@ -72,17 +66,15 @@ static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place
 }
 _Static_assert(TANDEM_MAX_CLASS == 8, "the message above says 8");
 
-tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n, const char *source,
-                                        tandem_error *error)
+tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n,
+                                        const char *source, tandem_error *error)
 {
     json_t *root = NULL;
     tandem_cluster parsed = {0};
     tandem_json_place place = {.source = source, .error = error};
     tandem_status status = tandem_json_parse(&root, bytes, n, source, error);
-    if (status == TANDEM_OK)
-        status = read_root(&parsed, &place, root);
-    if (status == TANDEM_OK)
-        *cluster = parsed;
+    if (status == TANDEM_OK) status = read_root(&parsed, &place, root);
+    if (status == TANDEM_OK) *cluster = parsed;
     json_decref(root);
     return status;
 }

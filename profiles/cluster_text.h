@@ -1,4 +1,5 @@
-/* cluster_text.h: parts of a cluster's text that its JSON form and the plan file share; private to profiles/. */
+/* cluster_text.h: parts of a cluster's text that its JSON form and the plan file share; private to
+ * profiles/. */
 #ifndef TANDEM_PROFILES_CLUSTER_TEXT_H
 #define TANDEM_PROFILES_CLUSTER_TEXT_H
 
@@ -9,14 +10,16 @@
 /* What a class may ask for: more is a slip of the finger, and sums of them fit their types. */
 enum { TANDEM_CLUSTER_MAX_RANK = 1000000, TANDEM_CLUSTER_MAX_BATCH = 1000000000 };
 
-/* tandem_cluster_parse_net: "100Gbit/s,5us" into the two link fields. TANDEM_USAGE; *cluster unchanged on error. */
+/* tandem_cluster_parse_net: "100Gbit/s,5us" into the two link fields. TANDEM_USAGE; *cluster unchanged on
+ * error. */
 tandem_status tandem_cluster_parse_net(tandem_cluster *cluster, const char *text, tandem_error *error);
-/* The same text back, so that parsing gives the same numbers; "" where no link is given. 64 bytes are enough. */
+/* The same text back, so that parsing gives the same numbers; "" where no link is given. 64 bytes are
+ * enough. */
 void tandem_cluster_print_net(char *text, size_t size, const tandem_cluster *cluster);
 
 /* tandem_cluster_parse_json: the content of a cluster file; `source` names it in errors. TANDEM_MALFORMED,
  * TANDEM_UNKNOWN_NAME, TANDEM_NO_MEMORY; *cluster unchanged on error. */
-tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n, const char *source,
-                                        tandem_error *error);
+tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n,
+                                        const char *source, tandem_error *error);
 
 #endif

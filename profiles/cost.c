@@ -28,14 +28,12 @@ static int64_t percentile_of(const int64_t *sorted, int64_t n, int64_t percent)
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes)
 {
     *cost = (tandem_cost){.workspace_bytes = workspace_bytes};
-    if (n < 1)
-        return;
+    if (n < 1) return;
     qsort(sample_ns, (size_t)n, sizeof *sample_ns, ascending);
     const int64_t median = median_of(sample_ns, n);
     const int64_t limit = median > INT64_MAX / 3 ? INT64_MAX : 3 * median;
     int64_t kept = n;
-    while (kept > 1 && sample_ns[kept - 1] > limit)
-        kept--;
+    while (kept > 1 && sample_ns[kept - 1] > limit) kept--;
     cost->n = kept;
     cost->n_outlier = n - kept;
     for (int64_t i = 0; i < kept; i++) {
@@ -64,11 +62,10 @@ void tandem_cost_merge(tandem_cost *into, const tandem_cost *more)
     into->n_outlier += more->n_outlier;
     into->sum_ns += more->sum_ns;
     into->sum_squares_ns2 += more->sum_squares_ns2;
-    if (more->workspace_bytes > into->workspace_bytes)
-        into->workspace_bytes = more->workspace_bytes;
+    if (more->workspace_bytes > into->workspace_bytes) into->workspace_bytes = more->workspace_bytes;
 }
 
-/* --- Keys: joined by hand, since the replayer asks for one a task and printf is ten times slower -------------- */
+/* --- Keys: joined by hand, since the replayer asks for one a task and printf is ten times slower -------- */
 typedef struct joined {
     char *text;
     size_t used, size;
@@ -76,8 +73,7 @@ typedef struct joined {
 
 static void add(joined *j, const char *text)
 {
-    for (; *text && j->used + 1 < j->size; text++)
-        j->text[j->used++] = *text;
+    for (; *text && j->used + 1 < j->size; text++) j->text[j->used++] = *text;
 }
 
 static void add_number(joined *j, int64_t number)
@@ -86,16 +82,14 @@ static void add_number(joined *j, int64_t number)
     size_t at = sizeof digits;
     digits[--at] = '\0';
     uint64_t rest = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
-    do
-        digits[--at] = (char)('0' + rest % 10);
+    do digits[--at] = (char)('0' + rest % 10);
     while (rest /= 10);
-    if (number < 0)
-        digits[--at] = '-';
+    if (number < 0) digits[--at] = '-';
     add(j, digits + at);
 }
 
-void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision, const char *pass,
-                              const char *from, const char *to)
+void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision,
+                              const char *pass, const char *from, const char *to)
 {
     joined j = {text, 0, size};
     add(&j, signature);
@@ -107,8 +101,7 @@ void tandem_cost_key_print_op(char *text, size_t size, const char *signature, co
     add(&j, from);
     add(&j, ">");
     add(&j, to);
-    if (size)
-        text[j.used] = '\0';
+    if (size) text[j.used] = '\0';
 }
 
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
@@ -122,15 +115,13 @@ void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const
     add(&j, ">");
     add(&j, to);
     add(&j, known_range ? " | known range" : "");
-    if (size)
-        text[j.used] = '\0';
+    if (size) text[j.used] = '\0';
 }
 
 void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key)
 {
     const char *const from = tandem_dtype_name(key->from), *const to = tandem_dtype_name(key->to);
-    if (size)
-        text[0] = '\0';
+    if (size) text[0] = '\0';
     switch (key->kind) {
     case TANDEM_COST_OP:
         tandem_cost_key_print_op(text, size, key->signature, key->precision, tandem_pass_name(key->pass), from, to);
@@ -144,8 +135,7 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key)
         add_number(&j, key->elements);
         add(&j, " | ");
         add(&j, from);
-        if (size)
-            text[j.used] = '\0';
+        if (size) text[j.used] = '\0';
         return;
     }
     }

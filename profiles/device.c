@@ -20,7 +20,7 @@ enum {
 enum { PRECISIONS_ALL = (1 << N_PLACE) - 1, PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16) };
 
 static const tandem_device devices[] = {
-#define ROW(name, features, wider, precisions, meaning)                                                       \
+#define ROW(name, features, wider, precisions, meaning)                                                      \
     {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0},
 #include "profiles/devices/cpu.def"
 #undef ROW
@@ -33,8 +33,8 @@ static const char *const features_of[] = {
 enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
 #if defined(__x86_64__)
-/* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1, EAX 4. That
- * the operating system keeps the registers is what "avx2" in the same row checks. */
+/* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1,
+ * EAX 4. That the operating system keeps the registers is what "avx2" in the same row checks. */
 static bool has_avxvnni(void)
 {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -47,9 +47,8 @@ static bool cpu_has(const char *feature)
 #if defined(__x86_64__)
     __builtin_cpu_init();
     /* The builtin takes literals only. */
-#define CHECK(name)                                                                                           \
-    if (strcmp(feature, name) == 0)                                                                           \
-        return __builtin_cpu_supports(name) != 0;
+#define CHECK(name)                                                                                          \
+    if (strcmp(feature, name) == 0) return __builtin_cpu_supports(name) != 0;
     CHECK("sse4.1")
     CHECK("avx")
     CHECK("avx2")
@@ -62,8 +61,7 @@ static bool cpu_has(const char *feature)
     CHECK("avx512vnni")
     CHECK("avx512bf16")
 #undef CHECK
-    if (strcmp(feature, "avxvnni") == 0)
-        return has_avxvnni();
+    if (strcmp(feature, "avxvnni") == 0) return has_avxvnni();
 #else
     (void)feature;
 #endif
@@ -74,10 +72,8 @@ static bool cpu_has(const char *feature)
 static void append(char *text, size_t size, const char *word)
 {
     size_t used = strlen(text);
-    for (const char *c = used ? ", " : ""; *c && used + 1 < size; c++)
-        text[used++] = *c;
-    for (; *word && used + 1 < size; word++)
-        text[used++] = *word;
+    for (const char *c = used ? ", " : ""; *c && used + 1 < size; c++) text[used++] = *c;
+    for (; *word && used + 1 < size; word++) text[used++] = *word;
     text[used] = '\0';
 }
 
@@ -106,8 +102,7 @@ static bool present(int index)
 static int index_of(const char *name)
 {
     for (int i = 0; name && i < N_DEVICE; i++)
-        if (strcmp(devices[i].name, name) == 0)
-            return i;
+        if (strcmp(devices[i].name, name) == 0) return i;
     return -1;
 }
 
@@ -133,8 +128,8 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
     }
     const char *near = tandem_nearest(name, candidates, N_DEVICE);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'%s%s%s. Devices: %s.",
-                            TANDEM_DEVICE_NAME, name ? name : "", near ? "; did you mean '" : "", near ? near : "",
-                            near ? "'?" : "", known);
+                            TANDEM_DEVICE_NAME, name ? name : "", near ? "; did you mean '" : "",
+                            near ? near : "", near ? "'?" : "", known);
 }
 
 int tandem_device_present(const char *name)
@@ -147,16 +142,13 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
 {
     tandem_device device;
     const tandem_status status = tandem_device_find(&device, name, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     char missing[128], have[512] = "";
-    if (lacks(index_of(name), missing, sizeof missing) == 0)
-        return TANDEM_OK;
+    if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)
-        if (present(i))
-            append(have, sizeof have, devices[i].name);
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine is no '%s': its CPU lacks %s. It can be: %s.", name,
-                            missing, have[0] ? have : "none of the devices");
+        if (present(i)) append(have, sizeof have, devices[i].name);
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine is no '%s': its CPU lacks %s. It can be: %s.",
+                            name, missing, have[0] ? have : "none of the devices");
 }
 
 void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak)

@@ -18,8 +18,7 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
     char *all = NULL;
     size_t used = 0, room = 0;
     FILE *const stream = fopen(path, "rbe");
-    if (!stream)
-        return refuse(error, path, "read", errno);
+    if (!stream) return refuse(error, path, "read", errno);
     for (;;) {
         if (used == room) {
             room = room ? 2 * room : 16 << 10;
@@ -34,12 +33,11 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
         const size_t got = fread(all + used, 1, room - used, stream);
         used += got;
         if (used > most) {
-            status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s' is larger than the %zu bytes allowed", path,
-                                      most);
+            status = tandem_error_set(error, TANDEM_MALFORMED,
+                                      "'%.200s' is larger than the %zu bytes allowed", path, most);
             goto out;
         }
-        if (got == 0)
-            break;
+        if (got == 0) break;
     }
     if (ferror(stream)) {
         status = refuse(error, path, "read", errno);
@@ -60,8 +58,7 @@ static char *resolve(const char *path)
     struct stat seen;
     if (lstat(path, &seen) == 0 && S_ISLNK(seen.st_mode)) {
         char *const real = realpath(path, NULL);
-        if (real || errno == ENOMEM)
-            return real;
+        if (real || errno == ENOMEM) return real;
     }
     return strdup(path);
 }
@@ -76,8 +73,7 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
     tandem_file made = {.path = resolve(path)};
     struct stat seen;
     const bool direct = stat(path, &seen) == 0 && !S_ISREG(seen.st_mode);
-    if (made.path && !direct && asprintf(&made.partial, "%s.tmp", made.path) < 0)
-        made.partial = NULL;
+    if (made.path && !direct && asprintf(&made.partial, "%s.tmp", made.path) < 0) made.partial = NULL;
     if (!made.path || (!direct && !made.partial)) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
         goto out;
@@ -100,8 +96,7 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
     tandem_status status = TANDEM_OK;
     errno = 0;
     bool failed = ferror(file->stream) != 0 || fflush(file->stream) != 0;
-    if (!failed && file->partial)
-        failed = fsync(fileno(file->stream)) != 0;
+    if (!failed && file->partial) failed = fsync(fileno(file->stream)) != 0;
     int code = errno;
     if (file->stream != stdout && fclose(file->stream) != 0 && !failed) {
         failed = true;
@@ -124,10 +119,8 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 
 void tandem_file_discard(tandem_file *file)
 {
-    if (file->stream && file->stream != stdout)
-        (void)fclose(file->stream);
-    if (file->partial)
-        (void)unlink(file->partial);
+    if (file->stream && file->stream != stdout) (void)fclose(file->stream);
+    if (file->partial) (void)unlink(file->partial);
     free(file->partial);
     free(file->path);
     *file = (tandem_file){0};

@@ -7,20 +7,22 @@
 
 #include "tandem/status.h"
 
-/* tandem_file_read: all of a file, in *bytes[0 … *n−1], the caller's to free(). TANDEM_IO (missing, unreadable);
- * TANDEM_MALFORMED where it holds more than `most` bytes; TANDEM_NO_MEMORY. */
+/* tandem_file_read: all of a file, in *bytes[0 … *n−1], the caller's to free(). TANDEM_IO (missing,
+ * unreadable); TANDEM_MALFORMED where it holds more than `most` bytes; TANDEM_NO_MEMORY. */
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t most, tandem_error *error);
 
-/* A file being written. It stands beside its path as path.tmp until it is complete. What is no regular file (a pipe,
- * /dev/null) is written directly, since renaming would replace it; "-" is the standard output. */
+/* A file being written. It stands beside its path as path.tmp until it is complete. What is no regular
+ * file (a pipe, /dev/null) is written directly, since renaming would replace it; "-" is the standard
+ * output. */
 typedef struct tandem_file {
-    FILE *stream; /* to write to; its errors are found by tandem_file_finish */
+    FILE *stream;         /* to write to; its errors are found by tandem_file_finish */
     char *path, *partial; /* partial NULL: written directly */
 } tandem_file;
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error);
-/* Flushes it to the medium and puts it in its place. TANDEM_IO: the old file stands as it was. Closes in either case. */
+/* Flushes it to the medium and puts it in its place. TANDEM_IO: the old file stands as it was. Closes in
+ * either case. */
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error);
 /* Gives up: the old file stands as it was. An all-zero one, or a finished one, is fine. */
 void tandem_file_discard(tandem_file *file);

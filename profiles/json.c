@@ -6,18 +6,27 @@
 
 #include "base/nearest.h"
 
+/* Where memory runs out in the middle of a word, jansson (2.14) drops a character of it and goes on, and
+ * elsewhere it fails without a reason. So a text is read twice: two readings that differ say that memory
+ * is out. */
 tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, const char *source, tandem_error *error)
 {
-    json_error_t why;
-    json_t *const parsed = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
-    if (parsed) {
+    tandem_status status = TANDEM_OK;
+    json_error_t why, again;
+    json_t *parsed = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &why);
+    json_t *const second = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &again);
+    if (parsed && second && json_equal(parsed, second)) {
         *root = parsed;
-        return TANDEM_OK;
+        parsed = NULL;
+    } else if (parsed || second || !why.text[0] || strcmp(why.text, again.text) != 0) {
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
+    } else {
+        status = tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: no JSON: %s",
+                                  source, why.line, why.column, why.text);
     }
-    if (json_error_code(&why) == json_error_out_of_memory)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
-    return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', line %d, column %d: no JSON: %s", source, why.line,
-                            why.column, why.text);
+    json_decref(second);
+    json_decref(parsed);
+    return status;
 }
 
 tandem_status tandem_json_refuse(const tandem_json_place *place, const char *member, const char *why)
@@ -28,23 +37,18 @@ tandem_status tandem_json_refuse(const tandem_json_place *place, const char *mem
                             member ? member : "", why);
 }
 
-tandem_status tandem_json_check_members(const tandem_json_place *place, const json_t *object,
-                                        const char *const *allowed)
+tandem_status tandem_json_check_members(const tandem_json_place *place, const json_t *object, const char *const *allowed)
 {
     char why[512];
     size_t n = 0;
-    while (allowed[n])
-        n++;
-    if (!json_is_object(object))
-        return tandem_json_refuse(place, NULL, "must be an object");
+    while (allowed[n]) n++;
+    if (!json_is_object(object)) return tandem_json_refuse(place, NULL, "must be an object");
     /* jansson iterates through a non-const pointer; nothing is changed. */
     for (void *at = json_object_iter((json_t *)object); at; at = json_object_iter_next((json_t *)object, at)) {
         const char *const name = json_object_iter_key(at);
         size_t i = 0;
-        while (i < n && strcmp(allowed[i], name) != 0)
-            i++;
-        if (i < n)
-            continue;
+        while (i < n && strcmp(allowed[i], name) != 0) i++;
+        if (i < n) continue;
         const char *const near = tandem_nearest(name, allowed, n);
         size_t used = (size_t)snprintf(why, sizeof why, "is no member here%s%s%s; allowed are",
                                        near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
@@ -71,10 +75,8 @@ tandem_status tandem_json_text(const char **value, const tandem_json_place *plac
                                const char *member, int required)
 {
     const json_t *const found = present(object, member);
-    if (!found)
-        return absent(place, member, required);
-    if (!json_is_string(found))
-        return tandem_json_refuse(place, member, "must be a text");
+    if (!found) return absent(place, member, required);
+    if (!json_is_string(found)) return tandem_json_refuse(place, member, "must be a text");
     *value = json_string_value(found);
     return TANDEM_OK;
 }
@@ -83,8 +85,7 @@ tandem_status tandem_json_whole(int64_t *value, const tandem_json_place *place, 
                                 const char *member, int64_t least, int64_t most, int required)
 {
     const json_t *const found = present(object, member);
-    if (!found)
-        return absent(place, member, required);
+    if (!found) return absent(place, member, required);
     const int64_t got = json_integer_value(found);
     if (json_is_integer(found) && got >= least && got <= most) {
         *value = got;
@@ -99,10 +100,8 @@ tandem_status tandem_json_real(double *value, const tandem_json_place *place, co
                                const char *member, int required)
 {
     const json_t *const found = present(object, member);
-    if (!found)
-        return absent(place, member, required);
-    if (!json_is_number(found))
-        return tandem_json_refuse(place, member, "must be a number");
+    if (!found) return absent(place, member, required);
+    if (!json_is_number(found)) return tandem_json_refuse(place, member, "must be a number");
     *value = json_number_value(found);
     return TANDEM_OK;
 }

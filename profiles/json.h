@@ -1,5 +1,5 @@
-/* json.h: reading JSON that people may have written: every complaint says which file, which member, what it is and what
- * it should be. Private to profiles/. */
+/* json.h: reading JSON that people may have written: every complaint says which file, which member, what
+ * it is and what it should be. Private to profiles/. */
 #ifndef TANDEM_PROFILES_JSON_H
 #define TANDEM_PROFILES_JSON_H
 
@@ -20,7 +20,8 @@ tandem_status tandem_json_parse(json_t **root, const char *bytes, size_t n, cons
 
 /* TANDEM_MALFORMED: "'source', path.member: why". member NULL: the place itself. */
 tandem_status tandem_json_refuse(const tandem_json_place *place, const char *member, const char *why);
-/* That `object` is an object without members other than `allowed`, which ends with NULL; the nearest is named. */
+/* That `object` is an object without members other than `allowed`, which ends with NULL; the nearest is
+ * named. */
 tandem_status tandem_json_check_members(const tandem_json_place *place, const json_t *object,
                                         const char *const *allowed);
 

@@ -18,12 +18,14 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                const char *name, tandem_error *error)
 {
     if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
-        return tandem_error_set(error, TANDEM_USAGE, "a plan is for 1 to %d classes; got %d", TANDEM_MAX_CLASS,
-                                cluster->n_class);
+        return tandem_error_set(error, TANDEM_USAGE, "a plan is for 1 to %d classes; got %d",
+                                TANDEM_MAX_CLASS, cluster->n_class);
     for (int c = 0; c < cluster->n_class; c++)
         if (cluster->member[c].batch < 1)
-            return tandem_error_set(error, TANDEM_USAGE, "class %d (%s) has no batch: give batch=N behind its device, "
-                                    "or --batch N for all", c + 1, cluster->member[c].device.name);
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "class %d (%s) has no batch: give batch=N behind its device, "
+                                    "or --batch N for all",
+                                    c + 1, cluster->member[c].device.name);
     tandem_plan *const made = calloc(1, sizeof *made);
     bool whole = made != NULL;
     for (int c = 0; whole && c < cluster->n_class; c++) /* all zero bits are fp32 */
@@ -45,10 +47,8 @@ _Static_assert(PLACE_FP32 == 0, "a plan begins as all fp32");
 
 void tandem_plan_close(tandem_plan *plan)
 {
-    if (!plan)
-        return;
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++)
-        free(plan->precision[c]);
+    if (!plan) return;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(plan->precision[c]);
     free(plan);
 }
 
@@ -56,12 +56,9 @@ void tandem_plan_close(tandem_plan *plan)
 static int next_best(int precision, const tandem_device *device)
 {
     switch (precision) {
-    case PLACE_INT8_FULL:
-        return PLACE_INT8;
-    case PLACE_INT8:
-        return device->wider == TANDEM_BF16 ? PLACE_BF16 : PLACE_FP32;
-    default:
-        return PLACE_FP32;
+    case PLACE_INT8_FULL: return PLACE_INT8;
+    case PLACE_INT8: return device->wider == TANDEM_BF16 ? PLACE_BF16 : PLACE_FP32;
+    default: return PLACE_FP32;
     }
 }
 
@@ -77,22 +74,21 @@ static tandem_status refuse_precision(const tandem_device *device, tandem_precis
                             tandem_precision_get(precision)->name, has);
 }
 
-tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision,
-                                  tandem_error *error)
+tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
+                                  tandem_precision precision, tandem_error *error)
 {
     tandem_status status = tandem_plan_check(plan, graph, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if (c < 0 || c >= plan->cluster.n_class)
         return tandem_error_set(error, TANDEM_USAGE, "class %d: the plan has %d", c + 1, plan->cluster.n_class);
     const tandem_device *const device = &plan->cluster.member[c].device;
-    if (!(device->precisions >> precision & 1))
-        return refuse_precision(device, precision, error);
+    if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
     for (int op = 0; op < graph->n_op; op++) {
         const tandem_op_row *const row = tandem_op_row_get(graph->op[op].kind);
         int chosen = PLACE_FP32;
         if (row->op_class == TANDEM_ADJUSTABLE)
-            for (chosen = (int)precision; !(row->precisions & device->precisions & 1u << chosen) && chosen != PLACE_FP32;)
+            for (chosen = (int)precision;
+                 !(row->precisions & device->precisions & 1u << chosen) && chosen != PLACE_FP32;)
                 chosen = next_best(chosen, device);
         plan->precision[c][op] = (tandem_precision)chosen;
     }
@@ -101,11 +97,10 @@ tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, 
 
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error)
 {
-    if (plan->hash == graph->hash && plan->n_op == graph->n_op)
-        return TANDEM_OK;
+    if (plan->hash == graph->hash && plan->n_op == graph->n_op) return TANDEM_OK;
     const bool same_name = strcmp(plan->model, graph->model) == 0;
-    return tandem_error_set(error, TANDEM_WRONG_MODEL, "the plan '%s' was made for %s (%016llx), this is %s (%016llx)%s",
-                            plan->name, plan->model, (unsigned long long)plan->hash, graph->model,
-                            (unsigned long long)graph->hash,
-                            same_name ? ": the model has changed since; allocate again" : "");
+    return tandem_error_set(
+        error, TANDEM_WRONG_MODEL, "the plan '%s' was made for %s (%016llx), this is %s (%016llx)%s",
+        plan->name, plan->model, (unsigned long long)plan->hash, graph->model,
+        (unsigned long long)graph->hash, same_name ? ": the model has changed since; allocate again" : "");
 }

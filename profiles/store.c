@@ -16,7 +16,8 @@
 
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
-/* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay as they are. */
+/* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay
+ * as they are. */
 static const char *const migration[] = {
     schema_sql,
 };
@@ -25,14 +26,12 @@ enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 enum { APPLICATION_ID = 0x746e646d }; /* "tndm" */
 enum { BUSY_MS = 30000 };
 
-/* --- Errors ------------------------------------------------------------------------------------------------------ */
+/* --- Errors --------------------------------------------------------------------------------------------- */
 static tandem_status status_of(int code)
 {
-    if (code == SQLITE_IOERR_NOMEM)
-        return TANDEM_NO_MEMORY;
+    if (code == SQLITE_IOERR_NOMEM) return TANDEM_NO_MEMORY;
     switch (code & 0xff) {
-    case SQLITE_NOMEM:
-        return TANDEM_NO_MEMORY;
+    case SQLITE_NOMEM: return TANDEM_NO_MEMORY;
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
     case SQLITE_ERROR: /* the schema is not what its version says: our own SQL is tested */
@@ -47,10 +46,8 @@ static tandem_status status_of(int code)
     case SQLITE_PERM:
     case SQLITE_AUTH:
     case SQLITE_NOLFS:
-    case SQLITE_TOOBIG:
-        return TANDEM_IO;
-    default:
-        return TANDEM_BUG;
+    case SQLITE_TOOBIG: return TANDEM_IO;
+    default: return TANDEM_BUG;
     }
 }
 
@@ -64,11 +61,12 @@ static tandem_status refuse_damaged(const char *path, const char *what, const ch
 static tandem_status fail_code(const char *path, int code, const char *what, const char *why, tandem_error *error)
 {
     const tandem_status status = status_of(code);
-    if (status == TANDEM_MALFORMED)
-        return refuse_damaged(path, what, why, error);
+    if (status == TANDEM_MALFORMED) return refuse_damaged(path, what, why, error);
     if ((code & 0xff) == SQLITE_BUSY)
-        return tandem_error_set(error, status, "the profile store '%.200s' is in use: another process has kept it "
-                                "from %s for over %d s", path, what, BUSY_MS / 1000);
+        return tandem_error_set(error, status,
+                                "the profile store '%.200s' is in use: another process has kept it "
+                                "from %s for over %d s",
+                                path, what, BUSY_MS / 1000);
     return tandem_error_set(error, status, "%s failed in the profile store '%.200s': %.200s", what, path, why);
 }
 
@@ -82,7 +80,7 @@ tandem_status tandem_store_damaged(const tandem_store *store, const char *what, 
     return refuse_damaged(store->path, what, "a value that was never written there", error);
 }
 
-/* --- Statements -------------------------------------------------------------------------------------------------- */
+/* --- Statements ----------------------------------------------------------------------------------------- */
 static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, const char *sql, tandem_error *error)
 {
     for (int i = 0; i < store->n_statement; i++)
@@ -99,16 +97,17 @@ static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, cons
     return TANDEM_OK;
 }
 
-static int bind_all(sqlite3_stmt *statement, const char *types, va_list *arguments)
+/* clang's analyzer loses the va_start of the caller. NOLINTBEGIN(clang-analyzer-valist.Uninitialized) */
+static int bind_all(sqlite3_stmt *statement, const char *types, va_list arguments)
 {
     int code = SQLITE_OK;
     for (int i = 1; *types && code == SQLITE_OK; types++, i++) {
         if (*types == 's') {
-            code = sqlite3_bind_text(statement, i, va_arg(*arguments, const char *), -1, SQLITE_STATIC);
+            code = sqlite3_bind_text(statement, i, va_arg(arguments, const char *), -1, SQLITE_STATIC);
         } else if (*types == 'r') {
-            code = sqlite3_bind_double(statement, i, va_arg(*arguments, double)); /* NaN becomes NULL there */
+            code = sqlite3_bind_double(statement, i, va_arg(arguments, double)); /* NaN becomes NULL there */
         } else {
-            const int64_t value = va_arg(*arguments, int64_t);
+            const int64_t value = va_arg(arguments, int64_t);
             assert(*types == 'i' || *types == 'o');
             code = *types == 'o' && value == 0 ? sqlite3_bind_null(statement, i)
                                                : sqlite3_bind_int64(statement, i, value);
@@ -116,14 +115,14 @@ static int bind_all(sqlite3_stmt *statement, const char *types, va_list *argumen
     }
     return code;
 }
+/* NOLINTEND(clang-analyzer-valist.Uninitialized) */
 
-static tandem_status query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error, const char *sql,
-                           const char *types, va_list *arguments)
+static tandem_status query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
+                           const char *sql, const char *types, va_list arguments)
 {
     sqlite3_stmt *found = NULL;
     const tandem_status status = prepare(&found, store, sql, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     (void)sqlite3_reset(found); /* repeats the error of its last run, which is told already */
     if (bind_all(found, types, arguments) != SQLITE_OK)
         return tandem_store_fail(store, "preparing a statement", error);
@@ -131,12 +130,12 @@ static tandem_status query(sqlite3_stmt **statement, tandem_store *store, tandem
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error, const char *sql,
-                                 const char *types, ...)
+tandem_status tandem_store_query(sqlite3_stmt **statement, tandem_store *store, tandem_error *error,
+                                 const char *sql, const char *types, ...)
 {
     va_list arguments;
     va_start(arguments, types);
-    const tandem_status status = query(statement, store, error, sql, types, &arguments);
+    const tandem_status status = query(statement, store, error, sql, types, arguments);
     va_end(arguments);
     return status;
 }
@@ -150,13 +149,13 @@ tandem_status tandem_store_next(int *more, tandem_store *store, sqlite3_stmt *st
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_text(const char **text, const tandem_store *store, sqlite3_stmt *statement, int column,
-                                tandem_error *error)
+tandem_status tandem_store_text(const char **text, const tandem_store *store, sqlite3_stmt *statement,
+                                int column, tandem_error *error)
 {
     const char *const read = (const char *)sqlite3_column_text(statement, column);
     if (!read)
         return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM ? tandem_store_fail(store, "reading", error)
-                                                          : tandem_store_damaged(store, "a name", error);
+                                                                   : tandem_store_damaged(store, "a name", error);
     *text = read;
     return TANDEM_OK;
 }
@@ -166,11 +165,10 @@ tandem_status tandem_store_execute(tandem_store *store, tandem_error *error, con
     sqlite3_stmt *statement = NULL;
     va_list arguments;
     va_start(arguments, types);
-    tandem_status status = query(&statement, store, error, sql, types, &arguments);
+    tandem_status status = query(&statement, store, error, sql, types, arguments);
     va_end(arguments);
     int more = 0;
-    if (status == TANDEM_OK)
-        status = tandem_store_next(&more, store, statement, error);
+    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
     if (statement) {
         (void)sqlite3_reset(statement);
         (void)sqlite3_clear_bindings(statement);
@@ -185,18 +183,15 @@ static tandem_status number(int64_t *value, tandem_store *store, const char *sql
     sqlite3_stmt *statement = NULL;
     int more = 0;
     tandem_status status = tandem_store_query(&statement, store, error, sql, "");
-    if (status == TANDEM_OK)
-        status = tandem_store_next(&more, store, statement, error);
-    if (status == TANDEM_OK)
-        *value = more ? sqlite3_column_int64(statement, 0) : otherwise;
-    if (statement)
-        (void)sqlite3_reset(statement);
+    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
+    if (status == TANDEM_OK) *value = more ? sqlite3_column_int64(statement, 0) : otherwise;
+    if (statement) (void)sqlite3_reset(statement);
     return status;
 }
 
 static const char not_a_database[] = "it is no database, or its first bytes are overwritten";
 
-/* --- What a file is, before SQLite works on it --------------------------------------------------------------------- */
+/* --- What a file is, before SQLite works on it ---------------------------------------------------------- */
 static uint32_t big_endian(const unsigned char *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
@@ -206,8 +201,7 @@ static bool has_content(const char *path, const char *suffix)
 {
     char *beside = NULL;
     struct stat seen;
-    if (asprintf(&beside, "%s%s", path, suffix) < 0)
-        return true; /* the careful answer */
+    if (asprintf(&beside, "%s%s", path, suffix) < 0) return true; /* the careful answer */
     const bool found = stat(beside, &seen) == 0 && seen.st_size > 0;
     free(beside);
     return found;
@@ -215,29 +209,32 @@ static bool has_content(const char *path, const char *suffix)
 
 static tandem_status refuse_missing(const char *path, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_MISSING, "there is no profile store '%.200s': measure one with `tandem "
-                            "profile`, or name another with --db", path);
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "there is no profile store '%.200s': measure one with `tandem "
+                            "profile`, or name another with --db",
+                            path);
 }
 
 static tandem_status refuse_version(const char *path, int64_t version, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_FOREIGN, "the profile store '%.200s' has schema version %" PRId64
-                            ", this tandem has %d%s", path, version, (int)VERSION,
+    return tandem_error_set(error, TANDEM_FOREIGN,
+                            "the profile store '%.200s' has schema version %" PRId64 ", this tandem has %d%s",
+                            path, version, (int)VERSION,
                             version < VERSION ? ": a command that writes to it, such as `tandem profile`, migrates it"
                                               : ": use the newer tandem, or another store");
 }
 
-/* Reads the first bytes through SQLite's own file, without its locks, journals or caches: a second descriptor of ours
- * would drop, when closed, the locks that other handles of this process hold on the file. The application id stands in
- * them from the first transaction on, which is committed before the write-ahead log is there; so they decide whose it is. */
+/* Reads the first bytes through SQLite's own file, without its locks, journals or caches: a second
+ * descriptor of ours would drop, when closed, the locks that other handles of this process hold on the
+ * file. The application id stands in them from the first transaction on, which is committed before the
+ * write-ahead log is there; so they decide whose it is. */
 static tandem_status inspect(tandem_store *store, tandem_error *error)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
     unsigned char header[100];
     int code = sqlite3_file_control(store->db, "main", SQLITE_FCNTL_FILE_POINTER, &file);
-    if (code == SQLITE_OK)
-        code = file->pMethods->xFileSize(file, &size);
+    if (code == SQLITE_OK) code = file->pMethods->xFileSize(file, &size);
     if (code == SQLITE_OK && size == 0)
         return store->mode == TANDEM_STORE_READ ? refuse_missing(store->path, error) : TANDEM_OK;
     if (code == SQLITE_OK && size >= (int)sizeof header)
@@ -247,10 +244,9 @@ static tandem_status inspect(tandem_store *store, tandem_error *error)
     if (size < (int)sizeof header || memcmp(header, "SQLite format 3", 16) != 0)
         return refuse_damaged(store->path, "header", not_a_database, error);
     if (big_endian(header + 68) != APPLICATION_ID)
-        return tandem_error_set(error, TANDEM_FOREIGN, "'%.200s' is a database of another program, no profile store",
-                                store->path);
-    if (big_endian(header + 60) > VERSION)
-        return refuse_version(store->path, big_endian(header + 60), error);
+        return tandem_error_set(error, TANDEM_FOREIGN,
+                                "'%.200s' is a database of another program, no profile store", store->path);
+    if (big_endian(header + 60) > VERSION) return refuse_version(store->path, big_endian(header + 60), error);
     const uint32_t page = (uint32_t)header[16] << 8 | header[17];
     const int64_t page_bytes = page == 1 ? 65536 : page;
     if (big_endian(header + 24) == big_endian(header + 92) && !has_content(store->path, "-wal") &&
@@ -259,7 +255,7 @@ static tandem_status inspect(tandem_store *store, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* --- Opening ------------------------------------------------------------------------------------------------------- */
+/* --- Opening -------------------------------------------------------------------------------------------- */
 /* The path so that SQLite takes it for nothing else (":memory:", "file:…", ""). */
 static char *plain_path(const char *path)
 {
@@ -272,19 +268,18 @@ static char *immutable_uri(const char *path)
 {
     static const char prefix[] = "file:", suffix[] = "?immutable=1";
     char *const uri = malloc(sizeof prefix + 3 * strlen(path) + sizeof suffix);
-    if (!uri)
-        return NULL;
+    if (!uri) return NULL;
     char *at = uri + sprintf(uri, "%s", prefix);
     for (; *path; path++)
-        at += strchr("?#%", *path) ? sprintf(at, "%%%02X", (unsigned)(unsigned char)*path) : sprintf(at, "%c", *path);
+        at += strchr("?#%", *path) ? sprintf(at, "%%%02X", (unsigned)(unsigned char)*path)
+                                   : sprintf(at, "%c", *path);
     (void)sprintf(at, "%s", suffix);
     return uri;
 }
 
 static void close_database(tandem_store *store)
 {
-    for (int i = 0; i < store->n_statement; i++)
-        (void)sqlite3_finalize(store->prepared[i].statement);
+    for (int i = 0; i < store->n_statement; i++) (void)sqlite3_finalize(store->prepared[i].statement);
     store->n_statement = 0;
     (void)sqlite3_close(store->db);
     store->db = NULL;
@@ -292,13 +287,13 @@ static void close_database(tandem_store *store)
 
 static tandem_status open_database(tandem_store *store, bool immutable, tandem_error *error)
 {
-    const int access = immutable ? SQLITE_OPEN_READONLY | SQLITE_OPEN_URI
-                       : store->mode == TANDEM_STORE_WRITE ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE
-                                                           /* so that closing can tidy the log away; see query_only */
-                                                           : SQLITE_OPEN_READWRITE;
+    int access = SQLITE_OPEN_READWRITE; /* for reading, too: so that closing can tidy the log away; see query_only */
+    if (immutable)
+        access = SQLITE_OPEN_READONLY | SQLITE_OPEN_URI;
+    else if (store->mode == TANDEM_STORE_WRITE)
+        access |= SQLITE_OPEN_CREATE;
     char *const name = immutable ? immutable_uri(store->path) : strdup(store->path);
-    if (!name)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open '%.200s'", store->path);
+    if (!name) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open '%.200s'", store->path);
     const int code = sqlite3_open_v2(name, &store->db, access | SQLITE_OPEN_NOMUTEX, NULL);
     free(name);
     if (code != SQLITE_OK)
@@ -330,22 +325,18 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
     int64_t version = 0, id = 0, n_table = 0;
     char pragma[64];
     tandem_status status = number(&version, store, "PRAGMA user_version", 0, error);
-    if (status == TANDEM_OK)
-        status = number(&id, store, "PRAGMA application_id", 0, error);
-    if (status == TANDEM_OK)
-        status = number(&n_table, store, "SELECT count(*) FROM sqlite_schema", 0, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = number(&id, store, "PRAGMA application_id", 0, error);
+    if (status == TANDEM_OK) status = number(&n_table, store, "SELECT count(*) FROM sqlite_schema", 0, error);
+    if (status != TANDEM_OK) return status;
     if (id != APPLICATION_ID && (id != 0 || version != 0 || n_table != 0))
-        return tandem_error_set(error, TANDEM_FOREIGN, "'%.200s' is a database of another program, no profile store",
-                                store->path);
-    if (version > VERSION)
-        return refuse_version(store->path, version, error);
+        return tandem_error_set(error, TANDEM_FOREIGN,
+                                "'%.200s' is a database of another program, no profile store", store->path);
+    if (version > VERSION) return refuse_version(store->path, version, error);
     for (; version < VERSION; version++)
         if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
             return tandem_store_fail(store, "migrating", error);
-    (void)snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d", (int)APPLICATION_ID,
-                   (int)VERSION);
+    (void)snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                   (int)APPLICATION_ID, (int)VERSION);
     if (sqlite3_exec(store->db, pragma, NULL, NULL, NULL) != SQLITE_OK)
         return tandem_store_fail(store, "migrating", error);
     return TANDEM_OK;
@@ -354,18 +345,16 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
 static tandem_status migrate(tandem_store *store, tandem_error *error)
 {
     tandem_status status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     status = migrate_locked(store, error);
     if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
         status = tandem_store_fail(store, "migrating", error);
-    if (!sqlite3_get_autocommit(store->db))
-        (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    if (!sqlite3_get_autocommit(store->db)) (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
 
-/* Only after the first transaction, so that the application id is in the file before there is a log. Where the file
- * system has no shared memory SQLite stays with a rollback journal, which is as safe. */
+/* Only after the first transaction, so that the application id is in the file before there is a log. Where
+ * the file system has no shared memory SQLite stays with a rollback journal, which is as safe. */
 static tandem_status start_log(tandem_store *store, tandem_error *error)
 {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
@@ -374,8 +363,7 @@ static tandem_status start_log(tandem_store *store, tandem_error *error)
         code = sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
         if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY)
             return tandem_store_fail(store, "opening", error);
-        if (code == SQLITE_OK)
-            return TANDEM_OK;
+        if (code == SQLITE_OK) return TANDEM_OK;
         (void)nanosleep(&pause, NULL); /* the busy time-out is not waited for where two do this at once */
     }
     return tandem_store_fail(store, "opening", error);
@@ -385,23 +373,17 @@ static tandem_status accept(tandem_store *store, tandem_error *error)
 {
     int64_t version = 0;
     tandem_status status = configure(store, error);
-    if (status == TANDEM_OK)
-        status = number(&version, store, "PRAGMA user_version", 0, error);
-    if (status != TANDEM_OK)
-        return status;
-    if (version > VERSION)
-        return refuse_version(store->path, version, error);
+    if (status == TANDEM_OK) status = number(&version, store, "PRAGMA user_version", 0, error);
+    if (status != TANDEM_OK) return status;
+    if (version > VERSION) return refuse_version(store->path, version, error);
     if (store->mode == TANDEM_STORE_READ) {
-        if (version == 0)
-            return refuse_missing(store->path, error);
-        if (version < VERSION)
-            return refuse_version(store->path, version, error);
+        if (version == 0) return refuse_missing(store->path, error);
+        if (version < VERSION) return refuse_version(store->path, version, error);
         if (sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
             return tandem_store_fail(store, "opening", error);
         return TANDEM_OK;
     }
-    if (version < VERSION)
-        status = migrate(store, error);
+    if (version < VERSION) status = migrate(store, error);
     return status == TANDEM_OK ? start_log(store, error) : status;
 }
 
@@ -418,9 +400,10 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
     struct stat seen;
     if (stat(store->path, &seen) != 0) {
         if (store->mode == TANDEM_STORE_READ)
-            return errno == ENOENT ? refuse_missing(store->path, error)
-                                   : tandem_error_set(error, TANDEM_IO, "the profile store '%.200s' cannot be read: %s",
-                                                      store->path, strerror(errno));
+            return errno == ENOENT
+                       ? refuse_missing(store->path, error)
+                       : tandem_error_set(error, TANDEM_IO, "the profile store '%.200s' cannot be read: %s",
+                                          store->path, strerror(errno));
     } else if (!S_ISREG(seen.st_mode)) {
         return tandem_error_set(error, TANDEM_IO, "'%.200s' is no file, so it cannot be the profile store",
                                 store->path);
@@ -428,19 +411,15 @@ static tandem_status open_and_accept(tandem_store *store, tandem_error *error)
         return refuse_damaged(store->path, "header", not_a_database, error);
     }
     tandem_status status = open_database(store, false, error);
-    if (status == TANDEM_OK)
-        status = inspect(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = inspect(store, error);
+    if (status != TANDEM_OK) return status;
     status = accept(store, error);
     if (status == TANDEM_IO && is_sealed(store)) {
         close_database(store);
         status = open_database(store, true, error);
-        if (status == TANDEM_OK)
-            status = accept(store, error);
+        if (status == TANDEM_OK) status = accept(store, error);
     }
-    if (status == TANDEM_OK)
-        (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
+    if (status == TANDEM_OK) (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     return status;
 }
 
@@ -464,15 +443,13 @@ tandem_status tandem_store_open(tandem_store **store, const char *path, tandem_s
         *store = made;
     else
         tandem_store_close(made);
-    if (status != TANDEM_OK && error)
-        *error = local;
+    if (status != TANDEM_OK && error) *error = local;
     return status;
 }
 
 void tandem_store_close(tandem_store *store)
 {
-    if (!store)
-        return;
+    if (!store) return;
     tandem_store_rollback(store);
     close_database(store);
     free(store->libraries);
@@ -480,15 +457,17 @@ void tandem_store_close(tandem_store *store)
     free(store);
 }
 
-/* --- Transactions ---------------------------------------------------------------------------------------------------- */
+/* --- Transactions --------------------------------------------------------------------------------------- */
 static tandem_status check_writable(const tandem_store *store, tandem_error *error)
 {
     if (store->mode == TANDEM_STORE_READ)
         return tandem_error_set(error, TANDEM_USAGE, "the profile store '%.200s' was opened for reading",
                                 store->path);
     if (store->in_transaction && sqlite3_get_autocommit(store->db))
-        return tandem_error_set(error, TANDEM_IO, "the transaction in the profile store '%.200s' was undone by an "
-                                "earlier error (memory or disk)", store->path);
+        return tandem_error_set(error, TANDEM_IO,
+                                "the transaction in the profile store '%.200s' was undone by an "
+                                "earlier error (memory or disk)",
+                                store->path);
     return TANDEM_OK;
 }
 
@@ -497,10 +476,8 @@ tandem_status tandem_store_begin(tandem_store *store, tandem_error *error)
     tandem_status status = check_writable(store, error);
     if (status == TANDEM_OK && store->in_transaction)
         status = tandem_error_set(error, TANDEM_USAGE, "a transaction is open already; they do not nest");
-    if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
-    if (status == TANDEM_OK)
-        store->in_transaction = 1;
+    if (status == TANDEM_OK) status = tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
+    if (status == TANDEM_OK) store->in_transaction = 1;
     return status;
 }
 
@@ -509,8 +486,7 @@ tandem_status tandem_store_commit(tandem_store *store, tandem_error *error)
     tandem_status status = check_writable(store, error);
     if (status == TANDEM_OK && !store->in_transaction)
         return tandem_error_set(error, TANDEM_USAGE, "no transaction is open");
-    if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, "COMMIT", "");
+    if (status == TANDEM_OK) status = tandem_store_execute(store, error, "COMMIT", "");
     if (status == TANDEM_OK)
         store->in_transaction = 0;
     else
@@ -529,8 +505,7 @@ void tandem_store_rollback(tandem_store *store)
 static uint64_t hash_text(const char *text)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
     return hash;
 }
 
@@ -546,8 +521,7 @@ static void read_cpu(char *cpu, size_t size)
             (void)snprintf(cpu, size, "%.*s", (int)strcspn(name + (*name == ' '), "\n"), name + (*name == ' '));
             break;
         }
-    if (stream)
-        (void)fclose(stream);
+    if (stream) (void)fclose(stream);
 }
 
 static tandem_status file_host(tandem_store *store, tandem_error *error)
@@ -566,14 +540,11 @@ static tandem_status file_host(tandem_store *store, tandem_error *error)
     tandem_status status =
         tandem_store_execute(store, error, insert, "ssisi", hash, cpu, n_cpu, store->libraries, n_thread);
     if (status == TANDEM_OK)
-        status = tandem_store_query(&statement, store, error, select, "ssisi", hash, cpu, n_cpu, store->libraries,
-                                    n_thread);
-    if (status == TANDEM_OK)
-        status = tandem_store_next(&more, store, statement, error);
-    if (status == TANDEM_OK && !more)
-        status = tandem_store_damaged(store, "host", error);
-    if (status == TANDEM_OK)
-        store->host = sqlite3_column_int64(statement, 0);
+        status = tandem_store_query(&statement, store, error, select, "ssisi", hash, cpu, n_cpu,
+                                    store->libraries, n_thread);
+    if (status == TANDEM_OK) status = tandem_store_next(&more, store, statement, error);
+    if (status == TANDEM_OK && !more) status = tandem_store_damaged(store, "host", error);
+    if (status == TANDEM_OK) store->host = sqlite3_column_int64(statement, 0);
     if (statement) {
         (void)sqlite3_reset(statement);
         (void)sqlite3_clear_bindings(statement);
@@ -585,8 +556,7 @@ tandem_status tandem_store_set_environment(tandem_store *store, const char *libr
                                            tandem_error *error)
 {
     char *const copy = strdup(libraries);
-    if (!copy)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the names of libraries");
+    if (!copy) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the names of libraries");
     free(store->libraries);
     store->libraries = copy;
     store->n_thread = n_thread;
@@ -597,14 +567,12 @@ tandem_status tandem_store_set_environment(tandem_store *store, const char *libr
 tandem_status tandem_store_write_begin(tandem_store *store, tandem_error *error)
 {
     tandem_status status = check_writable(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     status = store->in_transaction ? tandem_store_execute(store, error, "SAVEPOINT one_call", "")
                                    : tandem_store_execute(store, error, "BEGIN IMMEDIATE", "");
     if (status == TANDEM_OK && store->host == 0) {
         status = file_host(store, error);
-        if (status != TANDEM_OK)
-            status = tandem_store_write_end(store, status, error);
+        if (status != TANDEM_OK) status = tandem_store_write_end(store, status, error);
     }
     return status;
 }
@@ -614,21 +582,19 @@ tandem_status tandem_store_write_end(tandem_store *store, tandem_status status, 
     if (status == TANDEM_OK)
         status = store->in_transaction ? tandem_store_execute(store, error, "RELEASE one_call", "")
                                        : tandem_store_execute(store, error, "COMMIT", "");
-    if (status == TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) return status;
     store->host = 0;
     if (!sqlite3_get_autocommit(store->db)) /* else SQLite has undone everything itself */
-        (void)sqlite3_exec(store->db,
-                           store->in_transaction ? "ROLLBACK TO one_call; RELEASE one_call" : "ROLLBACK", NULL, NULL,
-                           NULL);
+        (void)sqlite3_exec(store->db, store->in_transaction ? "ROLLBACK TO one_call; RELEASE one_call" : "ROLLBACK",
+                           NULL, NULL, NULL);
     return status;
 }
 
-/* --- Rows that others refer to ----------------------------------------------------------------------------------------- */
+/* --- Rows that others refer to -------------------------------------------------------------------------- */
 tandem_status tandem_store_file_device(tandem_store *store, const char *device, tandem_error *error)
 {
-    return tandem_store_execute(store, error, "INSERT INTO device (name) VALUES (?1) ON CONFLICT DO NOTHING", "s",
-                                device);
+    return tandem_store_execute(store, error, "INSERT INTO device (name) VALUES (?1) ON CONFLICT DO NOTHING",
+                                "s", device);
 }
 
 void tandem_store_print_hash(char text[TANDEM_STORE_HASH], uint64_t hash)
@@ -640,9 +606,8 @@ tandem_status tandem_store_file_model(tandem_store *store, const char *model, ui
 {
     char hash[TANDEM_STORE_HASH];
     tandem_store_print_hash(hash, graph_hash);
-    return tandem_store_execute(store, error,
-                                "INSERT INTO model (name, hash) VALUES (?1, ?2) ON CONFLICT DO NOTHING", "ss", model,
-                                hash);
+    return tandem_store_execute(store, error, "INSERT INTO model (name, hash) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+                                "ss", model, hash);
 }
 
 int64_t tandem_store_now_ns(void)

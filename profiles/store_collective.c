@@ -6,44 +6,56 @@
 
 static tandem_status check_name(const char *name, const char *what, tandem_error *error)
 {
-    if (name && name[0])
-        return TANDEM_OK;
+    if (name && name[0]) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "a measurement needs the name of its %s", what);
 }
 
-tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective, int loaded,
-                                          const tandem_collective_point *point, tandem_error *error)
+tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
+                                          int loaded, const tandem_collective_point *point, tandem_error *error)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO collective_cost (device_group, collective, loaded, bytes, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     tandem_status status = tandem_store_check_cost(&point->cost, error);
-    if (status == TANDEM_OK)
-        status = check_name(group, "group", error);
-    if (status == TANDEM_OK)
-        status = check_name(collective, "collective", error);
+    if (status == TANDEM_OK) status = check_name(group, "group", error);
+    if (status == TANDEM_OK) status = check_name(collective, "collective", error);
     if (status == TANDEM_OK && point->bytes > INT64_MAX)
         status = tandem_error_set(error, TANDEM_USAGE, "a collective of more than 2^63 bytes");
-    if (status == TANDEM_OK)
-        status = tandem_store_write_begin(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
     status = tandem_store_execute(store, error, sql, "ssii" TANDEM_COST_TYPES "ii", group, collective,
-                                  (int64_t)(loaded != 0), (int64_t)point->bytes, TANDEM_COST_VALUES(&point->cost),
-                                  store->host, tandem_store_now_ns());
+                                  (int64_t)(loaded != 0), (int64_t)point->bytes,
+                                  TANDEM_COST_VALUES(&point->cost), store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
-/* Makes room for one more point. */
-static tandem_status reserve(tandem_collective_point **points, int n, tandem_error *error)
+/* An array that grows. */
+typedef struct curve {
+    tandem_collective_point *point;
+    int n, room;
+} curve;
+
+/* The next free point; NULL without memory. */
+static tandem_collective_point *next_point(curve *c)
 {
-    if (n != 0 && (n < 16 || (n & (n - 1)) != 0)) /* room for 16, 32, 64 … */
-        return TANDEM_OK;
-    tandem_collective_point *const more = realloc(*points, (n ? 2 * (size_t)n : 16) * sizeof *more);
-    if (!more)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the points of a collective");
-    *points = more;
-    return TANDEM_OK;
+    if (c->n == c->room) {
+        const int room = c->room ? 2 * c->room : 16;
+        tandem_collective_point *const more = realloc(c->point, (size_t)room * sizeof *more);
+        if (!more) return NULL;
+        c->point = more;
+        c->room = room;
+    }
+    return &c->point[c->n];
+}
+
+static tandem_status read_point(curve *c, const tandem_store *store, sqlite3_stmt *row, tandem_error *error)
+{
+    tandem_collective_point *const point = next_point(c);
+    if (!point) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the points of a collective");
+    point->bytes = (uint64_t)sqlite3_column_int64(row, 0);
+    const tandem_status status = tandem_store_read_cost(&point->cost, store, row, 1, error);
+    c->n += status == TANDEM_OK;
+    return status;
 }
 
 tandem_status tandem_store_load_collective(tandem_collective_point **points, int *n, tandem_store *store,
@@ -51,29 +63,23 @@ tandem_status tandem_store_load_collective(tandem_collective_point **points, int
 {
     static const char sql[] = "SELECT bytes, " TANDEM_COST_COLUMNS " FROM collective_cost"
                               " WHERE device_group = ?1 AND collective = ?2 AND loaded = ?3 ORDER BY bytes";
-    tandem_collective_point *read = NULL;
-    int n_read = 0, more = 1;
+    curve read = {0};
+    int more = 1;
     sqlite3_stmt *row = NULL;
     tandem_status status =
         tandem_store_query(&row, store, error, sql, "ssi", group, collective, (int64_t)(loaded != 0));
     while (status == TANDEM_OK) {
         status = tandem_store_next(&more, store, row, error);
-        if (status != TANDEM_OK || !more)
-            break;
-        status = reserve(&read, n_read, error);
-        if (status == TANDEM_OK)
-            status = tandem_store_read_cost(&read[n_read].cost, store, row, 1, error);
-        if (status == TANDEM_OK)
-            read[n_read++].bytes = (uint64_t)sqlite3_column_int64(row, 0);
+        if (status != TANDEM_OK || !more) break;
+        status = read_point(&read, store, row, error);
     }
-    if (row)
-        (void)sqlite3_reset(row);
+    if (row) (void)sqlite3_reset(row);
     if (status == TANDEM_OK) {
-        *points = read;
-        *n = n_read;
-        read = NULL;
+        *points = read.point;
+        *n = read.n;
+        read.point = NULL;
     }
-    free(read);
+    free(read.point);
     return status;
 }
 
@@ -84,27 +90,23 @@ tandem_status tandem_store_put_interference(tandem_store *store, const char *dev
         "INSERT OR REPLACE INTO interference (device, device_group, kind, factor, n, host, time_ns)"
         " VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, ?7)";
     tandem_status status = check_name(device, "device", error);
-    if (status == TANDEM_OK)
-        status = check_name(group, "group", error);
-    if (status == TANDEM_OK)
-        status = check_name(kind, "kind", error);
+    if (status == TANDEM_OK) status = check_name(group, "group", error);
+    if (status == TANDEM_OK) status = check_name(kind, "kind", error);
     if (status == TANDEM_OK && (!isfinite(factor) || factor <= 0 || n < 1))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "interference is a factor above 0 from at least one measurement; got %g from %lld",
                                   factor, (long long)n);
-    if (status == TANDEM_OK)
-        status = tandem_store_write_begin(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
     status = tandem_store_file_device(store, device, error);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "sssriii", device, group, kind, factor, n, store->host,
-                                      tandem_store_now_ns());
+        status = tandem_store_execute(store, error, sql, "sssriii", device, group, kind, factor, n,
+                                      store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
-tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device, const char *group,
-                                            const char *kind, tandem_error *error)
+tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
+                                            const char *group, const char *kind, tandem_error *error)
 {
     static const char sql[] = "SELECT factor FROM interference WHERE device = (SELECT id FROM device WHERE name = ?1)"
                               " AND device_group = ?2 AND kind = ?3";
@@ -112,19 +114,17 @@ tandem_status tandem_store_get_interference(double *factor, tandem_store *store,
     int more = 0;
     double read = 0;
     tandem_status status = tandem_store_query(&row, store, error, sql, "sss", device, group, kind);
-    if (status == TANDEM_OK)
-        status = tandem_store_next(&more, store, row, error);
+    if (status == TANDEM_OK) status = tandem_store_next(&more, store, row, error);
     if (status == TANDEM_OK && !more)
-        status = tandem_error_set(error, TANDEM_MISSING, "interference '%s' of '%s' in the group '%s' is not measured: "
-                                  "`tandem profile` with these devices measures it", kind, device, group);
+        status = tandem_error_set(error, TANDEM_MISSING,
+                                  "interference '%s' of '%s' in the group '%s' is not measured: "
+                                  "`tandem profile` with these devices measures it",
+                                  kind, device, group);
     if (status == TANDEM_OK) {
         read = sqlite3_column_double(row, 0);
-        if (!isfinite(read) || read <= 0)
-            status = tandem_store_damaged(store, "interference", error);
+        if (!isfinite(read) || read <= 0) status = tandem_store_damaged(store, "interference", error);
     }
-    if (row)
-        (void)sqlite3_reset(row);
-    if (status == TANDEM_OK)
-        *factor = read;
+    if (row) (void)sqlite3_reset(row);
+    if (status == TANDEM_OK) *factor = read;
     return status;
 }

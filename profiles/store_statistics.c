@@ -6,15 +6,17 @@
 #include <string.h>
 
 #define WHOLE_COLUMNS "n_batch, local_batch, \"rows\", k, \"columns\", x_elements, w_elements"
-#define REAL_COLUMNS                                                                                          \
+#define REAL_COLUMNS                                                                                         \
     "x_amax, w_amax, g_amax, x_square, w_square, g_square, wgrad_square, dgrad_square, g2_w2, g2_x2, g2_x2_c, x2_g2_d"
 enum { N_WHOLE = 7, N_REAL = 12 };
 
 static void to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem_statistics *s)
 {
-    const int64_t w[N_WHOLE] = {s->n_batch, s->local_batch, s->rows, s->k, s->columns, s->x_elements, s->w_elements};
-    const double r[N_REAL] = {s->x_amax, s->w_amax, s->g_amax, s->x_square, s->w_square, s->g_square,
-                              s->wgrad_square, s->dgrad_square, s->g2_w2, s->g2_x2, s->g2_x2_c, s->x2_g2_d};
+    const int64_t w[N_WHOLE] = {s->n_batch, s->local_batch, s->rows,      s->k,
+                                s->columns, s->x_elements,  s->w_elements};
+    const double r[N_REAL] = {s->x_amax,   s->w_amax,   s->g_amax,       s->x_square,
+                              s->w_square, s->g_square, s->wgrad_square, s->dgrad_square,
+                              s->g2_w2,    s->g2_x2,    s->g2_x2_c,      s->x2_g2_d};
     memcpy(whole, w, sizeof w);
     memcpy(real, r, sizeof r);
 }
@@ -22,37 +24,51 @@ static void to_columns(int64_t whole[N_WHOLE], double real[N_REAL], const tandem
 static tandem_statistics from_columns(const int64_t whole[N_WHOLE], const double real[N_REAL])
 {
     return (tandem_statistics){
-        .n_batch = whole[0], .local_batch = whole[1], .rows = whole[2], .k = whole[3], .columns = whole[4],
-        .x_elements = whole[5], .w_elements = whole[6],
-        .x_amax = real[0], .w_amax = real[1], .g_amax = real[2], .x_square = real[3], .w_square = real[4],
-        .g_square = real[5], .wgrad_square = real[6], .dgrad_square = real[7], .g2_w2 = real[8], .g2_x2 = real[9],
-        .g2_x2_c = real[10], .x2_g2_d = real[11],
+        .n_batch = whole[0],
+        .local_batch = whole[1],
+        .rows = whole[2],
+        .k = whole[3],
+        .columns = whole[4],
+        .x_elements = whole[5],
+        .w_elements = whole[6],
+        .x_amax = real[0],
+        .w_amax = real[1],
+        .g_amax = real[2],
+        .x_square = real[3],
+        .w_square = real[4],
+        .g_square = real[5],
+        .wgrad_square = real[6],
+        .dgrad_square = real[7],
+        .g2_w2 = real[8],
+        .g2_x2 = real[9],
+        .g2_x2_c = real[10],
+        .x2_g2_d = real[11],
     };
 }
 
-/* Sums of squares and magnitudes all of them: none is negative. Training that diverged has no statistics worth keeping. */
+/* Sums of squares and magnitudes all of them: none is negative. Training that diverged has no statistics
+ * worth keeping. */
 static int is_sane(const int64_t whole[N_WHOLE], const double real[N_REAL])
 {
     int sane = 1;
-    for (int i = 0; i < N_WHOLE; i++)
-        sane = sane && whole[i] >= (i < 2 ? 1 : 0);
-    for (int i = 0; i < N_REAL; i++)
-        sane = sane && isfinite(real[i]) && real[i] >= 0;
+    for (int i = 0; i < N_WHOLE; i++) sane = sane && whole[i] >= (i < 2 ? 1 : 0);
+    for (int i = 0; i < N_REAL; i++) sane = sane && isfinite(real[i]) && real[i] >= 0;
     return sane;
 }
 
 static tandem_status check_op(const tandem_graph *graph, int op, tandem_error *error)
 {
     if (op < 0 || op >= graph->n_op)
-        return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model, graph->n_op - 1);
+        return tandem_error_set(error, TANDEM_USAGE, "operator %d: %s has 0 to %d", op, graph->model,
+                                graph->n_op - 1);
     if (tandem_op_row_get(graph->op[op].kind)->op_class != TANDEM_ADJUSTABLE)
         return tandem_error_set(error, TANDEM_USAGE, "operator '%s' carries no precision, so nothing is kept about it",
                                 graph->op[op].name);
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data, int op,
-                                          const tandem_statistics *statistics, tandem_error *error)
+tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
+                                          int op, const tandem_statistics *statistics, tandem_error *error)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO statistics (model, data, op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS
@@ -68,17 +84,19 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     if (status == TANDEM_OK && !is_sane(w, r))
         status = tandem_error_set(error, TANDEM_USAGE, "statistics of '%s' are negative, not finite, or over no batch",
                                   graph->op[op].name);
-    if (status == TANDEM_OK)
-        status = tandem_store_write_begin(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_file_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "ssis" "iiiiiii" "rrrrrrrrrrrr" "ii", hash, data, (int64_t)op,
-                                      graph->op[op].name, w[0], w[1], w[2], w[3], w[4], w[5], w[6], r[0], r[1], r[2],
-                                      r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], store->host,
-                                      tandem_store_now_ns());
+        status = tandem_store_execute(store, error, sql,
+                                      "ssis"
+                                      "iiiiiii"
+                                      "rrrrrrrrrrrr"
+                                      "ii",
+                                      hash, data, (int64_t)op, graph->op[op].name, w[0], w[1], w[2], w[3],
+                                      w[4], w[5], w[6], r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8],
+                                      r[9], r[10], r[11], store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
@@ -91,20 +109,17 @@ static tandem_status read_row(tandem_statistics *statistics, const tandem_store 
     const char *name = NULL;
     const int64_t op = sqlite3_column_int64(row, 0);
     const tandem_status status = tandem_store_text(&name, store, row, 1, error);
-    if (status != TANDEM_OK)
-        return status;
-    for (int i = 0; i < N_WHOLE; i++)
-        whole[i] = sqlite3_column_int64(row, 2 + i);
-    for (int i = 0; i < N_REAL; i++)
-        real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
+    if (status != TANDEM_OK) return status;
+    for (int i = 0; i < N_WHOLE; i++) whole[i] = sqlite3_column_int64(row, 2 + i);
+    for (int i = 0; i < N_REAL; i++) real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
     if (op < 0 || op >= graph->n_op || strcmp(name, graph->op[op].name) != 0 || !is_sane(whole, real))
         return tandem_store_damaged(store, "statistics", error);
     statistics[op] = from_columns(whole, real);
     return TANDEM_OK;
 }
 
-tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store, const tandem_graph *graph,
-                                           const char *data, tandem_error *error)
+tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
+                                           const tandem_graph *graph, const char *data, tandem_error *error)
 {
     /* Any data: all of the set that was measured last, never a mixture of two. */
     static const char sql[] =
@@ -122,8 +137,7 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     status = tandem_store_query(&row, store, error, sql, "ss", hash, data);
     while (status == TANDEM_OK) {
         status = tandem_store_next(&more, store, row, error);
-        if (status != TANDEM_OK || !more)
-            break;
+        if (status != TANDEM_OK || !more) break;
         status = read_row(read, store, row, graph, error);
         n++;
     }
@@ -132,17 +146,18 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
         (void)sqlite3_clear_bindings(row);
     }
     if (status == TANDEM_OK && n == 0)
-        status = tandem_error_set(error, TANDEM_MISSING, "there are no statistics of %s%s%s: `tandem sensitivity` "
-                                  "measures them", graph->model, data ? " over " : "", data ? data : "");
-    if (status == TANDEM_OK)
-        memcpy(statistics, read, (size_t)graph->n_op * sizeof *read);
+        status = tandem_error_set(error, TANDEM_MISSING,
+                                  "there are no statistics of %s%s%s: `tandem sensitivity` "
+                                  "measures them",
+                                  graph->model, data ? " over " : "", data ? data : "");
+    if (status == TANDEM_OK) memcpy(statistics, read, (size_t)graph->n_op * sizeof *read);
     free(read);
     return status;
 }
 
-tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method, int op,
-                                           tandem_precision precision, tandem_dtype wider, double harm,
-                                           tandem_error *error)
+tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
+                                           int op, tandem_precision precision, tandem_dtype wider,
+                                           double harm, tandem_error *error)
 {
     static const char sql[] =
         "INSERT OR REPLACE INTO sensitivity (model, method, op, op_name, \"precision\", wider, harm, host, time_ns)"
@@ -151,15 +166,13 @@ tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_gra
     tandem_status status = check_op(graph, op, error);
     if (status == TANDEM_OK && (!method || !method[0] || isnan(harm)))
         status = tandem_error_set(error, TANDEM_USAGE, "a sensitivity needs its method and a number");
-    if (status == TANDEM_OK)
-        status = tandem_store_write_begin(store, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
+    if (status != TANDEM_OK) return status;
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_file_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "ssisssrii", hash, method, (int64_t)op, graph->op[op].name,
-                                      tandem_precision_get(precision)->name, tandem_dtype_name(wider), harm,
-                                      store->host, tandem_store_now_ns());
+        status = tandem_store_execute(store, error, sql, "ssisssrii", hash, method, (int64_t)op,
+                                      graph->op[op].name, tandem_precision_get(precision)->name,
+                                      tandem_dtype_name(wider), harm, store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }

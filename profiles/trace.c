@@ -1,56 +1,12 @@
 /* trace.c: Chrome trace-event JSON, written as a stream: a trace is too large to build in memory first. */
 #include "tandem/trace.h"
 #include "profiles/file.h"
+#include "profiles/json_write.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 enum { TID_COMPUTE = 0, TID_COMM = 1 };
-
-/* Bytes of the UTF-8 sequence at `text`, or 0 where there is none. */
-static size_t utf8_length(const unsigned char *text)
-{
-    static const struct {
-        unsigned char mask, lead, least_second, most_second; /* the second byte rules out overlong forms and surrogates */
-        size_t length;
-    } forms[] = {
-        {0xe0, 0xc0, 0x80, 0xbf, 2}, {0xff, 0xe0, 0xa0, 0xbf, 3}, {0xff, 0xed, 0x80, 0x9f, 3},
-        {0xf0, 0xe0, 0x80, 0xbf, 3}, {0xff, 0xf0, 0x90, 0xbf, 4}, {0xff, 0xf4, 0x80, 0x8f, 4},
-        {0xf8, 0xf0, 0x80, 0xbf, 4},
-    };
-    if (text[0] < 0x80)
-        return 1;
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        if ((text[0] & forms[i].mask) != forms[i].lead)
-            continue;
-        if (text[0] < 0xc2 || text[0] > 0xf4 || text[1] < forms[i].least_second || text[1] > forms[i].most_second)
-            return 0;
-        for (size_t b = 2; b < forms[i].length; b++)
-            if ((text[b] & 0xc0) != 0x80)
-                return 0;
-        return forms[i].length;
-    }
-    return 0;
-}
-
-/* A JSON string, quotes and all. Bytes that are no UTF-8 become the replacement character: names may come from users. */
-static void write_text(FILE *stream, const char *text)
-{
-    (void)fputc('"', stream);
-    for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        const size_t length = utf8_length(at);
-        if (*at == '"' || *at == '\\')
-            (void)fprintf(stream, "\\%c", *at);
-        else if (*at < 0x20)
-            (void)fprintf(stream, "\\u%04x", *at);
-        else if (length == 0)
-            (void)fputs("\\ufffd", stream);
-        else
-            (void)fwrite(at, 1, length, stream);
-        at += length ? length : 1;
-    }
-    (void)fputc('"', stream);
-}
 
 /* Microseconds with three decimals, in integers: exact, and with a point in every locale. */
 static void write_us(FILE *stream, const char *member, int64_t ns)
@@ -61,16 +17,13 @@ static void write_us(FILE *stream, const char *member, int64_t ns)
 }
 
 /* Begins an event, with a comma behind the one before. */
-static void begin_event(FILE *stream, int64_t *n_event)
-{
-    (void)fputs((*n_event)++ ? ",\n" : "\n", stream);
-}
+static void begin_event(FILE *stream, int64_t *n_event) { (void)fputs((*n_event)++ ? ",\n" : "\n", stream); }
 
 static void write_metadata(FILE *stream, int64_t *n_event, const char *name, int rank, int tid, const char *value)
 {
     begin_event(stream, n_event);
     (void)fprintf(stream, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":", name, rank, tid);
-    write_text(stream, value);
+    tandem_json_write_text(stream, value);
     (void)fputs("}}", stream);
 }
 
@@ -88,7 +41,8 @@ static void write_lane_names(FILE *stream, int64_t *n_event, const tandem_trace_
 
 static void write_wait(FILE *stream, const tandem_trace_lane *lane, const tandem_trace_event *event)
 {
-    (void)fprintf(stream, "{\"ph\":\"X\",\"name\":\"wait\",\"cat\":\"wait\",\"pid\":%d,\"tid\":%d", lane->rank, TID_COMM);
+    (void)fprintf(stream, "{\"ph\":\"X\",\"name\":\"wait\",\"cat\":\"wait\",\"pid\":%d,\"tid\":%d",
+                  lane->rank, TID_COMM);
     write_us(stream, "ts", event->start_ns);
     write_us(stream, "dur", event->end_ns - event->start_ns);
     (void)fputs(",\"args\":{\"op\":-1,\"kind\":\"wait\",\"task\":-1}}", stream);
@@ -102,10 +56,9 @@ static void write_task(FILE *stream, const tandem_trace_lane *lane, const tandem
     const tandem_op *const op = task->op >= 0 ? &graph->op[task->op] : NULL;
     const int adjustable = op && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
     char name[64];
-    if (!op)
-        (void)snprintf(name, sizeof name, "%s bucket %d", kind, task->bucket);
+    if (!op) (void)snprintf(name, sizeof name, "%s bucket %d", kind, task->bucket);
     (void)fputs("{\"ph\":\"X\",\"name\":", stream);
-    write_text(stream, op ? op->name : name);
+    tandem_json_write_text(stream, op ? op->name : name);
     (void)fprintf(stream, ",\"cat\":\"%s\",\"pid\":%d,\"tid\":%d", kind, lane->rank,
                   task->stream == TANDEM_STREAM_COMM ? TID_COMM : TID_COMPUTE);
     write_us(stream, "ts", event->start_ns);
@@ -128,22 +81,19 @@ static tandem_status check(const tandem_trace_lane *lane, int n_lane, tandem_err
     return TANDEM_OK;
 }
 
-tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane, int n_lane,
-                                 tandem_error *error)
+tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane,
+                                 int n_lane, tandem_error *error)
 {
     tandem_file file = {0};
     tandem_status status = check(lane, n_lane, error);
-    if (status == TANDEM_OK)
-        status = tandem_file_open(&file, path, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
+    if (status != TANDEM_OK) return status;
     FILE *const stream = file.stream;
     int64_t n_event = 0;
     (void)fputs("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":", stream);
-    write_text(stream, title ? title : "");
+    tandem_json_write_text(stream, title ? title : "");
     (void)fputs("},\"traceEvents\":[", stream);
-    for (int i = 0; i < n_lane; i++)
-        write_lane_names(stream, &n_event, &lane[i]);
+    for (int i = 0; i < n_lane; i++) write_lane_names(stream, &n_event, &lane[i]);
     for (int i = 0; i < n_lane; i++)
         for (int e = 0; e < lane[i].n_event; e++) {
             begin_event(stream, &n_event);

@@ -3,12 +3,16 @@
 
 #include "replayer/stages.h"
 
-static double point_ns(const tandem_collective_point *point) { return (double)tandem_cost_mean_ns(&point->cost); }
+static double point_ns(const tandem_collective_point *point)
+{
+    return (double)tandem_cost_mean_ns(&point->cost);
+}
 
 double tandem_collective_curve_ns(const tandem_collective_point *point, int n, uint64_t bytes)
 {
     if (bytes <= point[0].bytes) return point_ns(&point[0]);
-    if (n == 1) return point[0].bytes ? point_ns(&point[0]) * (double)bytes / (double)point[0].bytes : point_ns(&point[0]);
+    if (n == 1)
+        return point[0].bytes ? point_ns(&point[0]) * (double)bytes / (double)point[0].bytes : point_ns(&point[0]);
     int right = 1;
     while (right < n - 1 && point[right].bytes < bytes) right++;
     const tandem_collective_point *a = &point[right - 1], *b = &point[right];
@@ -42,19 +46,22 @@ static tandem_status from_link(double *idle_ns, double *loaded_ns, const tandem_
     if (cluster->link_bytes_per_s <= 0) {
         char text[256];
         tandem_cluster_print(text, sizeof text, cluster);
-        return tandem_error_set(error, TANDEM_MISSING,
-                                "no all-reduce among %s has been measured, and the cluster '%s' names no link; profile these "
-                                "devices together with `tandem profile`, or add net=BANDWIDTH,LATENCY, as in net=10Gbit/s,20us",
-                                group, text);
+        return tandem_error_set(
+            error, TANDEM_MISSING,
+            "no all-reduce among %s has been measured, and the cluster '%s' names no link; profile these "
+            "devices together with `tandem profile`, or add net=BANDWIDTH,LATENCY, as in net=10Gbit/s,20us",
+            group, text);
     }
     for (int b = 0; b < n_bucket; b++)
-        idle_ns[b] = loaded_ns[b] = tandem_collective_ring_ns(tandem_cluster_n_rank(cluster), bytes_of(&bucket[b]),
-                                                              cluster->link_bytes_per_s, cluster->link_latency_ns);
+        idle_ns[b] = loaded_ns[b] =
+            tandem_collective_ring_ns(tandem_cluster_n_rank(cluster), bytes_of(&bucket[b]),
+                                      cluster->link_bytes_per_s, cluster->link_latency_ns);
     return TANDEM_OK;
 }
 
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured, const tandem_cluster *cluster,
-                                      const tandem_bucket *bucket, int n_bucket, tandem_store *store, tandem_error *error)
+tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured,
+                                      const tandem_cluster *cluster, const tandem_bucket *bucket,
+                                      int n_bucket, tandem_store *store, tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
     tandem_collective_point *point[2] = {NULL, NULL};

@@ -7,8 +7,8 @@
 static tandem_status no_costs(const tandem_step *step, const char *device, tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MISSING,
-                            "nothing has been measured on %s; `tandem profile --model %s --batch %lld --device %s` does it", device,
-                            step->graph->model, (long long)step->graph->batch, device);
+                            "nothing has been measured on %s; `tandem profile --model %s --batch %lld --device %s` does it",
+                            device, step->graph->model, (long long)step->graph->batch, device);
 }
 
 static void map_form(tandem_costs *costs, const tandem_step *step, int t, int variant,
@@ -22,12 +22,13 @@ static void map_form(tandem_costs *costs, const tandem_step *step, int t, int va
         const tandem_cost *cost = table[company] ? tandem_cost_table_find(table[company], &key) : NULL;
         if (!cost) continue;
         costs->form[place].ns[company] = tandem_cost_mean_ns(cost);
-        if (cost->workspace_bytes > costs->workspace_bytes[place]) costs->workspace_bytes[place] = cost->workspace_bytes;
+        if (cost->workspace_bytes > costs->workspace_bytes[place])
+            costs->workspace_bytes[place] = cost->workspace_bytes;
     }
 }
 
-tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, tandem_store *store, const char *device,
-                               const char *neighbour, tandem_error *error)
+tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, tandem_store *store,
+                               const char *device, const char *neighbour, tandem_error *error)
 {
     const size_t n_form = (size_t)step->n_task * TANDEM_MAX_VARIANT;
     tandem_cost_table *alone = NULL, *beside = NULL;
@@ -35,11 +36,13 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, tande
                           .workspace_bytes = calloc(n_form, sizeof *costs.workspace_bytes)};
     tandem_status status = TANDEM_OK;
     if (!costs.form || !costs.workspace_bytes) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s", step->n_task, device);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s",
+                                  step->n_task, device);
         goto out;
     }
     status = tandem_store_load_costs(&alone, store, device, "", error);
-    if (status == TANDEM_OK && neighbour[0]) status = tandem_store_load_costs(&beside, store, device, neighbour, error);
+    if (status == TANDEM_OK && neighbour[0])
+        status = tandem_store_load_costs(&beside, store, device, neighbour, error);
     if (status != TANDEM_OK) goto out;
     if (tandem_cost_table_count(alone) == 0 && tandem_cost_table_count(beside) == 0) {
         status = no_costs(step, device, error);
@@ -47,7 +50,8 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, tande
     }
     const tandem_cost_table *const table[TANDEM_N_COMPANY] = {alone, beside};
     for (int t = 0; t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) map_form(&costs, step, t, variant, table);
+        for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
+            map_form(&costs, step, t, variant, table);
     *out = costs;
     costs = (tandem_costs){NULL, NULL};
 out:
@@ -63,8 +67,8 @@ void tandem_costs_free(tandem_costs *costs)
     free(costs->form);
 }
 
-tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour, int n_more,
-                                   tandem_error *error)
+tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour,
+                                   int n_more, tandem_error *error)
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
@@ -75,7 +79,7 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *d
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
                             "`tandem profile --model %s --batch %lld --device %s%s%s` does it",
-                            key_text, tandem_task_kind_name(task->kind), op, device, neighbour[0] ? " beside a busy " : "",
-                            neighbour, more, step->graph->model, (long long)step->graph->batch, device,
-                            neighbour[0] ? "," : "", neighbour);
+                            key_text, tandem_task_kind_name(task->kind), op, device,
+                            neighbour[0] ? " beside a busy " : "", neighbour, more, step->graph->model,
+                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour);
 }

@@ -1,5 +1,5 @@
-/* list.c: the tasks of a class that its compute stream runs in the current plan, with sums of their times, so that the
- * simulation moves over any stretch of them at once. */
+/* list.c: the tasks of a class that its compute stream runs in the current plan, with sums of their times,
+ * so that the simulation moves over any stretch of them at once. */
 #include <assert.h>
 
 #include "replayer/stages.h"
@@ -25,7 +25,8 @@ static tandem_status report_missing(const tandem_replay_member *member, tandem_e
     const tandem_step *step = member->step;
     int first = -1, n = 0;
     for (int t = 0; t < step->n_task; t++) {
-        if (!step->task[t].active || step->task[t].stream != TANDEM_STREAM_COMPUTE || missing_of(member, t) < 0) continue;
+        if (!step->task[t].active || step->task[t].stream != TANDEM_STREAM_COMPUTE || missing_of(member, t) < 0)
+            continue;
         if (first < 0) first = t;
         n++;
     }

@@ -8,11 +8,12 @@
 
 #include "replayer/stages.h"
 
-/* --- Who shares a machine ------------------------------------------------------------------------------------------- */
+/* --- Who shares a machine ------------------------------------------------------------------------------- */
 
 static int is_cpu(const tandem_cluster_class *member) { return strncmp(member->device.name, "cpu:", 4) == 0; }
 
-/* All classes of `cpu:` devices without a number of ranks a node are on one node; ranks of other classes only meet their own. */
+/* All classes of `cpu:` devices without a number of ranks a node are on one node; ranks of other classes
+ * only meet their own. */
 static int shares_node(const tandem_cluster_class *member) { return is_cpu(member) && member->per_node == 0; }
 
 static void find_neighbour(tandem_replay_member *member, const tandem_cluster *cluster, int c)
@@ -28,7 +29,7 @@ static void find_neighbour(tandem_replay_member *member, const tandem_cluster *c
     (void)snprintf(member->neighbour, sizeof member->neighbour, "%s", neighbour ? neighbour->device.name : "");
 }
 
-/* --- Opening and closing ---------------------------------------------------------------------------------------------- */
+/* --- Opening and closing -------------------------------------------------------------------------------- */
 
 static tandem_status no_memory(const tandem_graph *graph, tandem_error *error)
 {
@@ -38,8 +39,8 @@ static tandem_status no_memory(const tandem_graph *graph, tandem_error *error)
 static tandem_status check(const tandem_cluster *cluster, const tandem_graph *const *graph, tandem_error *error)
 {
     if (cluster->n_class < 1 || cluster->n_class > TANDEM_MAX_CLASS)
-        return tandem_error_set(error, TANDEM_USAGE, "a replay is of 1 to %d classes; got %d", TANDEM_MAX_CLASS,
-                                cluster->n_class);
+        return tandem_error_set(error, TANDEM_USAGE, "a replay is of 1 to %d classes; got %d",
+                                TANDEM_MAX_CLASS, cluster->n_class);
     for (int c = 0; c < cluster->n_class; c++) {
         const int64_t batch = cluster->member[c].batch;
         if (graph[c]->hash != graph[0]->hash || (batch != 0 && batch != graph[c]->batch))
@@ -68,12 +69,12 @@ static int allocate_lists(tandem_replay_member *member)
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
     member->event = malloc((n_task + n_bucket) * sizeof *member->event);
     return member->task && member->sum[TANDEM_ALONE] && member->sum[TANDEM_BESIDE] && member->stop &&
-           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns &&
-           member->event;
+           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns &&
+           member->wait_end_ns && member->event;
 }
 
-static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph, tandem_store *store,
-                                 uint64_t bucket_bytes, tandem_error *error)
+static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
+                                 tandem_store *store, uint64_t bucket_bytes, tandem_error *error)
 {
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
@@ -96,8 +97,8 @@ static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
         tandem_error missing = {0};
-        const tandem_status status =
-            tandem_store_get_interference(&member->slowed, store, member->device, group, "compute_under_comm", &missing);
+        const tandem_status status = tandem_store_get_interference(&member->slowed, store, member->device,
+                                                                   group, "compute_under_comm", &missing);
         if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
         if (error) *error = missing;
         return status;
@@ -128,15 +129,16 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
     if (!replayer->idle_ns || !replayer->loaded_ns || !replayer->wire_start_ns || !replayer->wire_end_ns)
         return no_memory(step->graph, error);
-    tandem_status status = tandem_collective_times(replayer->idle_ns, replayer->loaded_ns, &measured, &replayer->cluster,
-                                                   step->bucket, step->n_bucket, store, error);
+    tandem_status status = tandem_collective_times(replayer->idle_ns, replayer->loaded_ns, &measured,
+                                                   &replayer->cluster, step->bucket, step->n_bucket, store, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, measured, error);
     if (status == TANDEM_OK) file_collectives(replayer);
     return status;
 }
 
-tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *cluster, const tandem_graph *const *graph,
-                                   tandem_store *store, uint64_t bucket_bytes, tandem_error *error)
+tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *cluster,
+                                   const tandem_graph *const *graph, tandem_store *store,
+                                   uint64_t bucket_bytes, tandem_error *error)
 {
     tandem_status status = check(cluster, graph, error);
     if (status != TANDEM_OK) return status;
@@ -184,7 +186,7 @@ void tandem_replayer_close(tandem_replayer *replayer)
     free(replayer);
 }
 
-/* --- Precisions --------------------------------------------------------------------------------------------------------- */
+/* --- Precisions ----------------------------------------------------------------------------------------- */
 
 void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precision precision)
 {
@@ -209,7 +211,7 @@ tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int
     return replayer->member[c].step->precision[op];
 }
 
-/* --- Running -------------------------------------------------------------------------------------------------------------- */
+/* --- Running -------------------------------------------------------------------------------------------- */
 
 static tandem_status plan_memory(tandem_replay_member *member, tandem_error *error)
 {
@@ -219,7 +221,8 @@ static tandem_status plan_memory(tandem_replay_member *member, tandem_error *err
         if (step->task[t].active)
             member->workspace_bytes[t] =
                 member->costs.workspace_bytes[(size_t)t * TANDEM_MAX_VARIANT + (size_t)step->task[t].variant];
-    const tandem_status status = tandem_memory_plan(&member->memory, step, member->workspace_bytes, NULL, NULL, error);
+    const tandem_status status =
+        tandem_memory_plan(&member->memory, step, member->workspace_bytes, NULL, NULL, error);
     if (status == TANDEM_OK) member->memory_changed = 0;
     return status;
 }
@@ -253,10 +256,16 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
     return TANDEM_OK;
 }
 
-/* --- Asking ----------------------------------------------------------------------------------------------------------------- */
+/* --- Asking --------------------------------------------------------------------------------------------- */
 
-const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c) { return replayer->member[c].step; }
-const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c) { return &replayer->member[c].memory; }
+const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c)
+{
+    return replayer->member[c].step;
+}
+const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c)
+{
+    return &replayer->member[c].memory;
+}
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
 
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event)

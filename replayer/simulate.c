@@ -1,12 +1,15 @@
 /* simulate.c: the event loop.
  *
- * Each class goes round its list (tandem_replay_list), which begins behind the wait for the last bucket: update of the last
- * bucket, forward, backward, handing buckets over as it passes them, the other updates, each behind the wait for its bucket.
- * Between two events (a class comes to a stop or leaves one, a bucket comes off the wire) all rates are constant:
- *   a class that computes     1 / (its tasks' times, alone or beside a neighbour that computes), / slowed while the wire is busy
- *   the bucket on the wire    1 / idle_ns, or 1 / loaded_ns while a class computes
- * A lap ends with the last bucket's all-reduce. Usually every class waits for it, the next lap would be the same, and one
- * lap is the answer; where a class has updates left to do by then, laps are run until one repeats the one before. */
+ * Each class goes round its list (tandem_replay_list), which begins behind the wait for the last bucket:
+ * update of the last bucket, forward, backward, handing buckets over as it passes them, the other updates,
+ * each behind the wait for its bucket. Between two events (a class comes to a stop or leaves one, a bucket
+ * comes off the wire) all rates are constant:
+ *   a class that computes    1 / its tasks' times, alone or beside a neighbour that computes;
+ *                            / slowed while a bucket is on the wire
+ *   the bucket on the wire   1 / idle_ns, or 1 / loaded_ns while a class computes
+ * A lap ends with the last bucket's all-reduce. Usually every class waits for it, the next lap would be
+ * the same, and one lap is the answer; where a class has updates left to do by then, laps are run until
+ * one repeats the one before. */
 #include <assert.h>
 #include <math.h>
 
@@ -16,11 +19,11 @@ enum { MOST_LAPS = 16 };
 static const double same_ns = 0.01; /* places of a class in two laps that lie no further apart are the same */
 
 typedef struct runner {
-    int place;     /* of its list */
-    double done;   /* share of the task at `place`, 0 … 1 */
-    int stop;      /* the next one */
-    int behind;    /* still in the former lap */
-    int ahead;     /* already through with this one */
+    int place;   /* of its list */
+    double done; /* share of the task at `place`, 0 … 1 */
+    int stop;    /* the next one */
+    int behind;  /* still in the former lap */
+    int ahead;   /* already through with this one */
     int waits;
     int64_t spent_ns[3]; /* busy, exposed, waiting */
     double backward_end_ns;
@@ -31,19 +34,19 @@ enum { BUSY, EXPOSED, WAITING };
 typedef struct simulation {
     tandem_replayer *replayer;
     runner runner[TANDEM_MAX_CLASS];
-    double now_ns;       /* since the lap began */
-    double former_ns;    /* all laps before this one */
-    int n_reduced;       /* buckets of this lap that are through */
+    double now_ns;    /* since the lap began */
+    double former_ns; /* all laps before this one */
+    int n_reduced;    /* buckets of this lap that are through */
     int on_wire;
     double left;         /* share of the bucket on the wire that is still to do */
     int computing;       /* classes */
     int computing_there; /* … on the shared node */
-    int recorded_lap;    /* laps from here on: 0 = the one to record, 1 = the next, −1 = nothing is recorded */
+    int recorded_lap; /* laps from here on: 0 = the one to record, 1 = the next, −1 = nothing is recorded */
 } simulation;
 
 static double absolute_ns(const simulation *s) { return s->former_ns + s->now_ns; }
 
-/* --- Stops -------------------------------------------------------------------------------------------------------- */
+/* --- Stops ---------------------------------------------------------------------------------------------- */
 
 /* Whether what the runner does now belongs to the recorded timeline. */
 static int is_recorded(const simulation *s, const runner *r, int place)
@@ -106,7 +109,7 @@ static void leave_wire(simulation *s)
     s->n_reduced++;
 }
 
-/* --- Rates -------------------------------------------------------------------------------------------------------- */
+/* --- Rates ---------------------------------------------------------------------------------------------- */
 
 static int company_of(const simulation *s, int c)
 {
@@ -122,7 +125,8 @@ static double position_ns(const simulation *s, int c, int company)
 {
     const int64_t *sum = s->replayer->member[c].sum[company];
     const runner *r = &s->runner[c];
-    return r->done > 0 ? (double)sum[r->place] + r->done * (double)(sum[r->place + 1] - sum[r->place]) : (double)sum[r->place];
+    return r->done > 0 ? (double)sum[r->place] + r->done * (double)(sum[r->place + 1] - sum[r->place])
+                       : (double)sum[r->place];
 }
 
 static double time_to_stop(const simulation *s, int c)
@@ -139,9 +143,10 @@ static double time_on_wire(const simulation *s)
     return s->left * (s->computing ? s->replayer->loaded_ns[b] : s->replayer->idle_ns[b]);
 }
 
-/* --- Moving on ------------------------------------------------------------------------------------------------------ */
+/* --- Moving on ------------------------------------------------------------------------------------------ */
 
-/* Times at which the runner begins and ends tasks on its way to `to_ns` of its list, which lies in the task at place `to`. */
+/* Times at which the runner begins and ends tasks on its way to `to_ns` of its list, which lies in the
+ * task at place `to`. */
 static void record(simulation *s, int c, int to, double to_ns)
 {
     const tandem_replay_member *member = &s->replayer->member[c];
@@ -151,7 +156,8 @@ static void record(simulation *s, int c, int to, double to_ns)
     const double begin = position_ns(s, c, company), slow = slowed(s, c);
     for (int i = r->place; i < to || (i == to && to_ns > (double)sum[i]); i++) {
         if (!is_recorded(s, r, i)) continue;
-        if (i > r->place || r->done == 0) member->start_ns[i] = absolute_ns(s) + ((double)sum[i] - begin) * slow;
+        if (i > r->place || r->done == 0)
+            member->start_ns[i] = absolute_ns(s) + ((double)sum[i] - begin) * slow;
         if (i < to) member->end_ns[i] = absolute_ns(s) + ((double)sum[i + 1] - begin) * slow;
     }
 }
@@ -220,7 +226,7 @@ static void look_around(simulation *s)
     }
 }
 
-/* --- Laps ------------------------------------------------------------------------------------------------------------- */
+/* --- Laps ----------------------------------------------------------------------------------------------- */
 
 static void run_lap(simulation *s)
 {
@@ -245,14 +251,33 @@ static void run_lap(simulation *s)
     }
 }
 
+/* How much further a class is at the end of `b` than of `a`, in time of its list; INFINITY: by a lap. */
+static double gain_ns(const simulation *a, const simulation *b, int c)
+{
+    const int company = a->replayer->member[c].is_own_neighbour ? TANDEM_BESIDE : TANDEM_ALONE;
+    if (a->runner[c].behind != b->runner[c].behind) return a->runner[c].behind ? INFINITY : -INFINITY;
+    return position_ns(b, c, company) - position_ns(a, c, company);
+}
+
 static int is_same(const simulation *a, const simulation *b)
 {
-    for (int c = 0; c < a->replayer->n_class; c++) {
-        const int company = a->replayer->member[c].is_own_neighbour ? TANDEM_BESIDE : TANDEM_ALONE;
-        if (a->runner[c].behind != b->runner[c].behind) return 0;
-        if (fabs(position_ns(a, c, company) - position_ns(b, c, company)) > same_ns) return 0;
-    }
+    for (int c = 0; c < a->replayer->n_class; c++)
+        if (fabs(gain_ns(a, b, c)) > same_ns) return 0;
     return 1;
+}
+
+/* A class that gains as little on the others in this lap as in the former one will do so until it waits
+ * for them: it is put there at once. gain[c]: in the former lap. */
+static void catch_up(const simulation *before, simulation *s, double *gain)
+{
+    for (int c = 0; c < s->replayer->n_class; c++) {
+        runner *r = &s->runner[c];
+        const double former = gain[c];
+        gain[c] = gain_ns(before, s, c);
+        if (!r->behind || gain[c] <= same_ns || fabs(gain[c] - former) > same_ns) continue;
+        r->place = r->stop = r->behind = 0;
+        r->done = 0;
+    }
 }
 
 static void report(tandem_replay *replay, const simulation *s)
@@ -275,11 +300,14 @@ static void report(tandem_replay *replay, const simulation *s)
 void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline)
 {
     simulation s = {.replayer = replayer, .recorded_lap = -1}, before;
+    double gain[TANDEM_MAX_CLASS] = {0};
     int n_lap = 0;
-    do {
+    for (;;) {
         before = s;
         run_lap(&s);
-    } while (!is_same(&before, &s) && ++n_lap < MOST_LAPS);
+        if (is_same(&before, &s) || ++n_lap == MOST_LAPS) break;
+        catch_up(&before, &s, gain);
+    }
     report(replay, &s);
     if (!with_timeline) return;
     for (s.recorded_lap = 0; s.recorded_lap < 2; s.recorded_lap++) run_lap(&s);

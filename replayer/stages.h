@@ -1,5 +1,5 @@
-/* stages.h: what the stages of a replay hand on to each other: costs, wire, lists to run, simulation, timeline; private to
- * replayer/. */
+/* stages.h: what the stages of a replay hand on to each other: costs, wire, lists to run, simulation,
+ * timeline; private to replayer/. */
 #ifndef TANDEM_REPLAYER_STAGES_H
 #define TANDEM_REPLAYER_STAGES_H
 
@@ -7,68 +7,72 @@
 
 enum { TANDEM_ALONE, TANDEM_BESIDE, TANDEM_N_COMPANY }; /* whether a neighbour computes meanwhile */
 
-/* --- costs.c: what each form of each task costs ------------------------------------------------------------------- */
+/* --- costs.c: what each form of each task costs --------------------------------------------------------- */
 
 typedef struct tandem_form {
     int64_t ns[TANDEM_N_COMPANY]; /* −1 = not measured, or no such form */
 } tandem_form;
 
 typedef struct tandem_costs {
-    tandem_form *form;         /* [n_task × TANDEM_MAX_VARIANT]; of a reduce: with idle and with busy ranks */
+    tandem_form *form; /* [n_task × TANDEM_MAX_VARIANT]; of a reduce: with idle and with busy ranks */
     uint64_t *workspace_bytes; /* the same; 0 where nothing was measured */
 } tandem_costs;
 
-/* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1. neighbour: "" =
- * there is none. TANDEM_MISSING where the store has none at all of the device, TANDEM_NO_MEMORY, what the store says.
- * *costs is unchanged on error. Cost: O(tasks × forms) searches. */
-tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, tandem_store *store, const char *device,
-                               const char *neighbour, tandem_error *error);
+/* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1.
+ * neighbour: "" = there is none. TANDEM_MISSING where the store has none at all of the device,
+ * TANDEM_NO_MEMORY, what the store says. *costs is unchanged on error. Cost: O(tasks × forms) searches. */
+tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, tandem_store *store,
+                               const char *device, const char *neighbour, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in its current form; n_more: of the same plan, beside this one. neighbour "" = its time alone. */
-tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour, int n_more,
-                                   tandem_error *error);
+/* TANDEM_MISSING for task `t` in its current form; n_more: of the same plan, beside this one. neighbour ""
+ * = its time alone. */
+tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour,
+                                   int n_more, tandem_error *error);
 
-/* --- collective.c: what an all-reduce costs --------------------------------------------------------------------------- */
+/* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 
-/* tandem_collective_curve_ns: time at `bytes` on a measured curve, n ≥ 1 points ascending in bytes: a straight line between
- * two points; the first point's time below it; beyond the last, on by the slope of the last stretch (never downwards), or
- * in proportion to bytes where there is one point only. */
+/* tandem_collective_curve_ns: time at `bytes` on a measured curve, n ≥ 1 points ascending in bytes: a
+ * straight line between two points; the first point's time below it; beyond the last, on by the slope of
+ * the last stretch (never downwards), or in proportion to bytes where there is one point only. */
 double tandem_collective_curve_ns(const tandem_collective_point *point, int n, uint64_t bytes);
 
 /* tandem_collective_ring_ns: a ring all-reduce among n ranks: 2(n−1) messages of bytes/n one after the other.
  * Source: Patarasuk, Yuan, J. Parallel Distrib. Comput. 69 (2009). */
 double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_per_s, int64_t link_latency_ns);
 
-/* tandem_collective_times: of each of n buckets, idle_ns[b] where no rank computes meanwhile and loaded_ns[b] where some do;
- * *measured: whether there is a curve. 0 for a single rank. TANDEM_MISSING where there is neither curve nor link. */
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured, const tandem_cluster *cluster,
-                                      const tandem_bucket *bucket, int n_bucket, tandem_store *store, tandem_error *error);
+/* tandem_collective_times: of each of n buckets, idle_ns[b] where no rank computes meanwhile and
+ * loaded_ns[b] where some do; *measured: whether there is a curve. 0 for a single rank. TANDEM_MISSING
+ * where there is neither curve nor link. */
+tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured,
+                                      const tandem_cluster *cluster, const tandem_bucket *bucket,
+                                      int n_bucket, tandem_store *store, tandem_error *error);
 
-/* --- A class ----------------------------------------------------------------------------------------------------------- */
+/* --- A class -------------------------------------------------------------------------------------------- */
 
 typedef struct tandem_replay_member {
     tandem_step *step;
     tandem_costs costs;
     char device[TANDEM_DEVICE_NAME];
     char neighbour[TANDEM_DEVICE_NAME]; /* the device busy beside it; "" = none ever */
-    int shares_node;       /* with the other classes that say so */
-    int is_own_neighbour;  /* another rank of the class is on its node */
-    double slowed;         /* how many times longer compute takes while a bucket is on the wire */
-    int changed;           /* precisions are not yet in what follows */
-    int memory_changed;    /* … nor in `memory` */
-    /* The list to run, in the order in which it repeats: the update of the last bucket, the forward and backward tasks, the
-     * other updates. sum[company][i] is the time of the i tasks before place i. */
+    int shares_node;                    /* with the other classes that say so */
+    int is_own_neighbour;               /* another rank of the class is on its node */
+    double slowed;      /* how many times longer compute takes while a bucket is on the wire */
+    int changed;        /* precisions are not yet in what follows */
+    int memory_changed; /* … nor in `memory` */
+    /* The list to run, in the order in which it repeats: the update of the last bucket, the forward and
+     * backward tasks, the other updates. sum[company][i] is the time of the i tasks before place i. */
     int n_place;
-    int *task;                       /* [n_place] */
-    int64_t *sum[TANDEM_N_COMPANY];  /* [n_place + 1] */
-    int *stop;                       /* [2 × n_bucket] places, ascending: where bucket b is handed over; where bucket b must be
-                                        through; the very last is n_place */
-    uint64_t *workspace_bytes;       /* [n_task] of the current forms */
+    int *task;                      /* [n_place] */
+    int64_t *sum[TANDEM_N_COMPANY]; /* [n_place + 1] */
+    int *stop; /* [2 × n_bucket] places, ascending: where bucket b is handed over; then where bucket b must be
+                  through, the last of which is n_place */
+    uint64_t *workspace_bytes; /* [n_task] of the current forms */
     tandem_memory memory;
-    /* The timeline: of each place and each wait, ns since the simulation began; then in order, from the begin of the step */
-    double *start_ns, *end_ns;            /* [n_task] by place */
-    double *wait_start_ns, *wait_end_ns;  /* [n_bucket] */
-    tandem_trace_event *event;            /* [n_task + n_bucket] */
+    /* The timeline: of each place and each wait, ns since the simulation began; then in order, from the
+     * begin of the step */
+    double *start_ns, *end_ns;           /* [n_task] by place */
+    double *wait_start_ns, *wait_end_ns; /* [n_bucket] */
+    tandem_trace_event *event;           /* [n_task + n_bucket] */
     int n_event;
 } tandem_replay_member;
 
@@ -76,20 +80,22 @@ struct tandem_replayer {
     tandem_cluster cluster;
     tandem_replay_member *member; /* [n_class] */
     int n_class, n_bucket;
-    double *idle_ns, *loaded_ns;          /* [n_bucket] of the all-reduces */
-    double *wire_start_ns, *wire_end_ns;  /* [n_bucket] of the timeline */
+    double *idle_ns, *loaded_ns;         /* [n_bucket] of the all-reduces */
+    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the timeline */
 };
 
-/* tandem_replay_list: the list to run of the current, resolved plan. TANDEM_MISSING names the first cost that is not there. */
+/* tandem_replay_list: the list to run of the current, resolved plan. TANDEM_MISSING names the first cost
+ * that is not there. */
 tandem_status tandem_replay_list(tandem_replay_member *member, int n_bucket, tandem_error *error);
 
-/* --- simulate.c --------------------------------------------------------------------------------------------------------- */
+/* --- simulate.c ----------------------------------------------------------------------------------------- */
 
-/* tandem_simulate: one step, once steps repeat themselves: all of *replay but peak_bytes. with_timeline: records when each
- * task begins and ends, too: start_ns … wait_end_ns of the members, wire_start_ns and wire_end_ns. */
+/* tandem_simulate: one step, once steps repeat themselves: all of *replay but peak_bytes. with_timeline:
+ * records when each task begins and ends, too: start_ns … wait_end_ns of the members, wire_start_ns and
+ * wire_end_ns. */
 void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline);
 
-/* --- timeline.c: events of each class from the recorded times ------------------------------------------------------------- */
+/* --- timeline.c: events of each class from the recorded times ------------------------------------------- */
 void tandem_timeline_make(tandem_replayer *replayer);
 
 #endif

@@ -14,15 +14,18 @@
 #include "backend/comm/gloo_shim.h"
 #include "backend/comm/presence.h"
 #include "backend/comm/ring.h"
+#include "backend/comm/watch.h"
 #include "base/clock.h"
 
 struct tandem_comm {
     int rank, n_rank;
     int64_t timeout_ms;
     tandem_presence presence;
-    tandem_gloo *gloo; /* NULL for one rank */
+    tandem_gloo *gloo;   /* NULL for one rank */
+    tandem_watch *watch; /* likewise */
 
     pthread_mutex_t mutex; /* guards all below */
+    int n_running;         /* collectives under way */
     bool dead;
     tandem_error failure; /* of which it died */
     void *spare;          /* scratch memory of the last sum, kept for the next */
@@ -116,6 +119,17 @@ static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const ch
     return status;
 }
 
+/* On the thread of the watch. */
+static void look(void *context)
+{
+    tandem_comm *comm = context;
+    pthread_mutex_lock(&comm->mutex);
+    const bool is_running = comm->n_running > 0;
+    pthread_mutex_unlock(&comm->mutex);
+    if (is_running && tandem_presence_is_broken(&comm->presence))
+        tandem_gloo_abort(comm->gloo);
+}
+
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
 
 static tandem_status check(const tandem_comm_options *options, tandem_error *error)
@@ -195,8 +209,9 @@ static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t
     unblock_sigpipe(&mask);
     if (result != TANDEM_GLOO_OK)
         return fail(comm, result, "the joining of the ranks", why.text, error);
+    const tandem_status status = tandem_watch_open(&comm->watch, look, comm, error);
     /* Nobody may leave (and be missed) before all are connected. */
-    return tandem_comm_barrier(comm, 0, error);
+    return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
 static tandem_status join(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
@@ -212,6 +227,7 @@ static tandem_status join(tandem_comm *comm, const tandem_comm_options *options,
 
 static void destroy(tandem_comm *comm)
 {
+    tandem_watch_close(comm->watch);
     tandem_gloo_close(comm->gloo);
     tandem_presence_close(&comm->presence);
     free(comm->spare);
@@ -292,6 +308,13 @@ static void give_scratch(tandem_comm *comm, void *scratch, size_t bytes)
     free(scratch);
 }
 
+static void count_running(tandem_comm *comm, int more)
+{
+    pthread_mutex_lock(&comm->mutex);
+    comm->n_running += more;
+    pthread_mutex_unlock(&comm->mutex);
+}
+
 static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tandem_error *error)
 {
     if (is_dead(comm, error))
@@ -303,7 +326,9 @@ static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tan
     tandem_gloo_why why;
     sigset_t mask;
     block_sigpipe(&mask);
+    count_running(comm, 1);
     const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &why);
+    count_running(comm, -1);
     unblock_sigpipe(&mask);
     if (scratch)
         give_scratch(comm, scratch, scratch_bytes);

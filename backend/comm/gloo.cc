@@ -102,6 +102,10 @@ struct tandem_gloo {
     std::shared_ptr<gloo::transport::tcp::Device> device;
     std::shared_ptr<gloo::rendezvous::Context> context;
 
+    std::mutex mutex; /* guards all below, and the links of the buffers */
+    bool aborted = false;
+    tandem_gloo_buffer *first = nullptr; /* of the open buffers */
+
     ~tandem_gloo()
     {
         context.reset();
@@ -111,7 +115,36 @@ struct tandem_gloo {
 };
 
 struct tandem_gloo_buffer {
-    std::unique_ptr<gloo::transport::UnboundBuffer> unbound;
+    tandem_gloo *const gloo;
+    const std::unique_ptr<gloo::transport::UnboundBuffer> unbound;
+    tandem_gloo_buffer *previous = nullptr, *next = nullptr;
+
+    tandem_gloo_buffer(tandem_gloo *owner, void *data, size_t bytes)
+        : gloo(owner), unbound(owner->context->createUnboundBuffer(data, bytes))
+    {
+        std::lock_guard<std::mutex> lock(gloo->mutex);
+        next = gloo->first;
+        if (next)
+            next->previous = this;
+        gloo->first = this;
+    }
+
+    ~tandem_gloo_buffer()
+    {
+        std::lock_guard<std::mutex> lock(gloo->mutex);
+        (previous ? previous->next : gloo->first) = next;
+        if (next)
+            next->previous = previous;
+    }
+
+    void check() const
+    {
+        std::lock_guard<std::mutex> lock(gloo->mutex);
+        if (gloo->aborted)
+            throw std::runtime_error(aborted_text);
+    }
+
+    static constexpr const char *aborted_text = "given up, because a rank is gone";
 };
 
 tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_why *why)
@@ -147,10 +180,21 @@ tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int
     });
 }
 
+void tandem_gloo_abort(tandem_gloo *gloo)
+{
+    std::lock_guard<std::mutex> lock(gloo->mutex);
+    gloo->aborted = true;
+    for (tandem_gloo_buffer *buffer = gloo->first; buffer; buffer = buffer->next) {
+        buffer->unbound->abortWaitRecv();
+        buffer->unbound->abortWaitSend();
+    }
+}
+
 void tandem_gloo_break(tandem_gloo *gloo)
 {
     if (!gloo || !gloo->context)
         return;
+    tandem_gloo_abort(gloo);
     /* Gloo has no call for it, but a receive that times out makes it fail and close all connections. */
     tandem_gloo_why why;
     guarded(&why, [&] {
@@ -169,9 +213,7 @@ tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_g
                                            tandem_gloo_why *why)
 {
     return guarded(why, [&] {
-        auto made = std::make_unique<tandem_gloo_buffer>();
-        made->unbound = gloo->context->createUnboundBuffer(data, bytes);
-        *buffer = made.release();
+        *buffer = new tandem_gloo_buffer(gloo, data, bytes);
     });
 }
 
@@ -199,15 +241,17 @@ tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t
 tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
 {
     return guarded(why, [&] {
+        buffer->check();
         if (!buffer->unbound->waitRecv(milliseconds(timeout_ms)))
-            throw std::runtime_error("a receive was given up");
+            throw std::runtime_error(tandem_gloo_buffer::aborted_text);
     });
 }
 
 tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
 {
     return guarded(why, [&] {
+        buffer->check();
         if (!buffer->unbound->waitSend(milliseconds(timeout_ms)))
-            throw std::runtime_error("a send was given up");
+            throw std::runtime_error(tandem_gloo_buffer::aborted_text);
     });
 }

@@ -46,8 +46,12 @@ tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, t
 tandem_gloo_result tandem_gloo_connect(tandem_gloo *gloo, const char *store, int rank, int n_rank,
                                        int64_t timeout_ms, tandem_gloo_why *why);
 
-/* Ends every connection, so that the other ranks notice, and wakes every thread that waits on this mesh. Only after a
- * failure: what was sent but not yet received is lost. */
+/* Wakes every thread that waits on this mesh; from now on every wait fails. Gloo wakes them itself when a connection
+ * breaks, except those whose message is half way through it: hence watch.h. */
+void tandem_gloo_abort(tandem_gloo *gloo);
+
+/* Aborts, and ends every connection, so that the other ranks notice. Only after a failure: what was sent but not yet
+ * received is lost. NULL is fine. */
 void tandem_gloo_break(tandem_gloo *gloo);
 
 /* Data already sent still arrives. All buffers must be closed. NULL is fine. Takes some 10 ms a connection. */

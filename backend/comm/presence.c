@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,6 +243,18 @@ tandem_status tandem_presence_join(const tandem_presence *presence, const char *
         nap();
     }
     return TANDEM_OK;
+}
+
+static bool is_dead(const tandem_presence *presence, int rank)
+{
+    return holder_of(presence, rank) == HOLDER_GONE && !has(presence, rank, "left");
+}
+
+bool tandem_presence_is_broken(const tandem_presence *presence)
+{
+    return is_dead(presence, (presence->rank + 1) % presence->n_rank) ||
+           is_dead(presence, (presence->rank + presence->n_rank - 1) % presence->n_rank) ||
+           exists(presence, "failed");
 }
 
 void tandem_presence_stop(const tandem_presence *presence) { mark(presence, "stopping"); }

@@ -12,6 +12,7 @@
 #ifndef TANDEM_BACKEND_COMM_PRESENCE_H
 #define TANDEM_BACKEND_COMM_PRESENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "tandem/status.h"
@@ -30,6 +31,10 @@ tandem_status tandem_presence_open(tandem_presence *presence, const char *store,
  * TANDEM_USAGE: a rank counts another number of ranks. */
 tandem_status tandem_presence_join(const tandem_presence *presence, const char *store, int64_t timeout_ns,
                                    tandem_error *error);
+
+/* Whether the run has failed as far as the ranks before and behind this one in the ring show: there is a verdict, or one
+ * of the two died. Thread-safe, a few microseconds. */
+bool tandem_presence_is_broken(const tandem_presence *presence);
 
 /* Tells the others that this rank has seen the run fail. To be called before its connections are ended. */
 void tandem_presence_stop(const tandem_presence *presence);

@@ -1,7 +1,8 @@
 /* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
  *
- * To s8: scale = amax/127, q = stochastically rounded x/scale (isa_kernels.h); amax is the operator's known range where it
- * has one (op.def), which saves the pass that looks for it. Where amax is so small that 127/amax overflows, all of x is 0. */
+ * To s8: scale = amax/127, q = stochastically rounded x/scale (isa_kernels.h); amax is the operator's known
+ * range where it has one (op.def), which saves the pass that looks for it. Where amax is so small that
+ * 127/amax overflows, all of x is 0. */
 #include <math.h>
 
 #include "backend/cpu/kernel.h"
@@ -9,16 +10,17 @@
 static size_t elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
-    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return (size_t)kernel->graph->parameter[task->parameter].elements;
-    if (task->kind == TANDEM_TASK_RESTORE) return (size_t)tandem_shape_elements(cpu_input_shape(kernel, task->slot));
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
+        return (size_t)kernel->graph->parameter[task->parameter].elements;
+    if (task->kind == TANDEM_TASK_RESTORE)
+        return (size_t)tandem_shape_elements(cpu_input_shape(kernel, task->slot));
     return (size_t)tandem_shape_elements(&kernel->op->shape);
 }
 
 static tandem_status not_finite(const tandem_kernel *kernel, tandem_error *error)
 {
-    static const char *const what[TANDEM_N_TASK_KIND] = {[TANDEM_TASK_WEIGHT_CAST] = "the weight",
-                                                         [TANDEM_TASK_CAST] = "the output",
-                                                         [TANDEM_TASK_GRADIENT_CAST] = "the gradient of the output"};
+    static const char *const what[TANDEM_N_TASK_KIND] = {
+        [TANDEM_TASK_WEIGHT_CAST] = "the weight", [TANDEM_TASK_CAST] = "the output", [TANDEM_TASK_GRADIENT_CAST] = "the gradient of the output"};
     return tandem_error_set(error, TANDEM_OVER_LIMIT,
                             "%s of operator '%s' (%s) is not finite (a NaN or an infinity), so it cannot become int8; "
                             "training has diverged: a smaller learning rate may help",
@@ -36,8 +38,8 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     if (!isfinite(amax)) return not_finite(kernel, error);
     float inverse = amax > 0 ? 127 / amax : 0, scale = amax / 127;
     if (!isfinite(inverse)) inverse = scale = 0;
-    const tandem_rounding rounding = {
-        call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+    const tandem_rounding rounding = {call->draws.seed,
+                                      {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
     if (wide)
         isa->quantise_f32(call->out[0], call->in[0], n, inverse, &rounding);
     else

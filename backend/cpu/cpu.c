@@ -39,7 +39,7 @@ static const cpu_operator *const operator_of[TANDEM_N_OP_KIND] = {
 #undef ROW
 };
 
-/* --- The device ---------------------------------------------------------------------------------------------------- */
+/* --- The device ----------------------------------------------------------------------------------------- */
 
 static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_error *error)
 {
@@ -57,10 +57,12 @@ static tandem_status find_isa(dnnl_cpu_isa_t *isa, const char *name, tandem_erro
 /* Holds oneDNN to the instruction set, once in the life of the process. */
 static tandem_status hold_to(dnnl_cpu_isa_t isa, const char *name, tandem_error *error)
 {
-    const int was_free = dnnl_set_max_cpu_isa(isa) == dnnl_success; /* else it is held to one already, and this changes nothing */
+    /* Where it is held to one already, this fails and changes nothing. */
+    const int was_free = dnnl_set_max_cpu_isa(isa) == dnnl_success;
     if (dnnl_get_effective_cpu_isa() == isa) return TANDEM_OK;
     if (was_free)
-        return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set of device '%s'", name);
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "this machine lacks the instruction set of device '%s'", name);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
                             "device '%s' cannot be opened: oneDNN is held to another instruction set in this process, and a "
                             "process opens one device only",
@@ -100,7 +102,7 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
     return TANDEM_OK;
 }
 
-/* --- Kernels --------------------------------------------------------------------------------------------------------- */
+/* --- Kernels -------------------------------------------------------------------------------------------- */
 
 static const cpu_operator *find_operator(const tandem_task *task, const tandem_op *op)
 {
@@ -112,7 +114,7 @@ static const cpu_operator *find_operator(const tandem_task *task, const tandem_o
     case TANDEM_TASK_ACCUMULATE: return &cpu_accumulate;
     case TANDEM_TASK_FORWARD:
     case TANDEM_TASK_WGRAD:
-    case TANDEM_TASK_DGRAD: return operator_of[op->kind];
+    case TANDEM_TASK_DGRAD: return op ? operator_of[op->kind] : NULL;
     default: return NULL; /* all-reduces and updates are no kernels */
     }
 }
@@ -156,10 +158,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     return kernel->run(kernel, call, error);
 }
 
-/* --- The optimizer ----------------------------------------------------------------------------------------------------- */
+/* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static void update(void *device, const tandem_optimizer_options *options, int decays, float *weight, float *const *state,
-                   const float *gradient, int64_t n, int64_t t)
+static void update(void *device, const tandem_optimizer_options *options, int decays, float *weight,
+                   float *const *state, const float *gradient, int64_t n, int64_t t)
 {
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;

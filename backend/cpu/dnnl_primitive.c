@@ -23,7 +23,8 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
     dnnl_status_t status = dnnl_success;
     if (!attributes) status = dnnl_primitive_attr_create(&own);
     dnnl_primitive_attr_t const used = attributes ? attributes : own;
-    if (status == dnnl_success) status = dnnl_primitive_attr_set_scratchpad_mode(used, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_scratchpad_mode(used, dnnl_scratchpad_mode_user);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_create(description, operation, used, kernel->device->engine, hint);
     if (own) dnnl_primitive_attr_destroy(own);
@@ -33,11 +34,12 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
 int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description)
 {
     const char *name = NULL;
-    return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success && name &&
-           strncmp(name, "ref", 3) == 0;
+    return dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           name && strncmp(name, "ref", 3) == 0;
 }
 
-static dnnl_status_t add_argument(cpu_primitive *primitive, dnnl_engine_t engine, int id, const dnnl_memory_desc_t *layout)
+static dnnl_status_t add_argument(cpu_primitive *primitive, dnnl_engine_t engine, int id,
+                                  const dnnl_memory_desc_t *layout)
 {
     dnnl_exec_arg_t *argument = &primitive->argument[primitive->n];
     argument->arg = id;
@@ -71,8 +73,8 @@ static dnnl_status_t add_arguments(cpu_primitive *primitive, const tandem_kernel
     return status;
 }
 
-tandem_status cpu_primitive_open(cpu_primitive *primitive, const tandem_kernel *kernel, dnnl_primitive_desc_t description,
-                                 int n, const int *argument, tandem_error *error)
+tandem_status cpu_primitive_open(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                 dnnl_primitive_desc_t description, int n, const int *argument, tandem_error *error)
 {
     cpu_primitive opened = {0};
     dnnl_status_t status = add_arguments(&opened, kernel, description, n, argument);
@@ -100,7 +102,8 @@ tandem_status cpu_primitive_make(cpu_primitive *primitive, const tandem_kernel *
     dnnl_primitive_desc_t description = NULL, hint = NULL;
     tandem_status status = TANDEM_OK;
     if (forward) status = cpu_primitive_describe(&hint, kernel, forward, NULL, NULL, error);
-    if (status == TANDEM_OK) status = cpu_primitive_describe(&description, kernel, operation, NULL, hint, error);
+    if (status == TANDEM_OK)
+        status = cpu_primitive_describe(&description, kernel, operation, NULL, hint, error);
     if (hint) dnnl_primitive_desc_destroy(hint);
     return status == TANDEM_OK ? cpu_primitive_open(primitive, kernel, description, n, argument, error) : status;
 }
@@ -129,31 +132,32 @@ tandem_status cpu_primitive_keep(tandem_kernel *kernel, cpu_primitive *primitive
     return TANDEM_OK;
 }
 
-tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *kernel, const dnnl_memory_desc_t *from,
-                                 const dnnl_memory_desc_t *to, tandem_error *error)
+tandem_status cpu_primitive_copy(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                 const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, tandem_error *error)
 {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_primitive_desc_t description = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attributes);
-    if (status == dnnl_success) status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
     if (status == dnnl_success)
-        status = dnnl_reorder_primitive_desc_create(&description, from, kernel->device->engine, to, kernel->device->engine,
-                                                    attributes);
+        status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
+    if (status == dnnl_success)
+        status = dnnl_reorder_primitive_desc_create(&description, from, kernel->device->engine, to,
+                                                    kernel->device->engine, attributes);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     if (status != dnnl_success) return failed(kernel, status, "prepare a layout for", error);
     return cpu_primitive_open(primitive, kernel, description, 2, (const int[]){DNNL_ARG_FROM, DNNL_ARG_TO}, error);
 }
 
-tandem_status cpu_primitive_reorder(cpu_primitive *primitive, const tandem_kernel *kernel, const dnnl_memory_desc_t *from,
-                                    const dnnl_memory_desc_t *to, tandem_error *error)
+tandem_status cpu_primitive_reorder(cpu_primitive *primitive, const tandem_kernel *kernel,
+                                    const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, tandem_error *error)
 {
     if (!dnnl_memory_desc_equal(from, to)) return cpu_primitive_copy(primitive, kernel, from, to, error);
     *primitive = (cpu_primitive){0};
     return TANDEM_OK;
 }
 
-tandem_status cpu_primitive_run(const cpu_primitive *primitive, const tandem_kernel *kernel, const void *const *data,
-                                void *scratchpad, tandem_error *error)
+tandem_status cpu_primitive_run(const cpu_primitive *primitive, const tandem_kernel *kernel,
+                                const void *const *data, void *scratchpad, tandem_error *error)
 {
     if (!primitive->primitive) return TANDEM_OK;
     dnnl_stream_t const stream = kernel->device->stream;
@@ -163,7 +167,8 @@ tandem_status cpu_primitive_run(const cpu_primitive *primitive, const tandem_ker
         status = dnnl_memory_set_data_handle_v2(primitive->argument[i].memory, (void *)data[i], stream);
     if (status == dnnl_success && primitive->scratchpad_bytes > 0)
         status = dnnl_memory_set_data_handle_v2(primitive->argument[n++].memory, scratchpad, stream);
-    if (status == dnnl_success) status = dnnl_primitive_execute(primitive->primitive, stream, n, primitive->argument);
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(primitive->primitive, stream, n, primitive->argument);
     return status == dnnl_success ? TANDEM_OK : failed(kernel, status, "run", error);
 }
 
@@ -188,6 +193,7 @@ dnnl_memory_desc_t cpu_image_descriptor(tandem_dtype dtype, const tandem_shape *
 {
     dnnl_memory_desc_t layout;
     const int64_t *dim = shape->dim; /* n, h, w, c */
-    dnnl_memory_desc_init_by_tag(&layout, 4, (dnnl_dims_t){dim[0], dim[3], dim[1], dim[2]}, cpu_dnnl_type(dtype), dnnl_nhwc);
+    dnnl_memory_desc_init_by_tag(&layout, 4, (dnnl_dims_t){dim[0], dim[3], dim[1], dim[2]},
+                                 cpu_dnnl_type(dtype), dnnl_nhwc);
     return layout;
 }

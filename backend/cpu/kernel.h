@@ -25,7 +25,8 @@ static inline uint64_t cpu_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cpu_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
-/* What a product of operands 0 and 1 stands for, beside its integers: the product of their scales; 1 for floats. */
+/* What a product of operands 0 and 1 stands for, beside its integers: the product of their scales; 1 for
+ * floats. */
 static inline float cpu_product_scale(const tandem_kernel_call *call)
 {
     return (call->in_scale[0] ? *call->in_scale[0] : 1.0f) * (call->in_scale[1] ? *call->in_scale[1] : 1.0f);

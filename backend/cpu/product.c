@@ -15,8 +15,8 @@ static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t ro
         dnnl_memory_desc_init_by_strides(&layout, 2, (dnnl_dims_t){rows, columns}, cpu_dnnl_type(dtype),
                                          (dnnl_dims_t){row, column});
     else
-        dnnl_memory_desc_init_by_strides(&layout, 3, (dnnl_dims_t){batch, rows, columns}, cpu_dnnl_type(dtype),
-                                         (dnnl_dims_t){rows * columns, row, column});
+        dnnl_memory_desc_init_by_strides(&layout, 3, (dnnl_dims_t){batch, rows, columns},
+                                         cpu_dnnl_type(dtype), (dnnl_dims_t){rows * columns, row, column});
     return layout;
 }
 
@@ -32,9 +32,13 @@ static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kern
         return cpu_kernel_refuse(kernel, "oneDNN takes no product of these shapes", error);
     if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return cpu_kernel_no_memory(kernel, error);
     const int scaled = s->from == TANDEM_S8;
-    if (scaled) dnnl_primitive_attr_set_output_scales(attributes, 1, 0, (const float[]){DNNL_RUNTIME_F32_VAL});
+    const float when_it_runs = DNNL_RUNTIME_F32_VAL;
     dnnl_primitive_desc_t description = NULL;
-    const tandem_status status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
+    tandem_status status = TANDEM_OK;
+    if (scaled && dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &when_it_runs) != dnnl_success)
+        status = cpu_kernel_no_memory(kernel, error);
+    if (status == TANDEM_OK)
+        status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
     dnnl_primitive_attr_destroy(attributes);
     if (status != TANDEM_OK) return status;
     const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_ATTR_OUTPUT_SCALES};
@@ -73,8 +77,8 @@ void cpu_product_close(cpu_product *product)
     *product = (cpu_product){0};
 }
 
-static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a, const int8_t *b, void *c,
-                    float scale, void *workspace)
+static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, const int8_t *a,
+                    const int8_t *b, void *c, float scale, void *workspace)
 {
     const cpu_product_spec *s = &product->spec;
     tandem_gemm_s8 gemm = {.m = s->m,
@@ -96,8 +100,8 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
     }
 }
 
-tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *kernel, const void *a, const void *b, void *c,
-                              float scale, void *workspace, tandem_error *error)
+tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *kernel, const void *a,
+                              const void *b, void *c, float scale, void *workspace, tandem_error *error)
 {
     const cpu_product_spec *s = &product->spec;
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -106,9 +110,10 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
         return TANDEM_OK;
     }
     void *const result = product->narrows ? cpu_workspace_at(workspace, product->result_offset) : c;
-    const tandem_status status =
-        cpu_primitive_run(&product->primitive, kernel, (const void *const[]){a, b, result, &scale}, workspace, error);
-    if (status == TANDEM_OK && product->narrows) isa->bf16_from_f32(c, result, (size_t)(s->batch * s->m * s->n));
+    const tandem_status status = cpu_primitive_run(&product->primitive, kernel,
+                                                   (const void *const[]){a, b, result, &scale}, workspace, error);
+    if (status == TANDEM_OK && product->narrows)
+        isa->bf16_from_f32(c, result, (size_t)(s->batch * s->m * s->n));
     return status;
 }
 
@@ -116,8 +121,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 {
     const cpu_product *product = kernel->state;
     const int first = product->spec.swaps ? 1 : 0;
-    return cpu_product_run(product, kernel, call->in[first], call->in[1 - first], call->out[0], cpu_product_scale(call),
-                           call->workspace, error);
+    return cpu_product_run(product, kernel, call->in[first], call->in[1 - first], call->out[0],
+                           cpu_product_scale(call), call->workspace, error);
 }
 
 static void destroy(void *state)
@@ -128,7 +133,7 @@ static void destroy(void *state)
 
 tandem_status cpu_product_prepare(tandem_kernel *kernel, const cpu_product_spec *spec, tandem_error *error)
 {
-    cpu_product *product = malloc(sizeof *product);
+    cpu_product *product = calloc(1, sizeof *product);
     if (!product) return cpu_kernel_no_memory(kernel, error);
     const tandem_status status = cpu_product_open(product, kernel, spec, error);
     if (status != TANDEM_OK) {

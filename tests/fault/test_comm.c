@@ -59,6 +59,18 @@ typedef int body(board *board, int rank);
         }                                                                                   \
     } while (0)
 
+#ifdef __SANITIZE_THREAD__
+/* After a failure a buffer is freed while Gloo's thread still reports to it; a reference count in Gloo makes the one wait
+ * for the other, which the sanitizer does not see, because Gloo is not built with it. */
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:gloo::transport::tcp::UnboundBuffer::signalException\n"
+           "race:gloo::transport::tcp::UnboundBuffer::handleRecvCompletion\n"
+           "race:gloo::transport::tcp::UnboundBuffer::handleSendCompletion\n";
+}
+#endif
+
 static board *b; /* of the test that runs */
 static pid_t process[MAX_RANK];
 
@@ -153,17 +165,21 @@ static void fill(float *data, size_t n, int rank)
         data[i] = element(rank, i);
 }
 
+/* Of whole words. */
 static uint64_t hash_of(const void *data, size_t bytes, uint64_t hash)
 {
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+    uint32_t word;
+    for (size_t i = 0; i + sizeof word <= bytes; i += sizeof word) {
+        memcpy(&word, (const char *)data + i, sizeof word);
+        hash = (hash ^ word) * 0x100000001b3u;
+    }
     return hash;
 }
 
-/* Off by no more than one rounding of each addition. */
-static bool is_sum(const float *data, size_t n, int n_rank)
+/* Off by no more than one rounding of each addition; looks at every `stride`th element. */
+static bool is_sum(const float *data, size_t n, int n_rank, size_t stride)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i += stride) {
         double sum = 0, size = 0;
         for (int r = 0; r < n_rank; r++) {
             sum += (double)element(r, i);
@@ -178,25 +194,26 @@ static bool is_sum(const float *data, size_t n, int n_rank)
 /* --- Collectives -------------------------------------------------------------------------------------------------- */
 
 /* Around the borders of chunk, segment (512 KiB = 131072 floats) and window (8 segments). */
-static const size_t sum_size[] = {0,      1,      2,          3,          4,           5,          7,
-                                  1000,   131071, 131072 * 2, 131073 * 3, 131072 * 21, 3000001};
+static const size_t sum_size[] = {0, 1, 2, 3, 4, 5, 7, 1000, 131071, 131072 * 2, 131073 * 3, 131072 * 21 + 5};
 enum { N_SUM_SIZE = sizeof sum_size / sizeof *sum_size };
 
 static int sum_all_sizes(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
-    float *data = malloc(sum_size[N_SUM_SIZE - 1] * sizeof *data);
-    EXPECT(data);
+    const size_t largest = sum_size[N_SUM_SIZE - 1];
+    float *data = malloc(largest * sizeof *data), *mine = malloc(largest * sizeof *mine);
+    EXPECT(data && mine);
+    fill(mine, largest, rank);
     for (size_t s = 0; s < N_SUM_SIZE; s++) {
         const size_t n = sum_size[s];
         uint64_t hash[2];
         for (int run = 0; run < 2; run++) {
-            fill(data, n, rank);
+            memcpy(data, mine, n * sizeof *data);
             EXPECT(tandem_comm_sum_f32(comm, data, n, 3, &my->rank[rank].error[0]) == TANDEM_OK);
             hash[run] = hash_of(data, n * sizeof *data, 0);
         }
-        EXPECT(n > 300000 || is_sum(data, n, my->n_rank));
+        EXPECT(is_sum(data, n, my->n_rank, n > 10000 ? 97 : 1));
         EXPECT(hash[0] == hash[1]);
         my->rank[rank].hash = hash_of(hash, sizeof hash, my->rank[rank].hash);
     }
@@ -208,6 +225,7 @@ static int sum_all_sizes(board *my, int rank)
     EXPECT(isnan(data[0]) && isnan(data[1]));
     my->rank[rank].hash = hash_of(data, 2 * sizeof *data, my->rank[rank].hash);
     free(data);
+    free(mine);
     tandem_comm_close(comm);
     return 0;
 }
@@ -470,15 +488,16 @@ static void a_store_in_use_is_refused(void **state)
 /* All-reduces until one fails; then everything else must fail alike, at once. */
 static int sum_for_ever(board *my, int rank)
 {
-    enum { N = 300000 };
+    enum { N = 3000000 };
     static float data[N];
+    const size_t n = my->choice ? N : N / 10;
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0], second;
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     tandem_status status = TANDEM_OK;
     for (int round = 0; status == TANDEM_OK; round++) {
         memset(data, 0, sizeof data);
-        status = tandem_comm_sum_f32(comm, data, N, 1, error);
+        status = tandem_comm_sum_f32(comm, data, n, 1, error);
         if (round == 3)
             atomic_store(&my->rank[rank].ready, 1);
     }
@@ -505,7 +524,7 @@ static void assert_all_blame(int n_rank, int culprit, const char *words)
     }
 }
 
-static void strike_rank(int n_rank, int victim, int signal)
+static void strike_rank(int n_rank, int victim, int signal, int second_signal)
 {
     b->n_rank = n_rank;
     start_ranks(n_rank, sum_for_ever);
@@ -513,6 +532,10 @@ static void strike_rank(int n_rank, int victim, int signal)
     (void)usleep(3000 * (useconds_t)(victim + 1));
     const int64_t struck_ns = tandem_now_ns();
     assert_int_equal(kill(process[victim], signal), 0);
+    if (second_signal) {
+        (void)usleep(50000);
+        assert_int_equal(kill(process[victim], second_signal), 0);
+    }
     for (int r = 0; r < n_rank; r++) {
         if (r == victim)
             continue;
@@ -524,18 +547,28 @@ static void strike_rank(int n_rank, int victim, int signal)
 static void a_killed_rank_is_named_by_all(void **state)
 {
     const int victim = *(const int *)*state;
-    strike_rank(MAX_RANK - victim % 2, victim, SIGKILL);
+    strike_rank(MAX_RANK - victim % 2, victim, SIGKILL, 0);
     assert_int_equal(end_of(victim), 1000 + SIGKILL);
     char words[40];
     (void)snprintf(words, sizeof words, "rank %d died during an all-reduce (", victim);
     assert_all_blame(b->n_rank, victim, words);
 }
 
+/* Stopped before it is killed, so that connections are full and messages half way: Gloo wakes nobody who waits for one. */
+static void a_rank_killed_amid_a_message_is_named(void **state)
+{
+    (void)state;
+    b->choice = 1;
+    strike_rank(2, 1, SIGSTOP, SIGKILL);
+    assert_int_equal(end_of(1), 1000 + SIGKILL);
+    assert_all_blame(2, 1, "rank 1 died during an all-reduce (");
+}
+
 static void a_stopped_rank_is_named_after_the_timeout(void **state)
 {
     (void)state;
     b->timeout_ns = 500 * (int64_t)MS;
-    strike_rank(3, 1, SIGSTOP);
+    strike_rank(3, 1, SIGSTOP, 0);
     assert_all_blame(3, 1, "rank 1 was silent during an all-reduce (");
     /* It wakes up, and learns that the others have given it up. */
     assert_int_equal(kill(process[1], SIGCONT), 0);
@@ -694,7 +727,7 @@ static int reduce_steps(board *my, int rank)
             EXPECT(tandem_reducer_wait(reducer, i, &start_ns, &end_ns, error) == TANDEM_OK);
             EXPECT(last_ns <= start_ns && start_ns <= end_ns && end_ns <= tandem_now_ns());
             last_ns = end_ns;
-            EXPECT(is_sum(view[i].data, view[i].n < 1000 ? view[i].n : 1000, my->n_rank));
+            EXPECT(is_sum(view[i].data, view[i].n, my->n_rank, 101));
         }
         EXPECT(tandem_reducer_wait(reducer, N_BUCKET, NULL, NULL, error) == TANDEM_USAGE);
         EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_OK);
@@ -862,6 +895,7 @@ int main(void)
         {"a_killed_rank_0_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[0]},
         {"a_killed_rank_1_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[1]},
         {"a_killed_rank_2_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[2]},
+        TEST(a_rank_killed_amid_a_message_is_named),
         TEST(a_stopped_rank_is_named_after_the_timeout),
         TEST(a_rank_that_left_is_not_called_dead),
         TEST(ranks_that_close_together_do_not_fail),

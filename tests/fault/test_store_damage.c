@@ -1,5 +1,6 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
-/* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no memory. */
+/* The profile store when things go wrong: damaged and foreign files, killed writers, full disks, no
+ * memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,13 +32,12 @@ typedef struct place {
 static int make_place(void **state)
 {
     place *const p = calloc(1, sizeof *p);
-    if (!p)
-        return -1;
-    /* in memory where there is room for it: these tests make thousands of stores, and nobody pulls the plug */
+    if (!p) return -1;
+    /* in memory where there is room for it: these tests make thousands of stores, and nobody pulls the
+     * plug */
     (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (!mkdtemp(p->folder))
-        return -1;
+    if (!mkdtemp(p->folder)) return -1;
     (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
     *state = p;
     return 0;
@@ -52,8 +52,7 @@ static int empty_folder(const char *folder)
         (void)snprintf(name, sizeof name, "%s/%s", folder, one->d_name);
         n += unlink(name) == 0;
     }
-    if (all)
-        (void)closedir(all);
+    if (all) (void)closedir(all);
     return n;
 }
 
@@ -72,12 +71,11 @@ static int count_files(const char *folder)
     DIR *const all = opendir(folder);
     for (const struct dirent *one = all ? readdir(all) : NULL; one; one = readdir(all))
         n += one->d_name[0] != '.';
-    if (all)
-        (void)closedir(all);
+    if (all) (void)closedir(all);
     return n;
 }
 
-/* --- Files as bytes --------------------------------------------------------------------------------------------- */
+/* --- Files as bytes ------------------------------------------------------------------------------------- */
 typedef struct content {
     unsigned char *bytes;
     size_t n;
@@ -114,7 +112,7 @@ static void assert_file_is(const char *path, const unsigned char *bytes, size_t 
     free(now.bytes);
 }
 
-/* --- A store with something of everything -------------------------------------------------------------------------- */
+/* --- A store with something of everything --------------------------------------------------------------- */
 static tandem_cost_key key_of(int i)
 {
     tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "int8", .pass = TANDEM_PASS_FORWARD, .from = TANDEM_S8};
@@ -141,8 +139,7 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     tandem_status status = tandem_store_put_collective(store, "a+b", "all-reduce", 0, &point, error);
     if (status == TANDEM_OK)
         status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 1.5, 3, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_put_run(store, &record, &run, error);
+    if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
 }
 
@@ -150,14 +147,10 @@ static tandem_status fill(const char *path, int n, tandem_error *error)
 {
     tandem_store *store = NULL;
     tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_begin(store, error);
-    for (int i = 0; i < n && status == TANDEM_OK; i++)
-        status = put(store, i, error);
-    if (status == TANDEM_OK)
-        status = put_other(store, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_commit(store, error);
+    if (status == TANDEM_OK) status = tandem_store_begin(store, error);
+    for (int i = 0; i < n && status == TANDEM_OK; i++) status = put(store, i, error);
+    if (status == TANDEM_OK) status = put_other(store, error);
+    if (status == TANDEM_OK) status = tandem_store_commit(store, error);
     tandem_store_close(store);
     return status;
 }
@@ -172,16 +165,14 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
     double factor = 0;
     *n = -1;
     tandem_status status = tandem_store_open(&store, path, mode, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_load_costs(&table, store, "cpu:avx2", "", error);
+    if (status == TANDEM_OK) status = tandem_store_load_costs(&table, store, "cpu:avx2", "", error);
     if (status == TANDEM_OK)
         status = tandem_store_load_collective(&points, &n_point, store, "a+b", "all-reduce", 0, error);
     if (status == TANDEM_OK) {
         status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", error);
         status = status == TANDEM_MISSING ? TANDEM_OK : status;
     }
-    if (status == TANDEM_OK)
-        *n = tandem_cost_table_count(table);
+    if (status == TANDEM_OK) *n = tandem_cost_table_count(table);
     free(points);
     tandem_cost_table_free(table);
     tandem_store_close(store);
@@ -192,14 +183,13 @@ static content good_store(const char *path, int n)
 {
     tandem_error error = {0};
     int64_t found = 0;
-    if (fill(path, n, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    if (fill(path, n, &error) != TANDEM_OK) fail_msg("%s", error.text);
     assert_int_equal(read_all(path, TANDEM_STORE_READ, &found, &error), TANDEM_OK);
     assert_int_equal(found, n);
     return read_file(path);
 }
 
-/* --- Damage ------------------------------------------------------------------------------------------------------------ */
+/* --- Damage --------------------------------------------------------------------------------------------- */
 static void a_short_file_is_refused_as_it_is(void **state)
 {
     const place *const p = *state;
@@ -231,11 +221,9 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
         tandem_status status;
         const char *says;
     } flips[] = {
-        {0, 'X', TANDEM_MALFORMED, "Move it away"},
-        {15, 1, TANDEM_MALFORMED, "Move it away"},
-        {68, 0, TANDEM_FOREIGN, "another program"},  /* application id */
-        {71, 'x', TANDEM_FOREIGN, "another program"},
-        {63, 2, TANDEM_FOREIGN, "version 2"},        /* user version */
+        {0, 'X', TANDEM_MALFORMED, "Move it away"},   {15, 1, TANDEM_MALFORMED, "Move it away"},
+        {68, 0, TANDEM_FOREIGN, "another program"}, /* application id */
+        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 2, TANDEM_FOREIGN, "version 2"}, /* user version */
         {60, 1, TANDEM_FOREIGN, "version 16777217"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
@@ -259,8 +247,7 @@ static void make_database(const char *path, const char *sql)
 {
     sqlite3 *db = NULL;
     assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
-    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK)
-        fail_msg("%s", sqlite3_errmsg(db));
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) fail_msg("%s", sqlite3_errmsg(db));
     assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
@@ -357,8 +344,7 @@ static void random_damage_never_crashes(void **state)
         const size_t at = draw.word[0] % (i % 2 ? good.n : 4096);
         size_t length = 1 + draw.word[1] % 8;
         length = at + length > good.n ? good.n - at : length;
-        for (size_t b = 0; b < length; b++)
-            bad[at + b] = (unsigned char)(draw.word[2] >> b % 4 * 8);
+        for (size_t b = 0; b < length; b++) bad[at + b] = (unsigned char)(draw.word[2] >> b % 4 * 8);
         (void)empty_folder(p->folder);
         write_file(p->path, bad, good.n);
         const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
@@ -374,7 +360,7 @@ static void random_damage_never_crashes(void **state)
     free(good.bytes);
 }
 
-/* --- Killed writers ------------------------------------------------------------------------------------------------------ */
+/* --- Killed writers ------------------------------------------------------------------------------------- */
 static void wait_killed(pid_t child)
 {
     int how = 0;
@@ -395,12 +381,9 @@ static void a_killed_transaction_leaves_nothing(void **state)
         tandem_status status = tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL);
         for (int i = 50; i < 60 && status == TANDEM_OK; i++)
             status = put(store, i, NULL); /* each a transaction of its own: kept */
-        if (status == TANDEM_OK)
-            status = tandem_store_begin(store, NULL);
-        for (int i = 60; i < 3000 && status == TANDEM_OK; i++)
-            status = put(store, i, NULL);
-        if (status == TANDEM_OK)
-            (void)raise(SIGKILL);
+        if (status == TANDEM_OK) status = tandem_store_begin(store, NULL);
+        for (int i = 60; i < 3000 && status == TANDEM_OK; i++) status = put(store, i, NULL);
+        if (status == TANDEM_OK) (void)raise(SIGKILL);
         _exit(1);
     }
     wait_killed(child);
@@ -411,7 +394,8 @@ static void a_killed_transaction_leaves_nothing(void **state)
     assert_int_equal(n, 70);
 }
 
-/* The child tells through a pipe what it has committed; it dies at any instant, also while it makes the store. */
+/* The child tells through a pipe what it has committed; it dies at any instant, also while it makes the
+ * store. */
 static void a_writer_killed_anywhere_keeps_its_word(void **state)
 {
     enum { ROUNDS = 12 };
@@ -425,11 +409,9 @@ static void a_writer_killed_anywhere_keeps_its_word(void **state)
         assert_true(child >= 0);
         if (child == 0) {
             tandem_store *store = NULL;
-            if (tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL) != TANDEM_OK)
-                _exit(1);
+            if (tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, NULL) != TANDEM_OK) _exit(1);
             for (int i = 0; put(store, i, NULL) == TANDEM_OK; i++)
-                if (write(told[1], &i, sizeof i) != sizeof i)
-                    _exit(1);
+                if (write(told[1], &i, sizeof i) != sizeof i) _exit(1);
             _exit(1);
         }
         (void)close(told[1]);
@@ -437,8 +419,7 @@ static void a_writer_killed_anywhere_keeps_its_word(void **state)
         assert_int_equal(kill(child, SIGKILL), 0);
         wait_killed(child);
         int committed = 0, last;
-        while (read(told[0], &last, sizeof last) == sizeof last)
-            committed = last + 1;
+        while (read(told[0], &last, sizeof last) == sizeof last) committed = last + 1;
         (void)close(told[0]);
         int64_t n = 0;
         const tandem_status status = read_all(p->path, TANDEM_STORE_READ, &n, &error);
@@ -450,7 +431,7 @@ static void a_writer_killed_anywhere_keeps_its_word(void **state)
     }
 }
 
-/* --- Full disks and folders without rights ------------------------------------------------------------------------------------ */
+/* --- Full disks and folders without rights -------------------------------------------------------------- */
 /* A limit on the size of files does what a full disk does. */
 static int write_until_full(const char *path)
 {
@@ -461,13 +442,10 @@ static int write_until_full(const char *path)
     if (stat(path, &seen) != 0 || tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error) != TANDEM_OK)
         return 1;
     const struct rlimit limit = {(rlim_t)seen.st_size + 20000, RLIM_INFINITY};
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || tandem_store_begin(store, &error) != TANDEM_OK)
-        return 2;
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0 || tandem_store_begin(store, &error) != TANDEM_OK) return 2;
     tandem_status status = TANDEM_OK;
-    for (int i = 100; i < 100000 && status == TANDEM_OK; i++)
-        status = put(store, i, &error);
-    if (status == TANDEM_OK)
-        status = tandem_store_commit(store, &error);
+    for (int i = 100; i < 100000 && status == TANDEM_OK; i++) status = put(store, i, &error);
+    if (status == TANDEM_OK) status = tandem_store_commit(store, &error);
     if (status != TANDEM_IO) {
         (void)fprintf(stderr, "%s: %s\n", tandem_status_name(status), error.text);
         return 3;
@@ -478,8 +456,7 @@ static int write_until_full(const char *path)
             return 4;
     tandem_store_rollback(store);
     const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
-    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || put(store, 99, &error) != TANDEM_OK)
-        return 5;
+    if (setrlimit(RLIMIT_FSIZE, &all) != 0 || put(store, 99, &error) != TANDEM_OK) return 5;
     tandem_store_close(store);
     return 0;
 }
@@ -493,8 +470,7 @@ static void a_full_disk_loses_nothing_committed(void **state)
     free(good_store(p->path, 50).bytes);
     const pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0)
-        _exit(write_until_full(p->path));
+    if (child == 0) _exit(write_until_full(p->path));
     assert_int_equal(waitpid(child, &how, 0), child);
     assert_true(WIFEXITED(how));
     assert_int_equal(WEXITSTATUS(how), 0);
@@ -512,8 +488,7 @@ static void a_folder_without_rights_is_said(void **state)
     if (child == 0) {
         tandem_store *store = NULL;
         tandem_error error = {0};
-        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
-            _exit(99);
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(99);
         _exit(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error) == TANDEM_IO && !store &&
                       strstr(error.text, p->path)
                   ? 0
@@ -530,7 +505,7 @@ static void a_folder_without_rights_is_said(void **state)
     assert_int_equal(count_files(p->folder), 0);
 }
 
-/* --- No memory ------------------------------------------------------------------------------------------------------------------- */
+/* --- No memory ------------------------------------------------------------------------------------------ */
 /* SQLite's memory comes through here as well, so that its allocations fail with ours. */
 static void *sqlite_allocate(int bytes) { return malloc((size_t)bytes); }
 static void sqlite_free(void *block) { free(block); }
@@ -553,7 +528,10 @@ static tandem_status everything(const char *path, int64_t *n, tandem_error *erro
 /* Some of SQLite's allocations are for speed only: it does without, so OK is right then, too. */
 static void allocations_may_fail(void **state)
 {
-    enum { ALL = 200, STRIDE = 7 }; /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
+    enum {
+        ALL = 200,
+        STRIDE = 7
+    }; /* all of the first, then a sample: there are thousands, most of them SQLite's parser's */
     const place *const p = *state;
     long tried = 0, no_memory = 0, k = 0;
     for (int failed = 1; failed; k += k < ALL ? 1 : STRIDE) {
@@ -580,11 +558,15 @@ static void allocations_may_fail(void **state)
 int main(void)
 {
     static const sqlite3_mem_methods memory = {
-        .xMalloc = sqlite_allocate, .xFree = sqlite_free, .xRealloc = sqlite_reallocate, .xSize = sqlite_size,
-        .xRoundup = sqlite_round, .xInit = sqlite_begin, .xShutdown = sqlite_end,
+        .xMalloc = sqlite_allocate,
+        .xFree = sqlite_free,
+        .xRealloc = sqlite_reallocate,
+        .xSize = sqlite_size,
+        .xRoundup = sqlite_round,
+        .xInit = sqlite_begin,
+        .xShutdown = sqlite_end,
     };
-    if (sqlite3_config(SQLITE_CONFIG_MALLOC, &memory) != SQLITE_OK)
-        return 1;
+    if (sqlite3_config(SQLITE_CONFIG_MALLOC, &memory) != SQLITE_OK) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_short_file_is_refused_as_it_is, make_place, remove_place),
         cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, make_place, remove_place),

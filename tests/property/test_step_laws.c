@@ -1,6 +1,6 @@
-/* Laws of the step program, over the models of the zoo and random graphs under random plans: every task reads what it
- * should and what is there, lifetimes cover all accesses, nothing that lives at once overlaps in the arena, and a plan's
- * program does not depend on how one came to it. */
+/* Laws of the step program, over the models of the zoo and random graphs under random plans: every task
+ * reads what it should and what is there, lifetimes cover all accesses, nothing that lives at once
+ * overlaps in the arena, and a plan's program does not depend on how one came to it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +18,7 @@
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;
 
-/* --- Chance ------------------------------------------------------------------------------------------------------ */
+/* --- Chance --------------------------------------------------------------------------------------------- */
 
 typedef struct chance {
     uint32_t series, drawn;
@@ -37,15 +37,14 @@ static void draw_plan(chance *c, tandem_step *step)
         const unsigned allowed = tandem_op_row_get(step->graph->op[i].kind)->precisions;
         if (!allowed || draw(c, change) != 0) continue;
         tandem_precision p;
-        do
-            p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
+        do p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
         while (!(allowed & (1u << p)));
         tandem_step_set(step, i, p);
     }
     tandem_step_resolve(step);
 }
 
-/* --- What every task should read: values carry symbols instead of numbers ------------------------------------------ */
+/* --- What every task should read: values carry symbols instead of numbers ------------------------------- */
 
 enum symbol_kind { ACTIVATION, AUX, WEIGHT, BROUGHT };
 static uint64_t symbol(enum symbol_kind kind, int id, int slot)
@@ -57,11 +56,11 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 
 typedef struct run {
     const tandem_step *step;
-    uint64_t *gradient;  /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
-    uint64_t *value;     /* [n_value] the symbol it holds */
-    int *writer;         /* [n_value] the task that wrote it, −1 = none yet */
+    uint64_t *gradient; /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
+    uint64_t *value;      /* [n_value] the symbol it holds */
+    int *writer;          /* [n_value] the task that wrote it, −1 = none yet */
     int *gradient_writer; /* [n_parameter] */
-    int *updated;        /* [n_bucket] 0, 1 = reduced, 2 = updated */
+    int *updated;         /* [n_bucket] 0, 1 = reduced, 2 = updated */
 } run;
 
 static void expect_gradients(run *r)
@@ -73,12 +72,16 @@ static void expect_gradients(run *r)
         if (!op->needs_gradient || row->dgrad == TANDEM_BACKWARD_ABSENT) continue;
         for (int slot = 0; slot < row->n_input; slot++) {
             if (!graph->op[op->input[slot]].needs_gradient) continue;
-            r->gradient[op->input[slot]] += row->dgrad == TANDEM_BACKWARD_SAME ? r->gradient[c] : symbol(BROUGHT, c, slot);
+            r->gradient[op->input[slot]] +=
+                row->dgrad == TANDEM_BACKWARD_SAME ? r->gradient[c] : symbol(BROUGHT, c, slot);
         }
     }
 }
 
-static uint64_t activation(const run *r, int tensor) { return symbol(ACTIVATION, r->step->graph->view[tensor], 0); }
+static uint64_t activation(const run *r, int tensor)
+{
+    return symbol(ACTIVATION, r->step->graph->view[tensor], 0);
+}
 
 static uint64_t bytes_of(const run *r, int tensor, tandem_dtype dtype)
 {
@@ -358,7 +361,7 @@ static void check_program(const tandem_step *step)
     free(r.gradient);
 }
 
-/* --- Buckets and memory ---------------------------------------------------------------------------------------------- */
+/* --- Buckets and memory --------------------------------------------------------------------------------- */
 
 static void check_buckets(const tandem_step *step)
 {
@@ -441,7 +444,8 @@ static void check_memory(const tandem_step *step, chance *c)
     }
     check_pieces(&memory, all, n);
     assert_true(memory.arena_live == most_alive(all, n, step->n_task));
-    assert_true(memory.arena_live == memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
+    assert_true(memory.arena_live ==
+                memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
@@ -455,7 +459,7 @@ static void check_memory(const tandem_step *step, chance *c)
     free(workspace);
 }
 
-/* --- Ways to a plan --------------------------------------------------------------------------------------------------- */
+/* --- Ways to a plan ------------------------------------------------------------------------------------- */
 
 static void check_equal(const tandem_step *a, const tandem_step *b)
 {
@@ -472,7 +476,8 @@ static void check_equal(const tandem_step *a, const tandem_step *b)
     for (int v = 0; v < a->n_value; v++) {
         const tandem_value *x = &a->value[v], *y = &b->value[v];
         assert_true(x->bytes == y->bytes);
-        if (x->bytes) assert_true(x->op == y->op && x->dtype == y->dtype && x->first == y->first && x->last == y->last);
+        if (x->bytes)
+            assert_true(x->op == y->op && x->dtype == y->dtype && x->first == y->first && x->last == y->last);
     }
     assert_memory_equal(a->native, b->native, (size_t)a->graph->n_op * sizeof *a->native);
 }
@@ -519,7 +524,7 @@ static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
     }
 }
 
-/* --- Graphs ----------------------------------------------------------------------------------------------------------- */
+/* --- Graphs --------------------------------------------------------------------------------------------- */
 
 static void laws_hold_on_the_zoo(void **state)
 {
@@ -527,7 +532,8 @@ static void laws_hold_on_the_zoo(void **state)
     for (int m = 0; m < tandem_model_count(); m++) {
         tandem_graph *graph = NULL;
         tandem_error error = {0};
-        if (tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error) != TANDEM_OK) fail_msg("%s", error.text);
+        if (tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error) != TANDEM_OK)
+            fail_msg("%s", error.text);
         chance c = {.series = (uint32_t)m};
         print_message("%s: seed %llu, series %u\n", graph->model, (unsigned long long)seed, c.series);
         check_graph(graph, &c, PLANS_A_MODEL);
@@ -557,7 +563,8 @@ static int32_t from_window(tandem_builder *b, chance *c, const char *name, int x
     }
 }
 
-/* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them read in the end. */
+/* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them
+ * read in the end. */
 static tandem_graph *random_graph(chance *c)
 {
     tandem_builder *b = NULL;
@@ -574,7 +581,8 @@ static tandem_graph *random_graph(chance *c)
     for (; n < n_tensor; n++) {
         char name[32];
         (void)snprintf(name, sizeof name, "t%d", n);
-        const int near = n > 4 ? n - 4 : 0, i = near + (int)draw(c, (uint32_t)(n - near)), j = (int)draw(c, (uint32_t)n);
+        const int near = n > 4 ? n - 4 : 0, i = near + (int)draw(c, (uint32_t)(n - near)),
+                  j = (int)draw(c, (uint32_t)n);
         n_reader[i]++;
         tensor[n] = from_window(b, c, name, tensor[i], tensor[j]);
     }

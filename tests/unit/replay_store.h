@@ -26,7 +26,8 @@ static inline void replay_store_open(replay_store *s)
     (void)close(file);
     (void)unlink(s->path);
     s->store = NULL;
-    if (tandem_store_open(&s->store, s->path, TANDEM_STORE_WRITE, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_store_open(&s->store, s->path, TANDEM_STORE_WRITE, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
 }
 
 static inline void replay_store_close(replay_store *s)
@@ -51,8 +52,9 @@ static inline tandem_cost replay_cost(int64_t ns, uint64_t workspace_bytes)
 typedef int64_t replay_cost_rule(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes);
 
 /* Files a cost for every form of every task that the model's step program can have. */
-static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype wider, uint64_t bucket_bytes,
-                                     const char *device, const char *neighbour, replay_cost_rule *rule, void *context)
+static inline void replay_store_fill(replay_store *s, const tandem_graph *graph, tandem_dtype wider,
+                                     uint64_t bucket_bytes, const char *device, const char *neighbour,
+                                     replay_cost_rule *rule, void *context)
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
@@ -62,7 +64,8 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
         for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
             tandem_cost_key key;
             uint64_t workspace_bytes = 0;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key)) continue;
+            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
+                continue;
             const int64_t ns = rule(context, &key, &workspace_bytes);
             if (ns < 0) continue;
             const tandem_cost cost = replay_cost(ns, workspace_bytes);

@@ -9,9 +9,10 @@
 #include "replayer/stages.h"
 #include "tests/unit/replay_store.h"
 
-/* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads (loss, head, relu),
- * 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between), updates. Buckets: one of 80 elements
- * in all, or, with FOUR_BUCKETS, one of 32 elements behind each wgrad. */
+/* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
+ * (loss, head, relu), 4 wgrads (head.bias, head | fc1.bias, fc1: the dgrads of head and relu lie between),
+ * updates. Buckets: one of 80 elements in all, or, with FOUR_BUCKETS, one of 32 elements behind each
+ * wgrad. */
 static const char model[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
 enum { FORWARD = 100, DGRAD = 200, WGRAD = 300, UPDATE = 50, CAST = 10, FC1_INT8 = 40 };
 enum { ONE_BUCKET = 0, FOUR_BUCKETS = 1, ONE_STEP = 8 * FORWARD + 3 * DGRAD + 4 * WGRAD + UPDATE };
@@ -80,7 +81,8 @@ static tandem_status try_open(bench *b, uint64_t bucket_bytes)
 static tandem_replay run(bench *b, unsigned flags)
 {
     tandem_replay replay;
-    if (tandem_replayer_run(b->replayer, &replay, flags, &b->error) != TANDEM_OK) fail_msg("%s", b->error.text);
+    if (tandem_replayer_run(b->replayer, &replay, flags, &b->error) != TANDEM_OK)
+        fail_msg("%s", b->error.text);
     return replay;
 }
 
@@ -128,7 +130,7 @@ static const tandem_bucket *bucket_of(const bench *b, int bucket)
     return &tandem_replayer_step(b->replayer, 0)->bucket[bucket];
 }
 
-/* --- One rank -------------------------------------------------------------------------------------------------------- */
+/* --- One rank ------------------------------------------------------------------------------------------- */
 
 static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
 {
@@ -159,7 +161,8 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
     tear_down(&b);
 }
 
-/* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for wgrad. */
+/* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for
+ * wgrad. */
 static void a_precision_changes_its_tasks_and_is_undone(void **state)
 {
     (void)state;
@@ -226,7 +229,8 @@ static void memory_is_what_the_memory_plan_says(void **state)
         uint64_t workspace[128] = {0};
         assert_true(step->n_task <= 128);
         for (int t = 0; t < step->n_task && narrow; t++)
-            if (step->task[t].kind == TANDEM_TASK_FORWARD && step->task[t].op == op_named(&b, "fc1")) workspace[t] = 1000;
+            if (step->task[t].kind == TANDEM_TASK_FORWARD && step->task[t].op == op_named(&b, "fc1"))
+                workspace[t] = 1000;
         assert_int_equal(tandem_memory_plan(&memory, step, workspace, NULL, NULL, NULL), TANDEM_OK);
         assert_int_equal(memory.workspace > 0, narrow); /* the peak lies at fc1 where it needs workspace */
         assert_int_equal(replay.member[0].peak_bytes, memory.peak);
@@ -237,7 +241,7 @@ static void memory_is_what_the_memory_plan_says(void **state)
     tear_down(&b);
 }
 
-/* --- Several ranks, each on a node of its own ---------------------------------------------------------------------------- */
+/* --- Several ranks, each on a node of its own ----------------------------------------------------------- */
 
 static void the_faster_class_waits_for_the_slower(void **state)
 {
@@ -255,7 +259,8 @@ static void the_faster_class_waits_for_the_slower(void **state)
     check_class(&replay, 0, ONE_STEP, 520, ONE_STEP);
     check_class(&replay, 1, 2 * ONE_STEP, 520, 0);
     assert_int_equal(replay.slowest, 1);
-    /* the faster one begins its forward pass 50 ns earlier, since its update is shorter: the timeline begins there */
+    /* the faster one begins its forward pass 50 ns earlier, since its update is shorter: the timeline
+     * begins there */
     const tandem_bucket *bucket = bucket_of(&b, 0);
     check_event(&b, 0, 0, 0, 100);
     check_event(&b, 1, 0, 50, 250);
@@ -278,9 +283,10 @@ static void buckets_overlap_with_backward(void **state)
     b.cluster.link_bytes_per_s = 1e9; /* 128 bytes: 2 × (100 + 64) = 328 ns */
     b.cluster.link_latency_ns = 100;
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
-    /* From the end of the former step: update 3 to 50, forward to 850, loss to 1050, wgrad head.bias to 1350: bucket 0 until
-     * 1678; wgrad head to 1650: bucket 1 until 2006; dgrads to 2050; wgrad fc1.bias to 2350: bucket 2 until 2678; wgrad fc1
-     * to 2650: bucket 3 from 2678 until 3006. Updates 0 to 2 until 2800. */
+    /* From the end of the former step: update 3 to 50, forward to 850, loss to 1050, wgrad head.bias to
+     * 1350: bucket 0 until 1678; wgrad head to 1650: bucket 1 until 2006; dgrads to 2050; wgrad fc1.bias
+     * to 2350: bucket 2 until 2678; wgrad fc1 to 2650: bucket 3 from 2678 until 3006. Updates 0 to 2 until
+     * 2800. */
     assert_int_equal(replay.step_ns, 3006);
     check_class(&replay, 0, 2800, 206, 0);
     static const int64_t wire[4] = {1300, 1628, 2300, 2628}; /* from the begin of the forward pass */
@@ -311,6 +317,26 @@ static void a_fast_wire_leaves_the_updates(void **state)
     tear_down(&b);
 }
 
+/* After the first step both have updates left; the slightly faster class gains 2800 ns a step until it
+ * waits. */
+static void a_slight_gain_adds_up_to_a_wait(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1000});
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1001});
+    add_class(&b, "cpu:avx512", 1, 1);
+    add_class(&b, "cpu:avx2", 1, 1);
+    b.cluster.link_bytes_per_s = 1e9; /* 128 ns a bucket */
+    const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
+    assert_int_equal(replay.step_ns, 2802800);
+    check_class(&replay, 0, 2800000, 128, 2672);
+    check_class(&replay, 1, 2802800, 0, 0);
+    assert_int_equal(replay.slowest, 1);
+    tear_down(&b);
+}
+
 static void compute_and_wire_slow_each_other(void **state)
 {
     (void)state;
@@ -323,13 +349,14 @@ static void compute_and_wire_slow_each_other(void **state)
     assert_int_equal(try_open(&b, FOUR_BUCKETS), TANDEM_MISSING); /* the curve is measured, so this must be, too */
     assert_non_null(strstr(b.error.text, "compute_under_comm"));
     assert_null(b.replayer);
-    assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2", "compute_under_comm", 2, 1, NULL),
+    assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2",
+                                                   "compute_under_comm", 2, 1, NULL),
                      TANDEM_OK);
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
-    /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad head to 1950;
-     * bucket 1 until 2662; dgrad head to 2350; dgrad relu: 156 of its 200 by 2662, the rest by 2706; wgrad fc1.bias to 3006:
-     * bucket 2 until 3662; wgrad fc1 to 3606: bucket 3 from 3662; updates 0 to 2 until 3906; bucket 3 has done 244/656 by
-     * then, and the rest takes 412/656 of 328 ns. */
+    /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad
+     * head to 1950; bucket 1 until 2662; dgrad head to 2350; dgrad relu: 156 of its 200 by 2662, the rest
+     * by 2706; wgrad fc1.bias to 3006: bucket 2 until 3662; wgrad fc1 to 3606: bucket 3 from 3662; updates
+     * 0 to 2 until 3906; bucket 3 has done 244/656 by then, and the rest takes 412/656 of 328 ns. */
     assert_int_equal(replay.step_ns, 4112);
     check_class(&replay, 0, 3906, 206, 0);
     check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 3612, 4062);
@@ -337,7 +364,7 @@ static void compute_and_wire_slow_each_other(void **state)
     tear_down(&b);
 }
 
-/* --- Ranks on one node --------------------------------------------------------------------------------------------------- */
+/* --- Ranks on one node ---------------------------------------------------------------------------------- */
 
 static void neighbours_slow_each_other_while_both_compute(void **state)
 {
@@ -353,7 +380,8 @@ static void neighbours_slow_each_other_while_both_compute(void **state)
     b.cluster.link_bytes_per_s = 1e9;
     b.cluster.link_latency_ns = 100;
     const tandem_replay replay = open_and_run(&b, ONE_BUCKET);
-    /* class 0 beside class 1: 2 × 2650; class 1 has done half of its list by then; the other half alone: 2650 */
+    /* class 0 beside class 1: 2 × 2650; class 1 has done half of its list by then; the other half alone:
+     * 2650 */
     assert_int_equal(replay.step_ns, 3 * ONE_STEP + 520);
     check_class(&replay, 0, 2 * ONE_STEP, 520, ONE_STEP);
     check_class(&replay, 1, 3 * ONE_STEP, 520, 0);
@@ -390,7 +418,7 @@ static void ranks_of_a_class_are_their_own_neighbours(void **state)
     tear_down(&b);
 }
 
-/* --- What is missing ------------------------------------------------------------------------------------------------------- */
+/* --- What is missing ------------------------------------------------------------------------------------ */
 
 static void check_says(const bench *b, const char *const *part)
 {
@@ -414,7 +442,8 @@ static void a_missing_cost_is_named_where_a_plan_needs_it(void **state)
         assert_int_equal(tandem_replayer_run(b.replayer, &replay, TANDEM_REPLAY_MEMORY, &b.error), TANDEM_MISSING);
         assert_int_equal(b.error.status, TANDEM_MISSING);
         assert_int_equal(replay.step_ns, 77);
-        check_says(&b, (const char *const[]){"cpu:avx2", "linear m=4 k=4 n=4", "int8", "forward", "'fc1", NULL} );
+        check_says(&b, (const char *const[]){"cpu:avx2", "linear m=4 k=4 n=4", "int8", "forward",
+                                             "(forward of fc1)", NULL});
     }
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
     assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
@@ -436,8 +465,9 @@ static void a_missing_time_beside_a_neighbour_is_missing(void **state)
     assert_int_equal(try_open(&b, ONE_BUCKET), TANDEM_OK);
     tandem_replay replay;
     assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
-    check_says(&b, (const char *const[]){"relu n=16 | fp32 | dgrad | f32>f32", "on cpu:avx2 beside a busy cpu:avx512",
-                                         "`tandem profile --model mlp:", "--batch 4 --device cpu:avx2,cpu:avx512`", NULL});
+    check_says(&b, (const char *const[]){
+                       "relu n=16 | fp32 | dgrad | f32>f32", "on cpu:avx2 beside a busy cpu:avx512",
+                       "`tandem profile --model mlp:", "--batch 4 --device cpu:avx2,cpu:avx512`", NULL});
     tear_down(&b);
 }
 
@@ -479,13 +509,15 @@ static void classes_must_run_one_model_at_their_batch(void **state)
     tear_down(&b);
 }
 
-/* --- Collectives --------------------------------------------------------------------------------------------------------- */
+/* --- Collectives ---------------------------------------------------------------------------------------- */
 
 static void curves_are_straight_between_points(void **state)
 {
     (void)state;
-    const tandem_collective_point point[] = {
-        {1000, replay_cost(500, 0)}, {2000, replay_cost(700, 0)}, {4000, replay_cost(1700, 0)}, {5000, replay_cost(1600, 0)}};
+    const tandem_collective_point point[] = {{1000, replay_cost(500, 0)},
+                                             {2000, replay_cost(700, 0)},
+                                             {4000, replay_cost(1700, 0)},
+                                             {5000, replay_cost(1600, 0)}};
     assert_true(tandem_collective_curve_ns(point, 3, 1) == 500);
     assert_true(tandem_collective_curve_ns(point, 3, 1000) == 500);
     assert_true(tandem_collective_curve_ns(point, 3, 1500) == 600);
@@ -515,6 +547,7 @@ int main(void)
         cmocka_unit_test(the_faster_class_waits_for_the_slower),
         cmocka_unit_test(buckets_overlap_with_backward),
         cmocka_unit_test(a_fast_wire_leaves_the_updates),
+        cmocka_unit_test(a_slight_gain_adds_up_to_a_wait),
         cmocka_unit_test(compute_and_wire_slow_each_other),
         cmocka_unit_test(neighbours_slow_each_other_while_both_compute),
         cmocka_unit_test(ranks_of_a_class_are_their_own_neighbours),

@@ -16,9 +16,9 @@
  *
  *     int16_t panel[step][half][slot][RUN]      term = step·2·RUN + half·RUN + run;  half 0 is "1" above, half 1 is "2"
  *
- * RUN = 2: a vector is one half of many columns; a row's two terms are broadcast to all of them (avx2, avx512).
- * RUN = 8: a vector is eight terms of one slot, the accumulators are added up across at the end (sse41, avx, which have
- * no integer broadcast from memory, or no room for the operands it takes). */
+ * A vector is one half of several columns; the same half of a row is broadcast to all of them. RUN = 2 makes an element of
+ * the vector one column's sum; sse41 can broadcast 64 bits from memory but not 32, so that it takes RUN = 4, and adds
+ * neighbours up at the end. */
 #ifndef TANDEM_BACKEND_CPU_ISA_GEMM_S8_H
 #define TANDEM_BACKEND_CPU_ISA_GEMM_S8_H
 
@@ -29,7 +29,7 @@ enum {
     RUN = 2,
     TILE_ROWS = 8,
     TILE_COLUMNS = 32,
-    NARROW_COLUMNS = 16, /* of the last panel of B where this is enough */
+    NARROW_COLUMNS = 16, /* of the last panel of B where they are enough */
     A_SLOTS = 16,        /* two tiles high */
 #elif defined __AVX2__
     RUN = 2,
@@ -37,15 +37,24 @@ enum {
     TILE_COLUMNS = 16,
     NARROW_COLUMNS = 8,
     A_SLOTS = 8,
+#elif defined __AVX__ /* 128 bits wide: this set has no wider integers */
+    RUN = 2,
+    TILE_ROWS = 4,
+    TILE_COLUMNS = 8,
+    NARROW_COLUMNS = 8,
+    A_SLOTS = 8,
 #else
-    RUN = 8,
-    TILE_ROWS = 2,
+    RUN = 4,
+    TILE_ROWS = 4,
     TILE_COLUMNS = 4,
     NARROW_COLUMNS = 4,
     A_SLOTS = 4,
 #endif
     PACK_DEPTH = 16, /* depths are filled up with zeros to a multiple of it */
-    BLOCK_M = 256,
+    /* Packed, a block of each operand leaves the second cache room for the other. Where k is cut, B is packed again for
+     * each block of rows, so that these are more. */
+    BLOCK_M = 128,
+    BLOCK_M_OF_CUT_K = 256,
     BLOCK_N = 512,
     BLOCK_K = 1024
 };
@@ -58,9 +67,18 @@ static inline int64_t filled_up(int64_t count, int64_t unit) { return (count + u
 void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
                        int64_t depth, int64_t row_stride, int64_t term_stride);
 
-/* sum[i·TILE_COLUMNS + j] = Σ (x1 + y2)(x2 + y1) for the first `rows` ≤ TILE_ROWS slots of `a` and all `columns`
- * (TILE_COLUMNS or NARROW_COLUMNS) of `b`; added to what `sum` holds where `add`. */
-void ISA(gemm_s8_tile)(uint32_t *sum, const int16_t *a, const int16_t *b, int64_t steps, int64_t rows, int64_t columns,
-                       int add);
+/* One block of the product: its place in C, and its operands, packed. */
+typedef struct gemm_s8_block {
+    const tandem_gemm_s8 *product;
+    int64_t i, j, rows, columns;     /* of C */
+    int64_t depth;                   /* filled up */
+    int k_is_cut, is_first, is_last; /* among the blocks of k */
+    int16_t *a, *b;                  /* panels of A_SLOTS, of TILE_COLUMNS */
+    uint32_t *a_correction, *b_correction;
+    uint32_t *sums; /* [tile][TILE_ROWS][TILE_COLUMNS], carried from one block of k to the next; unused where k is whole */
+} gemm_s8_block;
+
+/* Adds the block's share to the sums; after the last block of k, writes C. */
+void ISA(gemm_s8_multiply)(const gemm_s8_block *block);
 
 #endif

@@ -6,7 +6,7 @@
 static inline __m128i load_16(const int8_t *from) { return _mm_loadu_si128((const __m128i *)(const void *)from); }
 
 
-#if defined __AVX2__
+#if defined __AVX__
 
 enum { PLACE_ROWS = 8 };
 
@@ -15,7 +15,12 @@ static inline __m128i load_8(const int8_t *from) { return _mm_loadl_epi64((const
 /* Eight rows' pairs of terms, widened: one half step. */
 static inline void put(int16_t *to, __m128i pairs)
 {
+#if defined __AVX2__
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepi8_epi16(pairs));
+#else
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_cvtepi8_epi16(pairs));
+    _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(pairs, pairs)));
+#endif
 }
 
 /* 8 rows × 16 terms, the terms of a row side by side: an 8 × 8 transpose of pairs. */
@@ -60,110 +65,134 @@ static inline __m128i load_4(const int8_t *from)
     return _mm_cvtsi32_si128(four);
 }
 
-static inline void put(int16_t *to, __m128i terms)
+/* Four rows' quads of terms, widened: one half step. */
+static inline void put(int16_t *to, __m128i quads)
 {
-    _mm_storeu_si128((__m128i *)(void *)to, _mm_cvtepi8_epi16(terms));
+    _mm_storeu_si128((__m128i *)(void *)to, _mm_cvtepi8_epi16(quads));
+    _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(quads, quads)));
 }
 
-/* 4 rows × 16 terms, the terms of a row side by side. */
+/* 4 rows × 16 terms, the terms of a row side by side: a 4 × 4 transpose of quads. */
 static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
-    for (int row = 0; row < 4; row++) {
-        const __m128i terms = load_16(from + row * row_stride);
-        put(to + row * RUN, terms);
-        put(to + half_stride + row * RUN, _mm_unpackhi_epi64(terms, terms));
-    }
+    const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
+    const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
+    const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
+    const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
+    put(to, _mm_unpacklo_epi64(low01, low23));
+    put(to + half_stride, _mm_unpackhi_epi64(low01, low23));
+    put(to + 2 * half_stride, _mm_unpacklo_epi64(high01, high23));
+    put(to + 3 * half_stride, _mm_unpackhi_epi64(high01, high23));
 }
 
-/* 4 rows × 16 terms, a term of all rows side by side: two transposes of 8 × 4 bytes. */
+/* 4 rows × 16 terms, a term of all rows side by side. */
 static inline void place_across(int16_t *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
 {
-    for (int half = 0; half < 2; half++) {
-        __m128i pair[4], quad[2];
-        for (int i = 0; i < 4; i++) {
-            const int8_t *term = from + (8 * half + 2 * i) * term_stride;
-            pair[i] = _mm_unpacklo_epi8(load_4(term), load_4(term + term_stride));
-        }
-        for (int i = 0; i < 2; i++)
-            quad[i] = _mm_unpacklo_epi16(pair[2 * i], pair[2 * i + 1]);
-        const __m128i row01 = _mm_unpacklo_epi32(quad[0], quad[1]), row23 = _mm_unpackhi_epi32(quad[0], quad[1]);
-        put(to, row01);
-        put(to + RUN, _mm_unpackhi_epi64(row01, row01));
-        put(to + 2 * RUN, row23);
-        put(to + 3 * RUN, _mm_unpackhi_epi64(row23, row23));
-        to += half_stride;
+    for (int half = 0; half < 4; half++) {
+        const int8_t *term = from + 4 * half * term_stride;
+        const __m128i pair01 = _mm_unpacklo_epi8(load_4(term), load_4(term + term_stride));
+        const __m128i pair23 = _mm_unpacklo_epi8(load_4(term + 2 * term_stride), load_4(term + 3 * term_stride));
+        put(to + half * half_stride, _mm_unpacklo_epi16(pair01, pair23));
     }
 }
 
 #endif
 
-/* One PLACE_ROWS × PACK_DEPTH block, of which `rows` and `terms` lie inside the operand. */
-static void place(int16_t *to, int64_t half_stride, const int8_t *from, int64_t rows, int64_t terms,
-                  int64_t row_stride, int64_t term_stride)
+/* A block that the operand's edge cuts, or whose elements lie apart both ways. */
+static __attribute__((noinline)) void place_piecemeal(int16_t *to, int64_t half_stride, const int8_t *from,
+                                                      int64_t rows, int64_t terms, int64_t row_stride,
+                                                      int64_t term_stride)
 {
-    if (rows >= PLACE_ROWS && terms >= PACK_DEPTH && term_stride == 1) {
-        place_along(to, half_stride, from, row_stride);
-    } else if (rows >= PLACE_ROWS && terms >= PACK_DEPTH && row_stride == 1) {
-        place_across(to, half_stride, from, term_stride);
-    } else {
-        int8_t block[PLACE_ROWS][PACK_DEPTH] = {{0}};
-        for (int64_t i = 0; i < smaller(rows, PLACE_ROWS); i++) {
-            for (int64_t l = 0; l < smaller(terms, PACK_DEPTH); l++)
-                block[i][l] = from[i * row_stride + l * term_stride];
-        }
-        place_along(to, half_stride, block[0], PACK_DEPTH);
+    int8_t block[PLACE_ROWS][PACK_DEPTH] = {{0}};
+    for (int64_t i = 0; i < smaller(rows, PLACE_ROWS); i++) {
+        for (int64_t l = 0; l < smaller(terms, PACK_DEPTH); l++)
+            block[i][l] = from[i * row_stride + l * term_stride];
     }
+    place_along(to, half_stride, block[0], PACK_DEPTH);
 }
+
+/* An operand to be packed, and where to. */
+typedef struct packing {
+    int16_t *panels;
+    int64_t slots, filled_depth;
+    const int8_t *from;
+    int64_t rows, depth, row_stride, term_stride;
+} packing;
+
+/* The PLACE_ROWS × PACK_DEPTH block at row `slot` of the panel that begins with `row`, and at `term`. */
+static inline void place(const packing *p, int64_t row, int64_t slot, int64_t term)
+{
+    int16_t *to = p->panels + row * p->filled_depth + term * p->slots + slot * RUN;
+    const int8_t *from = p->from + (row + slot) * p->row_stride + term * p->term_stride;
+    const int64_t rows = p->rows - row - slot, terms = p->depth - term, half_stride = p->slots * RUN;
+    if (rows < PLACE_ROWS || terms < PACK_DEPTH || (p->row_stride != 1 && p->term_stride != 1))
+        place_piecemeal(to, half_stride, from, rows, terms, p->row_stride, p->term_stride);
+    else if (p->term_stride == 1)
+        place_along(to, half_stride, from, p->row_stride);
+    else
+        place_across(to, half_stride, from, p->term_stride);
+}
+
+#if defined __AVX2__
+typedef __m256i vector;
+static inline vector load(const void *from) { return _mm256_load_si256(from); }
+static inline void keep(void *to, vector v) { _mm256_store_si256(to, v); }
+static inline vector plus_products(vector sum, vector a, vector b)
+{
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+}
+#else
+typedef __m128i vector;
+static inline vector load(const void *from) { return _mm_load_si128(from); }
+static inline void keep(void *to, vector v) { _mm_store_si128(to, v); }
+static inline vector plus_products(vector sum, vector a, vector b) { return _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
+#endif
 
 /* correction[slot] += Σ x1·x2 of a packed panel. */
 static void correct(uint32_t *correction, const int16_t *panel, int64_t slots, int64_t depth)
 {
+    enum { SLOTS = (int)(sizeof(vector) / sizeof(uint32_t)) };
     const int64_t half_stride = slots * RUN;
-#if defined __AVX2__
-    for (int64_t slot = 0; slot < slots; slot += 8) {
+    for (int64_t slot = 0; slot < slots; slot += SLOTS) {
         const int16_t *at = panel + slot * RUN;
-        __m256i *out = (__m256i *)(void *)(correction + slot);
-        __m256i sum = _mm256_loadu_si256(out);
-        for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride) {
-            const __m256i x1 = _mm256_loadu_si256((const __m256i *)(const void *)at);
-            const __m256i x2 = _mm256_loadu_si256((const __m256i *)(const void *)(at + half_stride));
-            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x1, x2));
-        }
-        _mm256_storeu_si256(out, sum);
-    }
+#if defined __AVX__
+        vector sum = load(correction + slot);
+        for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride)
+            sum = plus_products(sum, load(at), load(at + half_stride));
 #else
-    __m128i sum[4] = {_mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()};
-    for (int64_t l = 0; l < depth; l += 2 * RUN, panel += 2 * half_stride) {
-        for (int slot = 0; slot < 4; slot++) {
-            const __m128i x1 = _mm_loadu_si128((const __m128i *)(const void *)(panel + slot * RUN));
-            const __m128i x2 = _mm_loadu_si128((const __m128i *)(const void *)(panel + half_stride + slot * RUN));
-            sum[slot] = _mm_add_epi32(sum[slot], _mm_madd_epi16(x1, x2));
+        vector slot01 = _mm_setzero_si128(), slot23 = slot01;
+        for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride) {
+            slot01 = plus_products(slot01, load(at), load(at + half_stride));
+            slot23 = plus_products(slot23, load(at + 2 * RUN), load(at + half_stride + 2 * RUN));
         }
-    }
-    __m128i *out = (__m128i *)(void *)correction;
-    const __m128i four = _mm_hadd_epi32(_mm_hadd_epi32(sum[0], sum[1]), _mm_hadd_epi32(sum[2], sum[3]));
-    _mm_storeu_si128(out, _mm_add_epi32(_mm_loadu_si128(out), four));
+        const vector sum = _mm_add_epi32(load(correction + slot), _mm_hadd_epi32(slot01, slot23));
 #endif
+        keep(correction + slot, sum);
+    }
 }
 
 void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
                        int64_t depth, int64_t row_stride, int64_t term_stride)
 {
     const int64_t filled_rows = filled_up(rows, slots), filled_depth = filled_up(depth, PACK_DEPTH);
-    /* Along the operand's own order of memory: a few rows at a time, or a few terms of all rows. */
-    const int64_t row_unit = term_stride == 1 ? slots : filled_rows;
-    const int64_t term_unit = term_stride == 1 ? filled_depth : PACK_DEPTH;
-    for (int64_t row0 = 0; row0 < filled_rows; row0 += row_unit) {
-        for (int64_t term0 = 0; term0 < filled_depth; term0 += term_unit) {
-            for (int64_t i = row0; i < row0 + row_unit; i += PLACE_ROWS) {
-                for (int64_t l = term0; l < term0 + term_unit; l += PACK_DEPTH) {
-                    int16_t *to = panels + i / slots * slots * filled_depth + l * slots + i % slots * RUN;
-                    place(to, slots * RUN, from + i * row_stride + l * term_stride, rows - i, depth - l, row_stride,
-                          term_stride);
-                }
+    const packing p = {panels, slots, filled_depth, from, rows, depth, row_stride, term_stride};
+    /* In the order of the operand's memory: a few rows over all terms, or a few terms of all rows. */
+    if (term_stride == 1) {
+        for (int64_t row = 0; row < filled_rows; row += slots) {
+            for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
+                for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH)
+                    place(&p, row, slot, term);
+            }
+            correct(correction + row, panels + row * filled_depth, slots, filled_depth);
+        }
+    } else {
+        for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
+            for (int64_t row = 0; row < filled_rows; row += slots) {
+                for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS)
+                    place(&p, row, slot, term);
             }
         }
+        for (int64_t row = 0; row < filled_rows; row += slots)
+            correct(correction + row, panels + row * filled_depth, slots, filled_depth);
     }
-    for (int64_t row = 0; row < filled_rows; row += slots)
-        correct(correction + row, panels + row * filled_depth, slots, filled_depth);
 }

@@ -1,4 +1,5 @@
-/* gemm_s8_tile.c: the innermost loops of the int8 product: a tile of C kept in registers over a whole depth. */
+/* gemm_s8_tile.c: the innermost loops of the int8 product: a tile of C stays in registers over the whole depth of a
+ * block, and is dequantised from there. */
 #include "backend/cpu/isa/gemm_s8.h"
 
 #include <string.h>
@@ -20,44 +21,140 @@
 typedef __m512i vector;
 static inline vector zero(void) { return _mm512_setzero_si512(); }
 static inline vector load(const void *from) { return _mm512_load_si512(from); }
-static inline void keep(void *to, vector v) { _mm512_storeu_si512(to, v); }
+static inline void keep(void *to, vector v) { _mm512_store_si512(to, v); }
 static inline vector plus16(vector a, vector b) { return _mm512_add_epi16(a, b); }
 static inline vector plus32(vector a, vector b) { return _mm512_add_epi32(a, b); }
+static inline vector minus32(vector a, vector b) { return _mm512_sub_epi32(a, b); }
 static inline vector products(vector a, vector b) { return _mm512_madd_epi16(a, b); }
-static inline vector splat(int32_t pair) { return _mm512_set1_epi32(pair); }
+static inline vector splat(uint32_t value) { return _mm512_set1_epi32((int)value); }
+static inline void put_scaled(float *to, vector sum, float scale)
+{
+    _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale)));
+}
 #elif defined __AVX2__
 typedef __m256i vector;
 static inline vector zero(void) { return _mm256_setzero_si256(); }
 static inline vector load(const void *from) { return _mm256_load_si256(from); }
-static inline void keep(void *to, vector v) { _mm256_storeu_si256(to, v); }
+static inline void keep(void *to, vector v) { _mm256_store_si256(to, v); }
 static inline vector plus16(vector a, vector b) { return _mm256_add_epi16(a, b); }
 static inline vector plus32(vector a, vector b) { return _mm256_add_epi32(a, b); }
+static inline vector minus32(vector a, vector b) { return _mm256_sub_epi32(a, b); }
 static inline vector products(vector a, vector b) { return _mm256_madd_epi16(a, b); }
-static inline vector splat(int32_t pair) { return _mm256_set1_epi32(pair); }
+static inline vector splat(uint32_t value) { return _mm256_set1_epi32((int)value); }
+static inline void put_scaled(float *to, vector sum, float scale)
+{
+    _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale)));
+}
 #else
 typedef __m128i vector;
 static inline vector zero(void) { return _mm_setzero_si128(); }
 static inline vector load(const void *from) { return _mm_load_si128(from); }
-static inline void keep(void *to, vector v) { _mm_storeu_si128(to, v); }
+static inline void keep(void *to, vector v) { _mm_store_si128(to, v); }
 static inline vector plus16(vector a, vector b) { return _mm_add_epi16(a, b); }
 static inline vector plus32(vector a, vector b) { return _mm_add_epi32(a, b); }
+static inline vector minus32(vector a, vector b) { return _mm_sub_epi32(a, b); }
 static inline vector products(vector a, vector b) { return _mm_madd_epi16(a, b); }
+static inline vector splat(uint32_t value) { return _mm_set1_epi32((int)value); }
+static inline void put_scaled(float *to, vector sum, float scale)
+{
+    _mm_storeu_ps(to, _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale)));
+}
 #endif
 
-#if defined __AVX2__
+enum {
+    LANES = (int)(sizeof(vector) / sizeof(uint32_t)),
+    COLUMNS = (int)(sizeof(vector) / (RUN * sizeof(int16_t))), /* of B in a vector */
+    AHEAD = 6 * 2 * A_SLOTS * RUN * (int)sizeof(int16_t)       /* bytes: six steps */
+};
 
-enum { LANES = (int)(sizeof(vector) / sizeof(int32_t)) };
-
-static inline vector broadcast(const int16_t *pair)
+/* Rows i … of C, columns j …, from a tile that is cut off by C's edge or whose elements are not float. */
+static void put_rows(const tandem_gemm_s8 *product, int64_t i, int64_t j, const float (*tile)[TILE_COLUMNS], int64_t rows,
+                     int64_t columns)
 {
-    int32_t both;
-    memcpy(&both, pair, sizeof both);
-    return splat(both);
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = (i + r) * product->c_row + j;
+        if (!product->c_is_bf16) {
+            float *c = (float *)product->c + at;
+            for (int64_t l = 0; l < columns; l++)
+                c[l] = tile[r][l];
+        } else if (columns == TILE_COLUMNS) { /* a constant number, for the sake of the compiler */
+            uint16_t *c = (uint16_t *)product->c + at;
+            for (int64_t l = 0; l < TILE_COLUMNS; l++)
+                c[l] = bf16_of_float(tile[r][l]);
+        } else {
+            uint16_t *c = (uint16_t *)product->c + at;
+            for (int64_t l = 0; l < columns; l++)
+                c[l] = bf16_of_float(tile[r][l]);
+        }
+    }
 }
 
-static inline __attribute__((always_inline)) void tile(uint32_t *sum, const int16_t *a, const int16_t *b,
-                                                       int64_t steps, const int rows, const int vectors, int add)
+/* A tile (rows i …, columns j … of the block) that was summed up in registers: kept in `sums` for the next block of k, or
+ * written to C. */
+static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of, int64_t i, int64_t j,
+                                                         int64_t columns, uint32_t *sums, vector c[TILE_ROWS][2],
+                                                         const int rows, const int vectors)
 {
+    const tandem_gemm_s8 *product = of->product;
+    const float scale = product->scale;
+    const uint32_t *a_correction = of->a_correction + i, *b_correction = of->b_correction + j;
+    if (!of->is_first) {
+        UNROLLED
+        for (int at = 0; at < rows * vectors; at++)
+            c[at / vectors][at % vectors] =
+                plus32(c[at / vectors][at % vectors], load(sums + at * LANES));
+    }
+    if (!of->is_last) {
+        UNROLLED
+        for (int at = 0; at < rows * vectors; at++)
+            keep(sums + at * LANES, c[at / vectors][at % vectors]);
+        return;
+    }
+    float edge[TILE_ROWS][TILE_COLUMNS];
+    const int is_plain = !product->c_is_bf16 && columns == vectors * LANES;
+    const int64_t stride = is_plain ? product->c_row : TILE_COLUMNS;
+    float *to = is_plain ? (float *)product->c + (of->i + i) * stride + of->j + j : edge[0];
+    vector correction[2];
+    UNROLLED
+    for (int v = 0; v < vectors; v++)
+        correction[v] = load(b_correction + v * LANES);
+    UNROLLED
+    for (int r = 0; r < rows; r++) {
+        const vector a_row = splat(a_correction[r]);
+        UNROLLED
+        for (int v = 0; v < vectors; v++)
+            put_scaled(to + v * LANES, minus32(c[r][v], plus32(a_row, correction[v])), scale);
+        to += stride;
+    }
+    if (!is_plain)
+        put_rows(product, of->i + i, of->j + j, (const float(*)[TILE_COLUMNS])edge, rows, columns);
+}
+
+/* RUN terms of a row, for every column of a vector. */
+static inline vector broadcast(const int16_t *terms)
+{
+#if defined __AVX2__
+    uint32_t both;
+    memcpy(&both, terms, sizeof both);
+    return splat(both);
+#elif defined __AVX__
+    float both; /* as a float: that is what this set can broadcast from memory */
+    memcpy(&both, terms, sizeof both);
+    return _mm_castps_si128(_mm_set1_ps(both));
+#else
+    int64_t four;
+    memcpy(&four, terms, sizeof four);
+    return _mm_set1_epi64x(four);
+#endif
+}
+
+static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0,
+                                                       int64_t columns, uint32_t *sums, const int rows,
+                                                       const int vectors)
+{
+    const int16_t *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
+    const int16_t *b = of->b + j0 * of->depth;
+    const int64_t half = vectors * COLUMNS * RUN;
     vector c[TILE_ROWS][2];
     UNROLLED
     for (int i = 0; i < rows; i++) {
@@ -65,13 +162,14 @@ static inline __attribute__((always_inline)) void tile(uint32_t *sum, const int1
         for (int j = 0; j < vectors; j++)
             c[i][j] = zero();
     }
-    const int64_t half = vectors * LANES * RUN;
-    for (int64_t step = 0; step < steps; step++) {
+    for (const int16_t *end = a + of->depth * A_SLOTS; a < end; a += 2 * A_SLOTS * RUN, b += 2 * half) {
+        /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited for. */
+        _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
         vector y1[2], y2[2];
         UNROLLED
         for (int j = 0; j < vectors; j++) {
-            y1[j] = load(b + j * LANES * RUN);
-            y2[j] = load(b + half + j * LANES * RUN);
+            y1[j] = load(b + j * COLUMNS * RUN);
+            y2[j] = load(b + half + j * COLUMNS * RUN);
             HELD(y1[j]);
             HELD(y2[j]);
         }
@@ -81,33 +179,29 @@ static inline __attribute__((always_inline)) void tile(uint32_t *sum, const int1
             HELD(x1);
             HELD(x2);
             UNROLLED
-            for (int j = 0; j < vectors; j++) {
+            for (int j = 0; j < vectors; j++)
                 ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
-            }
         }
-        a += 2 * A_SLOTS * RUN;
-        b += 2 * half;
     }
+#if defined __AVX__
+    finish(of, i0, j0, columns, sums, c, rows, vectors);
+#else
     UNROLLED
-    for (int i = 0; i < rows; i++) {
-        UNROLLED
-        for (int j = 0; j < vectors; j++) {
-            uint32_t *to = sum + i * TILE_COLUMNS + j * LANES;
-            keep(to, add ? plus32(c[i][j], load(to)) : c[i][j]);
-        }
-    }
+    for (int i = 0; i < rows; i++)
+        c[i][0] = _mm_hadd_epi32(c[i][0], c[i][1]);
+    finish(of, i0, j0, columns, sums, c, rows, 1);
+#endif
 }
 
-#define HEIGHT(rows)                                       \
-    case rows:                                             \
-        if (columns > NARROW_COLUMNS)                      \
-            tile(sum, a, b, steps, rows, 2, add);          \
-        else                                               \
-            tile(sum, a, b, steps, rows, 1, add);          \
+#define HEIGHT(rows)                                          \
+    case rows:                                                \
+        if (NARROW_COLUMNS == TILE_COLUMNS || columns > NARROW_COLUMNS) \
+            tile(of, i, j, columns, sums, rows, 2);           \
+        else                                                  \
+            tile(of, i, j, columns, sums, rows, 1);           \
         break;
 
-void ISA(gemm_s8_tile)(uint32_t *sum, const int16_t *a, const int16_t *b, int64_t steps, int64_t rows, int64_t columns,
-                       int add)
+static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns, uint32_t *sums)
 {
     switch (rows) {
         HEIGHT(1)
@@ -124,41 +218,15 @@ void ISA(gemm_s8_tile)(uint32_t *sum, const int16_t *a, const int16_t *b, int64_
     }
 }
 
-#else
-
-/* The sums of four vectors, side by side. */
-static inline vector across(const vector c[4])
+void ISA(gemm_s8_multiply)(const gemm_s8_block *block)
 {
-    return _mm_hadd_epi32(_mm_hadd_epi32(c[0], c[1]), _mm_hadd_epi32(c[2], c[3]));
-}
-
-void ISA(gemm_s8_tile)(uint32_t *sum, const int16_t *a, const int16_t *b, int64_t steps, int64_t rows, int64_t columns,
-                       int add)
-{
-    enum { LANES = 8 };
-    vector c0[4] = {zero(), zero(), zero(), zero()}, c1[4] = {zero(), zero(), zero(), zero()};
-    (void)rows;
-    (void)columns;
-    for (int64_t step = 0; step < steps; step++) {
-        vector x1 = load(a), z1 = load(a + RUN), x2 = load(a + A_SLOTS * RUN), z2 = load(a + (A_SLOTS + 1) * RUN);
-        HELD(x1);
-        HELD(x2);
-        HELD(z1);
-        HELD(z2);
-        UNROLLED
-        for (int j = 0; j < 4; j++) {
-            vector y1 = load(b + j * RUN), y2 = load(b + (4 + j) * RUN);
-            HELD(y1);
-            HELD(y2);
-            ACCUMULATE(c0[j], products(plus16(x1, y2), plus16(x2, y1)));
-            ACCUMULATE(c1[j], products(plus16(z1, y2), plus16(z2, y1)));
+    uint32_t *sums = block->sums;
+    for (int64_t j = 0; j < block->columns; j += TILE_COLUMNS) {
+        const int64_t columns = smaller(block->columns - j, TILE_COLUMNS);
+        for (int64_t i = 0; i < block->rows; i += TILE_ROWS) {
+            any_tile(block, i, j, smaller(block->rows - i, TILE_ROWS), columns, sums);
+            if (block->k_is_cut)
+                sums += TILE_ROWS * TILE_COLUMNS;
         }
-        a += 2 * A_SLOTS * RUN;
-        b += 2 * 4 * RUN;
     }
-    const vector row0 = across(c0), row1 = across(c1);
-    keep(sum, add ? plus32(row0, load(sum)) : row0);
-    keep(sum + TILE_COLUMNS, add ? plus32(row1, load(sum + TILE_COLUMNS)) : row1);
 }
-
-#endif

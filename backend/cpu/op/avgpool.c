@@ -4,7 +4,8 @@
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]}, call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
+                             call->workspace, error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
@@ -18,12 +19,15 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const dnnl_dims_t stride = {op->stride, op->stride}, window = {op->kernel_h, op->kernel_w}, pad = {0, 0};
     const dnnl_alg_kind_t mean = dnnl_pooling_avg_exclude_padding;
     dnnl_pooling_desc_t forward, backward;
-    dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, mean, &x, &y, stride, window, pad, pad);
-    dnnl_pooling_backward_desc_init(&backward, mean, &x, &y, stride, window, pad, pad);
+    if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, mean, &x, &y, stride, window, pad, pad) !=
+            dnnl_success ||
+        dnnl_pooling_backward_desc_init(&backward, mean, &x, &y, stride, window, pad, pad) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no pool of these shapes", error);
     cpu_primitive primitive = {0};
     const tandem_status status =
         task->kind == TANDEM_TASK_FORWARD
-            ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 2, (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
+            ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 2,
+                                 (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
             : cpu_primitive_make(&primitive, kernel, &backward, &forward, 2,
                                  (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_SRC}, error);
     return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, run, error) : status;

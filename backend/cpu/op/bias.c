@@ -1,4 +1,5 @@
-/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading ones. */
+/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading
+ * ones. */
 #include "backend/cpu/kernel.h"
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)

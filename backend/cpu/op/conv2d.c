@@ -1,11 +1,12 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out), which oneDNN calls hwio.
  *
- * f32 and bf16: oneDNN's convolution on channels-last images. Its fast implementations want a blocked weight, so the weight
- * (or its gradient) goes through a reorder in the workspace: microseconds against milliseconds (measured on resnet20's
- * layers: 2 to 5 times faster than on plain weights from AVX on). With SSE4.1 plain weights are as fast, and stay.
+ * f32 and bf16: oneDNN's convolution on channels-last images. Its fast implementations want a blocked weight,
+ * so the weight (or its gradient) goes through a reorder in the workspace: microseconds against milliseconds
+ * (measured on resnet20's layers: 2 to 5 times faster than on plain weights from AVX on). With SSE4.1 plain
+ * weights are as fast, and stay.
  *
- * int8 has a forward pass only (its gradients run in the device's wider type): oneDNN's where it is exact and fast (AVX-512
- * with VNNI), else columns of some images at a time, times the weight. */
+ * int8 has a forward pass only (its gradients run in the device's wider type): oneDNN's where it is exact and
+ * fast (AVX-512 with VNNI), else columns of some images at a time, times the weight. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,7 @@ typedef struct conv_state {
     uint64_t weight_offset;
     uint64_t result_offset; /* of an f32 gradient that is narrowed to bf16 */
     int narrows;
-    cpu_product product;   /* of columns, where there is no convolution */
+    cpu_product product;    /* of columns, where there is no convolution */
     int64_t images, groups; /* images whose columns are multiplied at once, and how often */
     uint64_t columns_offset;
 } conv_state;
@@ -35,7 +36,7 @@ static void destroy(void *state)
     free(conv);
 }
 
-/* --- Floating point ---------------------------------------------------------------------------------------------- */
+/* --- Floating point ------------------------------------------------------------------------------------- */
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
@@ -43,13 +44,14 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const void *weight = call->in[1];
     if (state->reorder.primitive) {
         void *const blocked = cpu_workspace_at(call->workspace, state->weight_offset);
-        const tandem_status status =
-            cpu_primitive_run(&state->reorder, kernel, (const void *const[]){weight, blocked}, call->workspace, error);
+        const tandem_status status = cpu_primitive_run(
+            &state->reorder, kernel, (const void *const[]){weight, blocked}, call->workspace, error);
         if (status != TANDEM_OK) return status;
         weight = blocked;
     }
     const float scale = cpu_product_scale(call);
-    return cpu_primitive_run(&state->convolution, kernel, (const void *const[]){call->in[0], weight, call->out[0], &scale},
+    return cpu_primitive_run(&state->convolution, kernel,
+                             (const void *const[]){call->in[0], weight, call->out[0], &scale},
                              call->workspace, error);
 }
 
@@ -60,13 +62,14 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     tandem_status status = TANDEM_OK;
     if (state->reorder.primitive) {
         void *const blocked = cpu_workspace_at(call->workspace, state->weight_offset);
-        status = cpu_primitive_run(&state->reorder, kernel, (const void *const[]){weight, blocked}, call->workspace, error);
+        status = cpu_primitive_run(&state->reorder, kernel, (const void *const[]){weight, blocked},
+                                   call->workspace, error);
         weight = blocked;
     }
     void *const result = state->narrows ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
     if (status == TANDEM_OK)
-        status = cpu_primitive_run(&state->convolution, kernel, (const void *const[]){call->in[0], weight, result},
-                                   call->workspace, error);
+        status = cpu_primitive_run(&state->convolution, kernel,
+                                   (const void *const[]){call->in[0], weight, result}, call->workspace, error);
     if (status == TANDEM_OK && state->narrows)
         kernel->device->isa->bf16_from_f32(call->out[0], result,
                                            (size_t)tandem_shape_elements(cpu_input_shape(kernel, 0)));
@@ -78,25 +81,28 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     const conv_state *state = kernel->state;
     void *const gradient =
         state->reorder.primitive ? cpu_workspace_at(call->workspace, state->weight_offset) : call->out[0];
-    const tandem_status status = cpu_primitive_run(
-        &state->convolution, kernel, (const void *const[]){call->in[0], call->in[1], gradient}, call->workspace, error);
+    const tandem_status status =
+        cpu_primitive_run(&state->convolution, kernel,
+                          (const void *const[]){call->in[0], call->in[1], gradient}, call->workspace, error);
     if (status != TANDEM_OK) return status;
-    return cpu_primitive_run(&state->reorder, kernel, (const void *const[]){gradient, call->out[0]}, call->workspace, error);
+    return cpu_primitive_run(&state->reorder, kernel, (const void *const[]){gradient, call->out[0]},
+                             call->workspace, error);
 }
 
 static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_dtype dtype, dnnl_format_tag_t tag)
 {
     const tandem_op *op = kernel->op;
-    const dnnl_dims_t dims = {tandem_shape_last(&op->shape), tandem_shape_last(cpu_input_shape(kernel, 0)), op->kernel_h,
-                              op->kernel_w};
+    const dnnl_dims_t dims = {tandem_shape_last(&op->shape), tandem_shape_last(cpu_input_shape(kernel, 0)),
+                              op->kernel_h, op->kernel_w};
     dnnl_memory_desc_t layout;
     dnnl_memory_desc_init_by_tag(&layout, 4, dims, cpu_dnnl_type(dtype), tag);
     return layout;
 }
 
 /* What the three passes are to oneDNN; x, w and y may be gradients. */
-static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind, int trains,
-                              const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y)
+static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
+                              int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
+                              const dnnl_memory_desc_t *y)
 {
     const dnnl_dims_t stride = {op->stride, op->stride}, pad = {op->pad, op->pad};
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
@@ -104,8 +110,8 @@ static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_o
         return dnnl_convolution_backward_data_desc_init(operation, direct, x, w, y, stride, pad, pad);
     if (kind == TANDEM_TASK_WGRAD)
         return dnnl_convolution_backward_weights_desc_init(operation, direct, x, w, NULL, y, stride, pad, pad);
-    return dnnl_convolution_forward_desc_init(operation, trains ? dnnl_forward_training : dnnl_forward_inference, direct, x, w,
-                                              NULL, y, stride, pad, pad);
+    return dnnl_convolution_forward_desc_init(operation, trains ? dnnl_forward_training : dnnl_forward_inference,
+                                              direct, x, w, NULL, y, stride, pad, pad);
 }
 
 static const int argument_of[][3] = {
@@ -124,14 +130,15 @@ static tandem_status open_convolution(conv_state *state, const tandem_kernel *ke
     const dnnl_memory_desc_t x = cpu_image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in);
     const dnnl_memory_desc_t w = weight_descriptor(kernel, kind == TANDEM_TASK_WGRAD ? to : task->from, tag);
     const dnnl_memory_desc_t y = cpu_image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out);
-    const dnnl_memory_desc_t hint_x = cpu_image_descriptor(task->from, in), hint_y = cpu_image_descriptor(task->from, out);
+    const dnnl_memory_desc_t hint_x = cpu_image_descriptor(task->from, in),
+                             hint_y = cpu_image_descriptor(task->from, out);
     const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
     if (describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
         describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
-    return cpu_primitive_make(&state->convolution, kernel, &operation, kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3,
-                              argument_of[kind], error);
+    return cpu_primitive_make(&state->convolution, kernel, &operation,
+                              kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, argument_of[kind], error);
 }
 
 /* The reorder between the plain weight and what the convolution wants. */
@@ -142,12 +149,14 @@ static tandem_status open_reorder(conv_state *state, const tandem_kernel *kernel
     const dnnl_memory_desc_t *wanted = NULL;
     dnnl_memory_get_memory_desc(state->convolution.argument[is_wgrad ? 2 : 1].memory, &wanted);
     if (!wanted) return cpu_kernel_no_memory(kernel, error);
-    const tandem_status status = is_wgrad ? cpu_primitive_reorder(&state->reorder, kernel, wanted, &plain, error)
-                                          : cpu_primitive_reorder(&state->reorder, kernel, &plain, wanted, error);
+    const tandem_status status = is_wgrad
+                                     ? cpu_primitive_reorder(&state->reorder, kernel, wanted, &plain, error)
+                                     : cpu_primitive_reorder(&state->reorder, kernel, &plain, wanted, error);
     if (status != TANDEM_OK) return status;
     const uint64_t one = state->convolution.scratchpad_bytes, other = state->reorder.scratchpad_bytes;
     cpu_workspace_reserve(end, one > other ? one : other);
-    if (state->reorder.primitive) state->weight_offset = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted));
+    if (state->reorder.primitive)
+        state->weight_offset = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted));
     return TANDEM_OK;
 }
 
@@ -160,17 +169,20 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     if (status == TANDEM_OK) status = open_reorder(state, kernel, &end, error);
     if (status != TANDEM_OK) return status;
     if (state->narrows)
-        state->result_offset =
-            cpu_workspace_reserve(&end, (uint64_t)tandem_shape_elements(cpu_input_shape(kernel, 0)) * sizeof(float));
+        state->result_offset = cpu_workspace_reserve(
+            &end, (uint64_t)tandem_shape_elements(cpu_input_shape(kernel, 0)) * sizeof(float));
     kernel->workspace_bytes = end;
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : task->kind == TANDEM_TASK_DGRAD ? run_dgrad : run_wgrad;
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward
+                  : task->kind == TANDEM_TASK_DGRAD ? run_dgrad
+                                                    : run_wgrad;
     return TANDEM_OK;
 }
 
-/* --- int8 -------------------------------------------------------------------------------------------------------- */
+/* --- int8 ----------------------------------------------------------------------------------------------- */
 
-/* oneDNN's own convolution; the scale is a one-element multiplication in its epilogue, because it takes no scale that is
- * only known when it runs. TANDEM_OK without a convolution where there is none that is both exact and fast. */
+/* oneDNN's own convolution; the scale is a one-element multiplication in its epilogue, because it takes no
+ * scale that is only known when it runs. TANDEM_OK without a convolution where there is none that is both
+ * exact and fast. */
 static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end, tandem_error *error)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
@@ -191,7 +203,8 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
         dnnl_post_ops_append_binary(epilogue, dnnl_binary_mul, &one) != dnnl_success ||
         dnnl_primitive_attr_set_post_ops(attributes, epilogue) != dnnl_success)
         status = cpu_kernel_no_memory(kernel, error);
-    if (status == TANDEM_OK) status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
+    if (status == TANDEM_OK)
+        status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
     if (epilogue) dnnl_post_ops_destroy(epilogue);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     if (status == TANDEM_NO_KERNEL) return TANDEM_OK;
@@ -200,7 +213,8 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
         dnnl_primitive_desc_destroy(description);
         return TANDEM_OK;
     }
-    const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1};
+    const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                            DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1};
     status = cpu_primitive_open(&state->convolution, kernel, description, 4, argument, error);
     return status == TANDEM_OK ? open_reorder(state, kernel, end, error) : status;
 }
@@ -220,8 +234,8 @@ static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kerne
     tandem_status status = TANDEM_OK;
     for (int64_t group = 0; group < state->groups && status == TANDEM_OK; group++, y += s->m * s->n) {
         for (int64_t i = 0; i < state->images; i++, x += image)
-            kernel->device->isa->im2col_s8(columns + i * image_columns, x, in->dim[1], in->dim[2], in->dim[3], op->kernel_h,
-                                           op->stride, op->pad);
+            kernel->device->isa->im2col_s8(columns + i * image_columns, x, in->dim[1], in->dim[2], in->dim[3],
+                                           op->kernel_h, op->stride, op->pad);
         status = cpu_product_run(&state->product, kernel, columns, call->in[1], y, scale, call->workspace, error);
     }
     return status;
@@ -231,8 +245,8 @@ static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kerne
 static tandem_status run_pointwise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
-    return cpu_product_run(&state->product, kernel, call->in[0], call->in[1], call->out[0], cpu_product_scale(call),
-                           call->workspace, error);
+    return cpu_product_run(&state->product, kernel, call->in[0], call->in[1], call->out[0],
+                           cpu_product_scale(call), call->workspace, error);
 }
 
 static int64_t images_at_once(int64_t batch, int64_t bytes_an_image)
@@ -251,12 +265,8 @@ static tandem_status prepare_columns(conv_state *state, tandem_kernel *kernel, t
     const int pointwise = op->kernel_h == 1 && op->stride == 1 && op->pad == 0;
     state->images = pointwise ? in->dim[0] : images_at_once(in->dim[0], places * k);
     state->groups = in->dim[0] / state->images;
-    const cpu_product_spec spec = {.batch = 1,
-                                   .m = state->images * places,
-                                   .n = out->dim[3],
-                                   .k = k,
-                                   .from = TANDEM_S8,
-                                   .to = TANDEM_F32};
+    const cpu_product_spec spec = {
+        .batch = 1, .m = state->images * places, .n = out->dim[3], .k = k, .from = TANDEM_S8, .to = TANDEM_F32};
     const tandem_status status = cpu_product_open(&state->product, kernel, &spec, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = 0;

@@ -9,7 +9,8 @@
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
-static tandem_status bad_label(const tandem_kernel *kernel, int64_t row, int32_t label, int64_t classes, tandem_error *error)
+static tandem_status bad_label(const tandem_kernel *kernel, int64_t row, int32_t label, int64_t classes,
+                               tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "operator '%s' (cross_entropy): label %" PRId64 " is %" PRId32 "; allowed 0 … %" PRId64,
@@ -70,10 +71,11 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const int64_t classes = tandem_shape_last(shape);
     const dnnl_memory_desc_t x = cpu_matrix_descriptor(TANDEM_F32, tandem_shape_elements(shape) / classes, classes);
     dnnl_softmax_desc_t softmax;
-    dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &x, 1);
+    if (dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &x, 1) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no softmax of this shape", error);
     cpu_primitive primitive = {0};
-    const tandem_status status =
-        cpu_primitive_make(&primitive, kernel, &softmax, NULL, 2, (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
+    const tandem_status status = cpu_primitive_make(&primitive, kernel, &softmax, NULL, 2,
+                                                    (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
     return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, run_forward, error) : status;
 }
 

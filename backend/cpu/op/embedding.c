@@ -1,4 +1,5 @@
-/* embedding: row token of the table for each token; the gradient of the table adds up the rows of g, in order. */
+/* embedding: row token of the table for each token; the gradient of the table adds up the rows of g, in
+ * order. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const int32_t *const token = call->in[0];
     for (int64_t i = 0; i < n; i++) {
         if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
-        memcpy((char *)call->out[0] + (size_t)i * row_bytes, (const char *)call->in[1] + (size_t)token[i] * row_bytes,
-               row_bytes);
+        memcpy((char *)call->out[0] + (size_t)i * row_bytes,
+               (const char *)call->in[1] + (size_t)token[i] * row_bytes, row_bytes);
     }
     return TANDEM_OK;
 }
@@ -54,7 +55,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     memset(gradient, 0, (size_t)(vocabulary * width) * sizeof *gradient);
     for (int64_t i = 0; i < n; i++) {
         if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
-        add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes, kernel->task.from, width);
+        add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes,
+                kernel->task.from, width);
     }
     return TANDEM_OK;
 }
@@ -63,8 +65,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const int is_forward = task->kind == TANDEM_TASK_FORWARD;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != (is_forward ? task->from : TANDEM_F32) ||
-        task->kind == TANDEM_TASK_DGRAD)
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) ||
+        task->to != (is_forward ? task->from : TANDEM_F32) || task->kind == TANDEM_TASK_DGRAD)
         return cpu_kernel_refuse(kernel, "tables are f32 or bf16", error);
     kernel->run = is_forward ? run_forward : run_wgrad;
     return TANDEM_OK;

@@ -5,7 +5,8 @@
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]}, call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
+                             call->workspace, error);
 }
 
 static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
@@ -20,13 +21,16 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const dnnl_memory_desc_t x = cpu_matrix_descriptor(TANDEM_F32, 1, tandem_shape_elements(&kernel->op->shape));
     dnnl_eltwise_desc_t forward, backward;
     cpu_primitive primitive = {0};
-    dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, dnnl_eltwise_gelu_tanh, &x, 0, 0);
-    dnnl_eltwise_backward_desc_init(&backward, dnnl_eltwise_gelu_tanh, &x, &x, 0, 0);
+    if (dnnl_eltwise_forward_desc_init(&forward, dnnl_forward_training, dnnl_eltwise_gelu_tanh, &x, 0, 0) != dnnl_success ||
+        dnnl_eltwise_backward_desc_init(&backward, dnnl_eltwise_gelu_tanh, &x, &x, 0, 0) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no gelu of this shape", error);
     const tandem_status status =
-        is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 2, (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
+        is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 2,
+                                        (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error)
                    : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
                                         (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_SRC, DNNL_ARG_DIFF_SRC}, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error) : status;
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+                               : status;
 }
 
 const cpu_operator cpu_gelu = {prepare};

@@ -1,12 +1,13 @@
-/* layernorm: y = scale·(x − mean)/√(variance + ε) + shift over the last dimension; aux: mean of each row, then variance
- * (of all n, not n − 1). The gradients of scale and shift are computed beside that of x. */
+/* layernorm: y = scale·(x − mean)/√(variance + ε) + shift over the last dimension; aux: mean of each row,
+ * then variance (of all n, not n − 1). The gradients of scale and shift are computed beside that of x. */
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
-    float *const mean = call->out[1], *const variance = mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
+    float *const mean = call->out[1], *const variance =
+                                          mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], call->in[2], call->out[0], mean, variance},
                              call->workspace, error);
@@ -15,33 +16,42 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
 static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const tandem_shape *shape = &kernel->op->shape;
-    const float *const mean = call->in[2], *const variance = mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
+    const float *const mean = call->in[2], *const variance =
+                                               mean + tandem_shape_elements(shape) / tandem_shape_last(shape);
     const void *const shift = call->in[3]; /* oneDNN wants one, and does not look: no gradient depends on it */
     return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], mean, variance, call->in[3], shift,
-                                                   call->out[0], call->out[1], call->out[2]},
+                             (const void *const[]){call->in[0], call->in[1], mean, variance, call->in[3],
+                                                   shift, call->out[0], call->out[1], call->out[2]},
                              call->workspace, error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    const int64_t columns = tandem_shape_last(&kernel->op->shape), rows = tandem_shape_elements(&kernel->op->shape) / columns;
+    const int64_t columns = tandem_shape_last(&kernel->op->shape),
+                  rows = tandem_shape_elements(&kernel->op->shape) / columns;
     const unsigned flags = dnnl_use_scale | dnnl_use_shift;
     const dnnl_memory_desc_t x = cpu_matrix_descriptor(TANDEM_F32, rows, columns);
     dnnl_memory_desc_t statistics;
     dnnl_memory_desc_init_by_tag(&statistics, 1, (dnnl_dims_t){rows}, dnnl_f32, dnnl_a);
     dnnl_layer_normalization_desc_t forward, backward;
-    dnnl_layer_normalization_forward_desc_init(&forward, dnnl_forward_training, &x, &statistics, kernel->op->epsilon, flags);
-    dnnl_layer_normalization_backward_desc_init(&backward, dnnl_backward, &x, &x, &statistics, kernel->op->epsilon, flags);
-    const int reads[] = {DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_DST, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE};
-    const int writes[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC,      DNNL_ARG_MEAN,       DNNL_ARG_VARIANCE,  DNNL_ARG_SCALE,
-                          DNNL_ARG_SHIFT,    DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
+    const float epsilon = kernel->op->epsilon;
+    if (dnnl_layer_normalization_forward_desc_init(&forward, dnnl_forward_training, &x, &statistics, epsilon,
+                                                   flags) != dnnl_success ||
+        dnnl_layer_normalization_backward_desc_init(&backward, dnnl_backward, &x, &x, &statistics, epsilon,
+                                                    flags) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no norm of this shape", error);
+    const int reads[] = {DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT,
+                         DNNL_ARG_DST, DNNL_ARG_MEAN,  DNNL_ARG_VARIANCE};
+    const int writes[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC,        DNNL_ARG_MEAN,
+                          DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,      DNNL_ARG_SHIFT,
+                          DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
     cpu_primitive primitive = {0};
-    const tandem_status status = is_forward
-                                     ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
-                                     : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error) : status;
+    const tandem_status status =
+        is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
+                   : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
+    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
+                               : status;
 }
 
 const cpu_operator cpu_layernorm = {prepare};

@@ -1,5 +1,5 @@
-/* maxpool: the largest of each window; padding never wins. aux: its place within the window, a byte for windows of up to 256
- * places, else an int32. */
+/* maxpool: the largest of each window; padding never wins. aux: its place within the window, a byte for
+ * windows of up to 256 places, else an int32. */
 #include <inttypes.h>
 
 #include "backend/cpu/dnnl_primitive.h"
@@ -18,7 +18,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 }
 
 /* oneDNN decides how it notes the places; the step program has room for aux_bytes. */
-static tandem_status check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive, int place, tandem_error *error)
+static tandem_status check_aux(const tandem_kernel *kernel, const cpu_primitive *primitive, int place,
+                               tandem_error *error)
 {
     const dnnl_memory_desc_t *layout = NULL;
     dnnl_memory_get_memory_desc(primitive->argument[place].memory, &layout);
@@ -39,16 +40,20 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
     const dnnl_memory_desc_t x = cpu_image_descriptor(task->from, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t y = cpu_image_descriptor(task->from, &op->shape);
-    const dnnl_dims_t stride = {op->stride, op->stride}, window = {op->kernel_h, op->kernel_w}, pad = {op->pad, op->pad};
+    const dnnl_dims_t stride = {op->stride, op->stride}, window = {op->kernel_h, op->kernel_w},
+                      pad = {op->pad, op->pad};
     dnnl_pooling_desc_t forward, backward;
-    dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max, &x, &y, stride, window, pad, pad);
-    dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, pad);
+    if (dnnl_pooling_forward_desc_init(&forward, dnnl_forward_training, dnnl_pooling_max, &x, &y, stride,
+                                       window, pad, pad) != dnnl_success ||
+        dnnl_pooling_backward_desc_init(&backward, dnnl_pooling_max, &x, &y, stride, window, pad, pad) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no pool of these shapes", error);
     cpu_primitive primitive = {0};
     tandem_status status =
-        is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 3,
-                                        (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE}, error)
-                   : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
-                                        (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WORKSPACE, DNNL_ARG_DIFF_SRC}, error);
+        is_forward
+            ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 3,
+                                 (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WORKSPACE}, error)
+            : cpu_primitive_make(&primitive, kernel, &backward, &forward, 3,
+                                 (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_WORKSPACE, DNNL_ARG_DIFF_SRC}, error);
     if (status != TANDEM_OK) return status;
     status = check_aux(kernel, &primitive, is_forward ? 2 : 1, error);
     if (status != TANDEM_OK) {

@@ -1,5 +1,5 @@
-/* softmax: y = softmax(scale·x) over the last dimension; where causal, entry (i, j) with j > i of the last two dimensions is
- * masked: its y is exactly 0. gx = scale·y·(g − Σ g·y), 0 where masked because y is. */
+/* softmax: y = softmax(scale·x) over the last dimension; where causal, entry (i, j) with j > i of the last
+ * two dimensions is masked: its y is exactly 0. gx = scale·y·(g − Σ g·y), 0 where masked because y is. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,7 +32,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
         mask(call->out[0], x, tandem_shape_elements(&op->shape) / columns, columns, op->scale);
         x = call->out[0];
     } else if (state->multiply.primitive) {
-        status = cpu_primitive_run(&state->multiply, kernel, (const void *const[]){x, call->out[0]}, call->workspace, error);
+        status = cpu_primitive_run(&state->multiply, kernel, (const void *const[]){x, call->out[0]},
+                                   call->workspace, error);
         x = call->out[0];
     }
     if (status != TANDEM_OK) return status;
@@ -42,11 +43,12 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
 static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const softmax_state *state = kernel->state;
-    const tandem_status status = cpu_primitive_run(
-        &state->softmax, kernel, (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace, error);
+    const tandem_status status =
+        cpu_primitive_run(&state->softmax, kernel,
+                          (const void *const[]){call->in[0], call->in[1], call->out[0]}, call->workspace, error);
     if (status != TANDEM_OK) return status;
-    return cpu_primitive_run(&state->multiply, kernel, (const void *const[]){call->out[0], call->out[0]}, call->workspace,
-                             error);
+    return cpu_primitive_run(&state->multiply, kernel, (const void *const[]){call->out[0], call->out[0]},
+                             call->workspace, error);
 }
 
 static void destroy(void *state)
@@ -63,11 +65,12 @@ static tandem_status open_softmax(softmax_state *state, const tandem_kernel *ker
     const dnnl_memory_desc_t x =
         cpu_matrix_descriptor(TANDEM_F32, tandem_shape_elements(&kernel->op->shape) / columns, columns);
     dnnl_softmax_desc_t forward, backward;
-    dnnl_softmax_forward_desc_init(&forward, dnnl_forward_training, &x, 1);
-    dnnl_softmax_backward_desc_init(&backward, &x, &x, 1);
+    if (dnnl_softmax_forward_desc_init(&forward, dnnl_forward_training, &x, 1) != dnnl_success ||
+        dnnl_softmax_backward_desc_init(&backward, &x, &x, 1) != dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no softmax of this shape", error);
     if (kernel->task.kind == TANDEM_TASK_FORWARD)
-        return cpu_primitive_make(&state->softmax, kernel, &forward, NULL, 2, (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST},
-                                  error);
+        return cpu_primitive_make(&state->softmax, kernel, &forward, NULL, 2,
+                                  (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
     return cpu_primitive_make(&state->softmax, kernel, &backward, &forward, 3,
                               (const int[]){DNNL_ARG_DIFF_DST, DNNL_ARG_DST, DNNL_ARG_DIFF_SRC}, error);
 }
@@ -79,8 +82,11 @@ static tandem_status open_multiply(softmax_state *state, const tandem_kernel *ke
     if (!(scale < 1 || scale > 1) || (is_forward && kernel->op->causal)) return TANDEM_OK;
     const dnnl_memory_desc_t all = cpu_matrix_descriptor(TANDEM_F32, 1, tandem_shape_elements(&kernel->op->shape));
     dnnl_eltwise_desc_t multiply;
-    dnnl_eltwise_forward_desc_init(&multiply, dnnl_forward_inference, dnnl_eltwise_linear, &all, scale, 0);
-    return cpu_primitive_make(&state->multiply, kernel, &multiply, NULL, 2, (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
+    if (dnnl_eltwise_forward_desc_init(&multiply, dnnl_forward_inference, dnnl_eltwise_linear, &all, scale, 0) !=
+        dnnl_success)
+        return cpu_kernel_refuse(kernel, "oneDNN takes no softmax of this shape", error);
+    return cpu_primitive_make(&state->multiply, kernel, &multiply, NULL, 2,
+                              (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)

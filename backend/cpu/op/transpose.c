@@ -4,7 +4,8 @@
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]}, call->workspace, error);
+    return cpu_primitive_run(kernel->state, kernel, (const void *const[]){call->in[0], call->out[0]},
+                             call->workspace, error);
 }
 
 /* Both tensors seen with the dimensions of y: y packed, x through its strides. */

@@ -1,0 +1,91 @@
+#include "backend/comm/watch.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+struct tandem_watch {
+    void (*look)(void *context);
+    void *context;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* guards is_closing */
+    pthread_cond_t closed; /* on CLOCK_MONOTONIC */
+    bool is_closing;
+};
+
+static void add_100_ms(struct timespec *time)
+{
+    time->tv_nsec += 100000000;
+    if (time->tv_nsec >= 1000000000) {
+        time->tv_nsec -= 1000000000;
+        time->tv_sec++;
+    }
+}
+
+static void *keep_looking(void *argument)
+{
+    tandem_watch *watch = argument;
+    pthread_mutex_lock(&watch->mutex);
+    while (!watch->is_closing) {
+        struct timespec next;
+        clock_gettime(CLOCK_MONOTONIC, &next);
+        add_100_ms(&next);
+        int rc = 0;
+        while (!watch->is_closing && rc == 0)
+            rc = pthread_cond_timedwait(&watch->closed, &watch->mutex, &next);
+        if (watch->is_closing)
+            break;
+        pthread_mutex_unlock(&watch->mutex);
+        watch->look(watch->context);
+        pthread_mutex_lock(&watch->mutex);
+    }
+    pthread_mutex_unlock(&watch->mutex);
+    return NULL;
+}
+
+static void destroy(tandem_watch *watch)
+{
+    pthread_cond_destroy(&watch->closed);
+    pthread_mutex_destroy(&watch->mutex);
+    free(watch);
+}
+
+tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context), void *context, tandem_error *error)
+{
+    tandem_watch *watch = calloc(1, sizeof *watch);
+    if (!watch)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    watch->look = look;
+    watch->context = context;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&watch->mutex, NULL);
+    pthread_cond_init(&watch->closed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    sigset_t all, mask;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &mask);
+    const int failed = pthread_create(&watch->thread, NULL, keep_looking, watch);
+    pthread_sigmask(SIG_SETMASK, &mask, NULL);
+    if (failed) {
+        destroy(watch);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a communicator");
+    }
+    *out = watch;
+    return TANDEM_OK;
+}
+
+void tandem_watch_close(tandem_watch *watch)
+{
+    if (!watch)
+        return;
+    pthread_mutex_lock(&watch->mutex);
+    watch->is_closing = true;
+    pthread_cond_signal(&watch->closed);
+    pthread_mutex_unlock(&watch->mutex);
+    pthread_join(watch->thread, NULL);
+    destroy(watch);
+}

@@ -1,0 +1,119 @@
+/* bench.c: `tandem bench`: speeds with median and spread. */
+#include "cli/bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "base/quantity.h"
+#include "cli/table.h"
+
+static int compare_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
+{
+    qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_ns);
+    bench_case *one = &result->one[result->n_case++];
+    *one = (bench_case){.median_ns = sample_ns[(n - 1) / 2], .p10_ns = sample_ns[(n - 1) / 10], .p90_ns = sample_ns[(n - 1) * 9 / 10],
+                        .bytes_per_s = NAN, .flops_per_s = NAN};
+    (void)snprintf(one->name, sizeof one->name, "%s", name);
+}
+
+/* --- Result ------------------------------------------------------------------------------------------------------------------ */
+
+static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
+static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static int print_json(const bench_result *result, const char *what)
+{
+    json_t *object = cli_json("bench"), *cases = json_array();
+    for (int k = 0; k < result->n_case; k++) {
+        const bench_case *one = &result->one[k];
+        json_array_append_new(cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "name", one->name, "median_ns",
+                                               (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
+                                               (json_int_t)one->p90_ns, "per_s", number_or_null(per_s(one)), "bytes_per_s",
+                                               number_or_null(one->bytes_per_s), "flops_per_s", number_or_null(one->flops_per_s)));
+    }
+    json_object_set_new(object, "what", json_string(what));
+    json_object_set_new(object, "model", json_string(result->model));
+    json_object_set_new(object, "cluster", json_string(result->cluster));
+    if (result->costs[0]) json_object_set_new(object, "costs", json_string(result->costs));
+    json_object_set_new(object, "cases", cases);
+    return cli_print_json(object);
+}
+
+static int print_text(const bench_result *result)
+{
+    char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT],
+        flops[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    printf("%s on %s%s%s\n", result->model, result->cluster, result->costs[0] ? "; costs: " : "", result->costs);
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>FLOP");
+    for (int k = 0; k < result->n_case; k++) {
+        const bench_case *one = &result->one[k];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name, tandem_quantity_print_ns(median, sizeof median, one->median_ns),
+                      tandem_quantity_print_ns(low, sizeof low, one->p10_ns), tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
+                      tandem_quantity_print_count(rate, sizeof rate, per_s(one)),
+                      isfinite(one->flops_per_s) ? tandem_quantity_print_per_second(flops, sizeof flops, one->flops_per_s, "FLOP") : "");
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- The command -------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int (*bench)(bench_result *result, const cli_options *options);
+} kinds[] = {{"step", bench_step}, {"replay", bench_replay}};
+enum { N_KIND = sizeof kinds / sizeof *kinds };
+
+static int find(const char *name)
+{
+    const char *names[N_KIND];
+    for (int k = 0; k < N_KIND; k++) {
+        names[k] = kinds[k].name;
+        if (strcmp(names[k], name) == 0) return k;
+    }
+    const char *near = tandem_nearest(name, names, N_KIND);
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'%s%s%s Say step or replay.", name, near ? "; did you mean '" : ".",
+                     near ? near : "", near ? "'?" : "");
+    return -1;
+}
+
+static int run(const cli_options *options)
+{
+    if (options->n_word != 1) return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, or tandem bench replay");
+    const int kind = find(options->word[0]);
+    if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+    bench_result result = {.n_case = 0};
+    const int code = kinds[kind].bench(&result, options);
+    if (code) return code;
+    return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
+}
+
+static const int options[] = {OPTION_MODEL, OPTION_BATCH, OPTION_DEVICE, OPTION_CLUSTER, OPTION_UNIFORM, OPTION_BUCKET,
+                              OPTION_REPETITIONS, OPTION_END};
+const cli_command command_bench = {
+    .name = "bench",
+    .words = "step|replay",
+    .summary = "How fast a training step and the replayer are: median and spread",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"
+        "  tandem bench step --model vit_tiny --uniform int8 --json\n"
+        "  tandem bench replay --model resnet20 --repetitions 200\n"
+        "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
+        "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
+        "with all changed, and with memory; N batches [50]. Costs that the store lacks are taken as 10 us each and the result\n"
+        "says so: how fast a replay is does not depend on them.",
+    .run = run,
+};

@@ -1,0 +1,198 @@
+/* compare.c: `tandem compare`: a plan as predicted beside the same plan as run. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/quantity.h"
+#include "cli/compare_case.h"
+#include "cli/table.h"
+
+enum { STEPS = 30 };
+
+/* --- Operators: sums over their tasks, of a rank of the first class -------------------------------------------------------------- */
+
+typedef struct operator_times {
+    const char *name, *kind;
+    int64_t predicted_ns, measured_ns;
+} operator_times;
+
+/* Of operator `op`, or of the optimizer behind the last. The all-reduce is not compared: a rank does not know when it began
+ * to wait for the others. */
+static operator_times times_of(const compare_case *compared, const tandem_graph *graph, int op)
+{
+    operator_times times = {.name = "optimizer", .kind = "update"};
+    if (op < graph->n_op) times = (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name};
+    for (int t = 0; t < compared->n_task; t++) {
+        const compare_task *task = &compared->task[t];
+        const int is_its = op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
+        if (!is_its) continue;
+        times.predicted_ns += task->predicted_ns;
+        times.measured_ns += task->measured_ns;
+    }
+    return times;
+}
+
+static double error_of(operator_times times)
+{
+    return times.measured_ns > 0 ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns : NAN;
+}
+
+static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *operators_json(const compare_case *compared, const tandem_graph *graph)
+{
+    json_t *rows = json_array();
+    for (int op = 0; op <= graph->n_op; op++) {
+        const operator_times times = times_of(compared, graph, op);
+        if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind", times.kind, "predicted_ns",
+                                              (json_int_t)times.predicted_ns, "measured_ns", (json_int_t)times.measured_ns, "error",
+                                              number_or_null(error_of(times))));
+    }
+    return rows;
+}
+
+static int print_operators(const compare_case *compared, const tandem_graph *graph)
+{
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "operator on %s\tkind\t>predicted\t>measured\t>error", compared->member[0].device);
+    for (int op = 0; op <= graph->n_op; op++) {
+        const operator_times times = times_of(compared, graph, op);
+        if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", times.name, times.kind,
+                      tandem_quantity_print_ns(predicted, sizeof predicted, times.predicted_ns),
+                      tandem_quantity_print_ns(measured, sizeof measured, times.measured_ns),
+                      tandem_quantity_print_ratio(error, sizeof error, error_of(times)));
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- Result ------------------------------------------------------------------------------------------------------------------------ */
+
+static int print_json(const compare_case *compared, const cli_options *options, const cli_subject *subject)
+{
+    char cluster[1024];
+    tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
+    json_t *result = cli_json("compare"), *cases = json_array();
+    json_array_append_new(cases, compare_case_json(compared));
+    json_object_set_new(result, "model", json_string(subject->graph[0]->model));
+    json_object_set_new(result, "cluster", json_string(cluster));
+    json_object_set_new(result, "steps", json_integer(compared->steps));
+    json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "mean_abs_error", number_or_null(fabs(compared->error)));
+    json_object_set_new(result, "max_abs_error", number_or_null(fabs(compared->error)));
+    if (options->per_operator) json_object_set_new(result, "operators", operators_json(compared, subject->graph[0]));
+    return cli_print_json(result);
+}
+
+static int print_devices(const compare_case *compared)
+{
+    char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>waits predicted\t>waited");
+    for (int c = 0; c < compared->n_class; c++) {
+        const compare_class *class = &compared->member[c];
+        cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s", class->device,
+                      tandem_quantity_print_bytes(bytes[0], sizeof bytes[0], class->predicted_peak_bytes),
+                      class->predicted_peak_bytes == class->measured_peak_bytes ? " =" : "",
+                      tandem_quantity_print_bytes(bytes[1], sizeof bytes[1], class->measured_peak_bytes),
+                      tandem_quantity_print_ns(wait[0], sizeof wait[0], class->predicted_wait_ns),
+                      tandem_quantity_print_ns(wait[1], sizeof wait[1], class->measured_wait_ns));
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static int print_text(const compare_case *compared, const cli_options *options, const cli_subject *subject)
+{
+    char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
+        high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
+    printf("%s, %s, on %s\n", subject->graph[0]->model, compared->plan, cluster);
+    printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n\n",
+           tandem_quantity_print_ns(predicted, sizeof predicted, compared->predicted_ns),
+           tandem_quantity_print_ns(measured, sizeof measured, compared->measured_ns),
+           tandem_quantity_print_ns(low, sizeof low, compared->measured_p10_ns),
+           tandem_quantity_print_ns(high, sizeof high, compared->measured_p90_ns), (long long)compared->steps,
+           tandem_quantity_print_ratio(error, sizeof error, compared->error));
+    const int code = print_devices(compared);
+    return code == 0 && options->per_operator ? print_operators(compared, subject->graph[0]) : code;
+}
+
+/* --- The command --------------------------------------------------------------------------------------------------------------------- */
+
+/* What can be known to be wrong before anything is replayed or run. */
+static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
+{
+    if (options->steps < COMPARE_LEAST_STEPS)
+        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more", (long long)options->steps,
+                                COMPARE_LEAST_STEPS);
+    for (int c = 0; c < subject->cluster.n_class; c++) {
+        const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return cli_backend(error) ? TANDEM_OK : error->status;
+}
+
+/* 0, or the code of what failed, which is on stderr. */
+static int measure(compare_case *compared, const cli_options *options, const cli_subject *subject)
+{
+    tandem_error error = {0};
+    char path[COMPARE_PLAN_PATH];
+    if (compare_plan_write(path, subject, &error) != TANDEM_OK) return cli_fail(&error);
+    const int code = compare_case_measure(compared, options, path);
+    (void)unlink(path);
+    if (code != 0) return code;
+    return compare_case_file(compared, options, subject, &error) == TANDEM_OK ? 0 : cli_fail(&error);
+}
+
+static int check_limit(const compare_case *compared, const cli_options *options)
+{
+    char error[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
+    if (options->limit < 0 || fabs(compared->error) <= options->limit) return 0;
+    return cli_refuse(TANDEM_OVER_LIMIT, "the error %s is over the limit %s",
+                      tandem_quantity_print_ratio(error, sizeof error, compared->error),
+                      tandem_quantity_print_ratio(limit, sizeof limit, options->limit));
+}
+
+static int run(const cli_options *given)
+{
+    cli_options options = *given;
+    if (options.steps < 0) options.steps = STEPS;
+    tandem_error error = {0};
+    cli_subject subject = {0};
+    compare_case compared = {0};
+    tandem_status status = cli_subject_open(&subject, &options, &error);
+    if (status == TANDEM_OK) status = check(&options, &subject, &error);
+    if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &subject, &error);
+    int code = status == TANDEM_OK ? measure(&compared, &options, &subject) : cli_fail(&error);
+    if (code == 0) code = options.json ? print_json(&compared, &options, &subject) : print_text(&compared, &options, &subject);
+    if (code == 0) code = check_limit(&compared, &options);
+    compare_case_free(&compared);
+    cli_subject_close(&subject);
+    return code;
+}
+
+static const int options[] = {OPTION_PLAN, OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM, OPTION_BATCH, OPTION_MEMORY,
+                              OPTION_BUCKET, OPTION_STEPS, OPTION_DATA, OPTION_EVALUATE, OPTION_SEED, OPTION_TIMEOUT, OPTION_METHOD,
+                              OPTION_OPERATORS, OPTION_LIMIT, OPTION_END};
+const cli_command command_compare = {
+    .name = "compare",
+    .words = "",
+    .summary = "A plan's step as predicted beside its step as run: time, waits, memory",
+    .option = options,
+    .description = "Examples:\n"
+                   "  tandem compare --plan plan.json --steps 30\n"
+                   "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
+                   "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
+                   "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
+                   "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
+    .run = run,
+};

@@ -1,0 +1,266 @@
+#include "cli/compare_case.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/prediction.h"
+
+/* --- Predicting --------------------------------------------------------------------------------------------------------------- */
+
+/* Statistics are not needed to compare times: without them the sensitivity is not known. */
+static double sensitivity_of(const cli_options *options, const cli_subject *subject, tandem_replayer *replayer)
+{
+    double *harm[TANDEM_MAX_CLASS] = {0};
+    if (cli_harm_load(harm, options, subject, NULL) != TANDEM_OK) return NAN;
+    tandem_allocation_problem problem = {.replayer = replayer, .graph = subject->graph[0]};
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) problem.harm[c] = harm[c];
+    const double sensitivity = tandem_allocation_sensitivity(&problem);
+    cli_harm_free(harm);
+    return sensitivity;
+}
+
+static tandem_status predict_tasks(compare_case *out, const tandem_replayer *replayer, tandem_error *error)
+{
+    int n_event = 0;
+    const tandem_step *step = tandem_replayer_step(replayer, 0);
+    const tandem_trace_event *event = tandem_replayer_events(replayer, 0, &n_event);
+    out->task = calloc((size_t)step->n_task, sizeof *out->task);
+    if (!out->task) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
+    out->n_task = step->n_task;
+    for (int t = 0; t < step->n_task; t++)
+        out->task[t] = (compare_task){.op = step->task[t].op, .kind = tandem_task_kind_name(step->task[t].kind),
+                                      .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
+    for (int e = 0; e < n_event; e++)
+        if (event[e].task >= 0) out->task[event[e].task].predicted_ns += event[e].end_ns - event[e].start_ns;
+    return TANDEM_OK;
+}
+
+tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error)
+{
+    compare_case made = {.n_class = subject->cluster.n_class, .error = NAN, .sensitivity = NAN, .samples_per_s = NAN,
+                         .first_loss = NAN, .final_loss = NAN, .accuracy = NAN};
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay;
+    const unsigned flags = TANDEM_REPLAY_MEMORY | (options->per_operator ? TANDEM_REPLAY_EVENTS : 0u);
+    tandem_status status = cli_replayer_open(&replayer, options, subject, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &replay, flags, error);
+    if (status == TANDEM_OK && options->per_operator) status = predict_tasks(&made, replayer, error);
+    if (status == TANDEM_OK) {
+        (void)snprintf(made.plan, sizeof made.plan, "%s", subject->plan->name);
+        made.predicted_ns = replay.step_ns;
+        made.sensitivity = sensitivity_of(options, subject, replayer);
+        for (int c = 0; c < made.n_class; c++) {
+            compare_class *class = &made.member[c];
+            (void)snprintf(class->device, sizeof class->device, "%s", subject->cluster.member[c].device.name);
+            class->n_rank = subject->cluster.member[c].n_rank;
+            class->predicted_peak_bytes = replay.member[c].peak_bytes;
+            /* the executor cannot tell a bucket on the wire from one that somebody has not finished */
+            class->predicted_wait_ns = replay.member[c].exposed_comm_ns + replay.member[c].wait_ns;
+        }
+        *out = made;
+    }
+    tandem_replayer_close(replayer);
+    return status;
+}
+
+/* --- Measuring ------------------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_ARGUMENTS = 32, NUMBER_TEXT = 32 };
+
+typedef struct command_line {
+    const char *argument[MOST_ARGUMENTS];
+    int n;
+    char number[8][NUMBER_TEXT];
+    int n_number;
+} command_line;
+
+static void add(command_line *line, const char *option, const char *value)
+{
+    line->argument[line->n++] = option;
+    if (value) line->argument[line->n++] = value;
+}
+
+static void add_number(command_line *line, const char *option, uint64_t number, const char *unit)
+{
+    char *text = line->number[line->n_number++];
+    (void)snprintf(text, NUMBER_TEXT, "%" PRIu64 "%s", number, unit);
+    add(line, option, text);
+}
+
+static json_t *train(const cli_options *options, const char *plan_path, int *exit_code)
+{
+    command_line line = {0};
+    add(&line, "train", NULL);
+    add(&line, "--plan", plan_path);
+    if (options->data) add(&line, "--data", options->data);
+    add_number(&line, "--steps", (uint64_t)options->steps, "");
+    add_number(&line, "--eval", options->data && options->evaluate > 0 ? (uint64_t)options->evaluate : 0, "");
+    add_number(&line, "--seed", options->seed, "");
+    add_number(&line, "--timeout", (uint64_t)options->timeout_ns, "ns");
+    if (options->bucket_bytes) add_number(&line, "--bucket", options->bucket_bytes, "B");
+    if (options->per_operator) add(&line, "--operators", NULL);
+    if (options->quiet) add(&line, "--quiet", NULL);
+    return cli_run_self(line.argument, exit_code);
+}
+
+static int64_t whole(const json_t *object, const char *member) { return json_integer_value(json_object_get(object, member)); }
+
+static double number(const json_t *object, const char *member)
+{
+    const json_t *value = json_object_get(object, member);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* Ranks are numbered class by class. */
+static void read_ranks(compare_case *out, const json_t *ranks)
+{
+    size_t r = 0;
+    for (int c = 0; c < out->n_class; c++) {
+        compare_class *class = &out->member[c];
+        int64_t wait_ns = 0;
+        for (int k = 0; k < class->n_rank; k++, r++) {
+            const json_t *rank = json_array_get(ranks, r);
+            const uint64_t bytes = (uint64_t)whole(rank, "allocated_bytes");
+            if (bytes > class->measured_peak_bytes) class->measured_peak_bytes = bytes;
+            wait_ns += whole(rank, "wait_ns");
+        }
+        class->measured_wait_ns = wait_ns / class->n_rank;
+    }
+}
+
+static void read_tasks(compare_case *out, const json_t *operators)
+{
+    size_t k;
+    json_t *row;
+    json_array_foreach(operators, k, row) {
+        const int64_t t = whole(row, "task");
+        if (t < 0 || t >= out->n_task) continue;
+        out->task[t].measured_ns = whole(row, "measured_ns");
+        out->task[t].measured_start_ns = whole(row, "start_ns");
+    }
+}
+
+int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path)
+{
+    if (options->steps < COMPARE_LEAST_STEPS)
+        return cli_refuse(TANDEM_USAGE, "%" PRId64 " steps are all warm-up; take %d or more, e.g. --steps 30", options->steps,
+                          COMPARE_LEAST_STEPS);
+    int code = 0;
+    json_t *run = train(options, plan_path, &code);
+    if (code == 0) {
+        const json_t *loss = json_object_get(run, "loss");
+        const size_t n_loss = json_array_size(loss);
+        out->steps = whole(run, "steps");
+        out->measured_ns = whole(run, "step_ns");
+        out->measured_p10_ns = whole(run, "step_p10_ns");
+        out->measured_p90_ns = whole(run, "step_p90_ns");
+        if (out->measured_ns > 0)
+            out->error = (double)(out->predicted_ns - out->measured_ns) / (double)out->measured_ns;
+        out->samples_per_s = number(run, "samples_per_s");
+        out->accuracy = number(run, "accuracy");
+        if (n_loss > 0 && json_is_number(json_array_get(loss, 0))) out->first_loss = json_number_value(json_array_get(loss, 0));
+        if (n_loss == (size_t)out->steps && json_is_number(json_array_get(loss, n_loss - 1)))
+            out->final_loss = json_number_value(json_array_get(loss, n_loss - 1));
+        read_ranks(out, json_object_get(run, "ranks"));
+        read_tasks(out, json_object_get(run, "operators"));
+    }
+    json_decref(run);
+    return code;
+}
+
+/* --- Keeping --------------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status file_tasks(const compare_case *out, tandem_store *store, int64_t run_id, tandem_error *error)
+{
+    tandem_event_record *event = calloc((size_t)out->n_task, sizeof *event);
+    int n = 0;
+    if (!event) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d events", out->n_task);
+    for (int t = 0; t < out->n_task; t++) {
+        const compare_task *task = &out->task[t];
+        if (task->measured_ns > 0)
+            event[n++] = (tandem_event_record){.rank = 0, .task = t, .op = task->op, .kind = task->kind, .stream = task->stream,
+                                               .start_ns = task->measured_start_ns, .duration_ns = task->measured_ns};
+    }
+    const tandem_status status = tandem_store_put_events(store, run_id, event, n, error);
+    free(event);
+    return status;
+}
+
+tandem_status compare_case_file(const compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error)
+{
+    char cluster[1024];
+    int64_t run_id = 0;
+    tandem_store *store = NULL;
+    char *text = tandem_plan_text(subject->plan, subject->graph[0]);
+    if (!text) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the text of the plan");
+    tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
+    const tandem_run_record run = {.model = subject->graph[0]->model, .cluster = cluster, .plan_name = out->plan, .plan_json = text,
+                                   .graph_hash = subject->graph[0]->hash, .steps = out->steps, .predicted_ns = out->predicted_ns,
+                                   .measured_ns = out->measured_ns, .sensitivity = out->sensitivity,
+                                   .final_loss = out->final_loss, .accuracy = out->accuracy};
+    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_begin(store, error);
+    if (status == TANDEM_OK) status = tandem_store_put_run(store, &run, &run_id, error);
+    if (status == TANDEM_OK && out->n_task > 0) status = file_tasks(out, store, run_id, error);
+    if (status == TANDEM_OK) status = tandem_store_commit(store, error);
+    if (status != TANDEM_OK && store) tandem_store_rollback(store);
+    tandem_store_close(store);
+    free(text);
+    return status;
+}
+
+/* --- Telling ------------------------------------------------------------------------------------------------------------------------ */
+
+static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+json_t *compare_case_json(const compare_case *out)
+{
+    json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(), *predicted_wait = json_array(),
+           *measured_wait = json_array();
+    for (int c = 0; c < out->n_class; c++) {
+        const compare_class *class = &out->member[c];
+        json_array_append_new(devices, json_string(class->device));
+        json_array_append_new(predicted_peak, json_integer((json_int_t)class->predicted_peak_bytes));
+        json_array_append_new(measured_peak, json_integer((json_int_t)class->measured_peak_bytes));
+        json_array_append_new(predicted_wait, json_integer(class->predicted_wait_ns));
+        json_array_append_new(measured_wait, json_integer(class->measured_wait_ns));
+    }
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan, "predicted_ns",
+                     (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns, "measured_p10_ns",
+                     (json_int_t)out->measured_p10_ns, "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error",
+                     number_or_null(out->error), "devices", devices, "predicted_peak_bytes", predicted_peak, "measured_peak_bytes",
+                     measured_peak, "predicted_wait_ns", predicted_wait, "measured_wait_ns", measured_wait, "sensitivity",
+                     number_or_null(out->sensitivity), "samples_per_s", number_or_null(out->samples_per_s), "first_loss",
+                     number_or_null(out->first_loss), "final_loss", number_or_null(out->final_loss), "accuracy",
+                     number_or_null(out->accuracy));
+}
+
+void compare_case_free(compare_case *out)
+{
+    free(out->task);
+    *out = (compare_case){0};
+}
+
+/* --- The plan's file -------------------------------------------------------------------------------------------------------------------- */
+
+tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject, tandem_error *error)
+{
+    char name[COMPARE_PLAN_PATH] = ".tandem-plan-XXXXXX.json";
+    tandem_plan plan = *subject->plan; /* precisions stay the subject's */
+    plan.cluster = subject->cluster;
+    const int file = mkstemps(name, (int)strlen(".json"));
+    if (file < 0)
+        return tandem_error_set(error, TANDEM_IO, "cannot write the plan into the working directory: %s", strerror(errno));
+    (void)close(file);
+    const tandem_status status = tandem_plan_write(&plan, subject->graph[0], name, error);
+    if (status == TANDEM_OK)
+        memcpy(path, name, sizeof name);
+    else
+        (void)unlink(name);
+    return status;
+}

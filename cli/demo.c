@@ -1,0 +1,251 @@
+/* demo.c: the whole loop on this machine's own unlike devices, by the same commands anybody would type. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/quantity.h"
+#include "cli/compare_case.h"
+
+enum { N_CASE = 3, STEPS = 80, LEAST_STEPS = 24, TEST_SAMPLES = 1000 };
+static const int64_t training_budget_ns = INT64_C(90000000000); /* of all cases: the loop ends within four minutes */
+static const char demo_model[] = "vit_tiny:width=256,heads=4", demo_batch[] = "16", demo_slowdown[] = "1%",
+                  plan_path[] = "tandem-demo-plan.json";
+
+typedef struct demo {
+    cli_options options; /* of the commands it runs */
+    const tandem_device *strong, *weak;
+    char devices[2 * TANDEM_DEVICE_NAME], cluster[2 * TANDEM_DEVICE_NAME + 8], lowest[64];
+    compare_case result[N_CASE]; /* all fp32, lowest, allocated */
+} demo;
+
+/* --- Stages ------------------------------------------------------------------------------------------------------------- */
+
+/* Shows the command and runs it; its JSON is the caller's. NULL and *code where it failed. */
+static json_t *run_stage(const demo *d, const char *const *argument, int *code)
+{
+    char line[1024] = "tandem";
+    for (int k = 0; argument[k]; k++) {
+        const int has_space = strchr(argument[k], ' ') != NULL;
+        const size_t used = strlen(line);
+        (void)snprintf(line + used, sizeof line - used, has_space ? " \"%s\"" : " %s", argument[k]);
+    }
+    cli_note(&d->options, "$ %s", line);
+    return cli_run_self(argument, code);
+}
+
+static int profile(const demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"profile", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch,
+                                    "--device", d->devices, "--data", d->options.data, NULL};
+    json_decref(run_stage(d, argument, &code));
+    return code;
+}
+
+static int score(const demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"sensitivity", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch,
+                                    "--data", d->options.data, NULL};
+    json_decref(run_stage(d, argument, &code));
+    return code;
+}
+
+static int allocate(demo *d)
+{
+    int code = 0;
+    const char *const argument[] = {"allocate", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch, "--cluster",
+                                    d->cluster, "--policy", "greedy", "--slowdown", demo_slowdown, "-o", plan_path, NULL};
+    json_t *allocation = run_stage(d, argument, &code);
+    const json_t *devices = json_object_get(allocation, "devices"), *neighbours = json_object_get(allocation, "neighbours");
+    const int weak_is_lowered = json_is_true(json_object_get(json_array_get(devices, 1), "lowered"));
+    const char *narrow = json_string_value(json_object_get(json_array_get(neighbours, 1), "precision"));
+    if (!code && !narrow)
+        code = cli_refuse(TANDEM_BUG, "`tandem allocate` named no uniform precision in which a device is faster than in fp32");
+    else if (!code) /* classes in the order of the cluster: strong, weak */
+        (void)snprintf(d->lowest, sizeof d->lowest, weak_is_lowered ? "fp32,%s" : "%s,fp32", narrow);
+    json_decref(allocation);
+    return code;
+}
+
+/* As many steps as the budget allows, the same for every case. */
+static int choose_steps(demo *d)
+{
+    int64_t all_ns = 0;
+    for (int k = 0; k < N_CASE; k++) all_ns += d->result[k].predicted_ns;
+    const int64_t affordable = all_ns > 0 ? training_budget_ns / all_ns : STEPS;
+    if (d->options.steps < 0) d->options.steps = affordable > STEPS ? STEPS : affordable < LEAST_STEPS ? LEAST_STEPS : affordable;
+    return 0;
+}
+
+/* What a case is: a plan's file, or a precision for each class. */
+static tandem_status open_case(cli_subject *subject, const demo *d, int k, tandem_error *error)
+{
+    static const char *const name[N_CASE] = {"all fp32", "lowest", "allocated"};
+    cli_options options = d->options;
+    options.plan = k == 2 ? plan_path : NULL;
+    options.uniform = k == 1 ? d->lowest : NULL;
+    const tandem_status status = cli_subject_open(subject, &options, error);
+    if (status == TANDEM_OK) (void)snprintf(subject->plan->name, sizeof subject->plan->name, "%s", name[k]);
+    return status;
+}
+
+static int predict_case(demo *d, int k)
+{
+    tandem_error error = {0};
+    cli_subject subject = {0};
+    tandem_status status = open_case(&subject, d, k, &error);
+    if (status == TANDEM_OK) status = compare_case_predict(&d->result[k], &d->options, &subject, &error);
+    cli_subject_close(&subject);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
+}
+
+static int measure_case(demo *d, int k)
+{
+    tandem_error error = {0};
+    cli_subject subject = {0};
+    char path[COMPARE_PLAN_PATH];
+    int code = 0;
+    tandem_status status = open_case(&subject, d, k, &error);
+    if (status == TANDEM_OK) status = compare_plan_write(path, &subject, &error);
+    if (status == TANDEM_OK) {
+        cli_note(&d->options, "$ tandem train --plan %s --data %s --steps %lld   # %s", k == 2 ? plan_path : "…", d->options.data,
+                 (long long)d->options.steps, subject.plan->name);
+        code = compare_case_measure(&d->result[k], &d->options, path);
+        (void)unlink(path);
+        if (!code) status = compare_case_file(&d->result[k], &d->options, &subject, &error);
+    }
+    cli_subject_close(&subject);
+    return status == TANDEM_OK ? code : cli_fail(&error);
+}
+
+static int run_cases(demo *d)
+{
+    int code = 0;
+    for (int k = 0; k < N_CASE && !code; k++) code = predict_case(d, k);
+    if (!code) code = choose_steps(d);
+    for (int k = 0; k < N_CASE && !code; k++) code = measure_case(d, k);
+    return code;
+}
+
+/* --- Report ------------------------------------------------------------------------------------------------------------- */
+
+static void print_times(const demo *d)
+{
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT];
+    char wait[TANDEM_QUANTITY_TEXT];
+    printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error", "measured p10 .. p90",
+           "samples/s", "fast rank waits", "sensitivity");
+    for (int k = 0; k < N_CASE; k++) {
+        const compare_case *c = &d->result[k];
+        printf("%-10s %11s %11s %+6.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
+               tandem_quantity_print_ns(predicted, sizeof predicted, c->predicted_ns),
+               tandem_quantity_print_ns(measured, sizeof measured, c->measured_ns), 100 * c->error,
+               tandem_quantity_print_ns(low, sizeof low, c->measured_p10_ns),
+               tandem_quantity_print_ns(high, sizeof high, c->measured_p90_ns), c->samples_per_s,
+               tandem_quantity_print_ns(wait, sizeof wait, c->member[0].measured_wait_ns), c->sensitivity);
+    }
+}
+
+static void print_memory_and_learning(const demo *d)
+{
+    printf("\n%-10s", "plan");
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %30s", d->result[0].member[m].device);
+    printf(" %8s %8s %9s\n%-10s", "loss 1", "loss end", "accuracy", "");
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %30s", "bytes predicted = allocated");
+    putchar('\n');
+    for (int k = 0; k < N_CASE; k++) {
+        const compare_case *c = &d->result[k];
+        printf("%-10s", c->plan);
+        for (int m = 0; m < c->n_class; m++)
+            printf("  %13llu %s %13llu", (unsigned long long)c->member[m].predicted_peak_bytes,
+                   c->member[m].predicted_peak_bytes == c->member[m].measured_peak_bytes ? "=" : "!",
+                   (unsigned long long)c->member[m].measured_peak_bytes);
+        printf(" %8.4f %8.4f %8.1f%%\n", c->first_loss, c->final_loss, 100 * c->accuracy);
+    }
+}
+
+static int print_text(const demo *d)
+{
+    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n", demo_model, demo_batch,
+           d->strong->name, d->weak->name, (long long)d->options.steps);
+    print_times(d);
+    print_memory_and_learning(d);
+    printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step. Accuracy: of %lld test samples.\n", d->weak->name,
+           strchr(d->lowest, ',') + 1, plan_path, demo_slowdown, (long long)d->options.evaluate);
+    return 0;
+}
+
+static int print_json(const demo *d)
+{
+    json_t *result = cli_json("demo");
+    json_object_set_new(result, "model", json_string(demo_model));
+    json_object_set_new(result, "cluster", json_string(d->cluster));
+    json_object_set_new(result, "steps", json_integer(d->options.steps));
+    json_t *cases = json_array();
+    double sum = 0, most = 0;
+    for (int k = 0; k < N_CASE; k++) {
+        json_array_append_new(cases, compare_case_json(&d->result[k]));
+        sum += fabs(d->result[k].error);
+        most = fmax(most, fabs(d->result[k].error));
+    }
+    json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "mean_abs_error", json_real(sum / N_CASE));
+    json_object_set_new(result, "max_abs_error", json_real(most));
+    return cli_print_json(result);
+}
+
+/* --- The command ----------------------------------------------------------------------------------------------------------- */
+
+static void release(demo *d)
+{
+    for (int k = 0; k < N_CASE; k++) compare_case_free(&d->result[k]);
+}
+
+static int run(const cli_options *given)
+{
+    demo d = {.options = *given};
+    tandem_error error = {0};
+    if (!cli_backend(&error)) return cli_fail(&error);
+    tandem_device_unlike_pair(&d.strong, &d.weak);
+    (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
+    (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);
+    d.options.model = demo_model;
+    d.options.cluster = d.cluster;
+    d.options.batch = strtoll(demo_batch, NULL, 10);
+    if (!d.options.data) d.options.data = "fashion-mnist";
+    if (d.options.evaluate < 0) d.options.evaluate = TEST_SAMPLES;
+    const int64_t begin = tandem_now_ns();
+    int code = profile(&d);
+    if (!code) code = score(&d);
+    if (!code) code = allocate(&d);
+    if (!code) code = run_cases(&d);
+    if (code) {
+        release(&d);
+        return code;
+    }
+    char time[TANDEM_QUANTITY_TEXT];
+    cli_note(&d.options, "the whole loop took %s", tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
+    code = given->json ? print_json(&d) : print_text(&d);
+    release(&d);
+    return code;
+}
+
+static const int options[] = {OPTION_DATA, OPTION_STEPS, OPTION_EVALUATE, OPTION_SEED, OPTION_END};
+const cli_command command_demo = {
+    .name = "demo",
+    .words = "",
+    .summary = "The whole loop on this machine's own unlike devices, on real images",
+    .option = options,
+    .description =
+        "Profiles a small vision transformer on the strongest device of this machine and on an unlike one beside it, scores\n"
+        "sensitivities, allocates precisions, trains three plans and prints predicted against measured. Every stage is a\n"
+        "command that is shown. Writes the profile store and tandem-demo-plan.json, here.\n"
+        "Examples:\n"
+        "  tandem demo\n"
+        "  tandem demo --steps 200 --json >demo.json",
+    .run = run,
+};

@@ -1,0 +1,160 @@
+/* graph.c: `tandem graph show MODEL`: what a model is made of. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "base/quantity.h"
+#include "cli/cli.h"
+#include "cli/table.h"
+
+/* --- Figures of one operator --------------------------------------------------------------------------------------------- */
+
+static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
+{
+    int64_t n = 0;
+    for (int k = 0; k < TANDEM_MAX_PARAMETER; k++)
+        if (op->parameter[k] >= 0) n += graph->parameter[op->parameter[k]].elements;
+    return n;
+}
+
+/* Of its output in f32; 0 where the output lies in the input's memory. */
+static uint64_t bytes_of(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    return graph->view[i] == i ? (uint64_t)tandem_shape_elements(&op->shape) * tandem_dtype_bytes(op->dtype) : 0;
+}
+
+static uint64_t total_bytes(const tandem_graph *graph)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < graph->n_op; i++) bytes += bytes_of(graph, i);
+    return bytes;
+}
+
+static double forward_flops(const tandem_graph *graph)
+{
+    double flops = 0;
+    for (int i = 0; i < graph->n_op; i++) flops += graph->op[i].flops;
+    return flops;
+}
+
+/* --- JSON -------------------------------------------------------------------------------------------------------------------- */
+
+/* A count that is whole: an integer as long as a double holds it exactly. */
+static json_t *count_json(double count) { return count < 0x1p53 ? json_integer((json_int_t)count) : json_real(count); }
+
+static json_t *operator_json(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    json_t *shape = json_array(), *precisions = json_array(), *inputs = json_array();
+    for (int d = 0; d < op->shape.n_dim; d++) json_array_append_new(shape, json_integer(op->shape.dim[d]));
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (row->precisions >> p & 1) json_array_append_new(precisions, json_string(tandem_precision_get((tandem_precision)p)->name));
+    for (int slot = 0; slot < row->n_input; slot++)
+        json_array_append_new(inputs, json_string(graph->op[op->input[slot]].name));
+    return json_pack("{s:s,s:s,s:o,s:o,s:I,s:o,s:I,s:s,s:o}", "name", op->name, "kind", row->name, "inputs", inputs, "shape", shape,
+                     "parameters", (json_int_t)weights_of(graph, op), "flops", count_json(op->flops), "bytes",
+                     (json_int_t)bytes_of(graph, i), "signature", op->signature, "precisions", precisions);
+}
+
+static int print_json(const tandem_graph *graph)
+{
+    json_t *result = cli_json("graph"), *operators = json_array();
+    for (int i = 0; i < graph->n_op; i++) json_array_append_new(operators, operator_json(graph, i));
+    json_object_set_new(result, "model", json_string(graph->model));
+    json_object_set_new(result, "batch", json_integer(graph->batch));
+    json_object_set_new(result, "optimizer", json_string(tandem_optimizer_name(graph->optimizer.kind)));
+    json_object_set_new(result, "parameters", json_integer(tandem_graph_n_weight(graph)));
+    json_object_set_new(result, "flops", count_json(tandem_graph_flops(graph)));
+    json_object_set_new(result, "forward_flops", count_json(forward_flops(graph)));
+    json_object_set_new(result, "bytes", json_integer((json_int_t)total_bytes(graph)));
+    json_object_set_new(result, "operators", operators);
+    return cli_print_json(result);
+}
+
+/* --- Text -------------------------------------------------------------------------------------------------------------------- */
+
+static const char *shape_text(char *text, size_t size, const tandem_shape *shape)
+{
+    size_t used = 0;
+    (void)snprintf(text, size, "scalar");
+    for (int d = 0; d < shape->n_dim && used < size; d++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", d > 0 ? "×" : "", (long long)shape->dim[d]);
+    return text;
+}
+
+/* "1.32 GFLOP", "640 FLOP". */
+static const char *flops_text(char *text, size_t size, double flops)
+{
+    char count[TANDEM_QUANTITY_TEXT];
+    const size_t n = strlen(tandem_quantity_print_count(count, sizeof count, flops));
+    const int has_prefix = n > 0 && (count[n - 1] < '0' || count[n - 1] > '9');
+    (void)snprintf(text, size, "%s%sFLOP", count, has_prefix ? "" : " ");
+    return text;
+}
+
+static int print_text(const tandem_graph *graph)
+{
+    char shape[128], weights[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT + 8], bytes[TANDEM_QUANTITY_TEXT],
+        all[TANDEM_QUANTITY_TEXT + 8];
+    cli_table table = {0};
+    cli_table_row(&table, "operator\tkind\toutput\t>parameters\t>FLOP\t>bytes");
+    for (int i = 0; i < graph->n_op; i++) {
+        const tandem_op *op = &graph->op[i];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", op->name, tandem_op_row_get(op->kind)->name,
+                      shape_text(shape, sizeof shape, &op->shape),
+                      tandem_quantity_print_count(weights, sizeof weights, (double)weights_of(graph, op)),
+                      tandem_quantity_print_count(flops, sizeof flops, op->flops),
+                      tandem_quantity_print_bytes(bytes, sizeof bytes, bytes_of(graph, i)));
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    if (code == 0)
+        printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs in f32\n",
+               graph->model, (long long)graph->batch, graph->n_op,
+               tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
+               flops_text(flops, sizeof flops, forward_flops(graph)), flops_text(all, sizeof all, tandem_graph_flops(graph)),
+               tandem_quantity_print_bytes(bytes, sizeof bytes, total_bytes(graph)));
+    return code;
+}
+
+/* --- The command ----------------------------------------------------------------------------------------------------------------- */
+
+static int check_words(const cli_options *options)
+{
+    static const char *const action[] = {"show"};
+    if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
+        const char *near = tandem_nearest(options->word[0], action, 1);
+        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'%s%s%s Write: tandem graph show %s", options->word[0],
+                          near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "",
+                          options->n_word > 1 ? options->word[1] : "MODEL");
+    }
+    if (options->n_word == 2) return 0;
+    return cli_refuse(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");
+}
+
+static int run(const cli_options *options)
+{
+    const int refused = check_words(options);
+    if (refused) return refused;
+    tandem_error error = {0};
+    tandem_graph *graph = NULL;
+    if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK) return cli_fail(&error);
+    const int code = options->json ? print_json(graph) : print_text(graph);
+    tandem_graph_close(graph);
+    return code;
+}
+
+static const int options[] = {OPTION_BATCH, OPTION_END};
+const cli_command command_graph = {
+    .name = "graph",
+    .words = "show MODEL",
+    .summary = "Operators of a model: shapes, parameters, FLOPs, bytes",
+    .option = options,
+    .description = "Examples:\n"
+                   "  tandem graph show resnet20\n"
+                   "  tandem graph show vit_tiny:width=256,heads=4 --batch 32 --json\n"
+                   "FLOP are of the forward pass, a multiply and an add count as two; bytes are of the output in f32.",
+    .run = run,
+};

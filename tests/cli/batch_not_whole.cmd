@@ -1,0 +1,1 @@
+$TANDEM graph show mlp --batch 1.5

@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --cluster nowhere.json

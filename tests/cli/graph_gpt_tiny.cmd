@@ -1,0 +1,1 @@
+$TANDEM graph show gpt_tiny

@@ -1,0 +1,1 @@
+$TANDEM graph show mlp --batch 2 --json | grep -v '^   '

@@ -1,0 +1,1 @@
+$TANDEM graph show vit_tiny

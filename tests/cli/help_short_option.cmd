@@ -1,0 +1,1 @@
+$TANDEM -h | head -1

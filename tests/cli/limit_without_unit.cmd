@@ -1,0 +1,1 @@
+$TANDEM compare --model mlp --device cpu:avx2 --limit 5

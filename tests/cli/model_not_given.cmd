@@ -1,0 +1,1 @@
+$TANDEM replay --cluster cpu:avx2

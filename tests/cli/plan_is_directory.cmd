@@ -1,0 +1,1 @@
+mkdir plan.json; $TANDEM replay --plan plan.json

@@ -1,0 +1,1 @@
+$TANDEM replay --plan nowhere.json

@@ -1,0 +1,1 @@
+$TANDEM replay --plan "$FIXTURES/plan.json" --model mlp:width=32

@@ -1,0 +1,188 @@
+#!/bin/bash
+# The whole loop through the command line, on real kernels: profile, sensitivity, allocate, replay, train, compare, with a model
+# that takes milliseconds, on two ranks of the weakest device here; and what goes wrong on the way. Speaks TAP.
+# TANDEM_BUILD = the build folder.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
+tandem=$build/tandem
+export LC_ALL=C
+unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE LOCAL_RANK
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 5
+
+n=0 failed=0
+# report NAME CODE: one line of TAP; on failure with what the last command printed.
+report() {
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then
+        echo "ok $n - $1"
+        return
+    fi
+    echo "not ok $n - $1"
+    failed=$((failed + 1))
+    { echo "exit code $code; stdout:"; head -n 30 out; echo "stderr:"; head -n 10 err; } | sed 's/^/# /'
+}
+skip() {
+    n=$((n + 1))
+    echo "SKIP: $1: $2"
+    echo "ok $n - $1 # SKIP $2"
+}
+# run EXPECTED_CODE ARGUMENT…: runs tandem; stdout in out, stderr in err.
+run() {
+    local expected=$1
+    shift
+    timeout 60 "$tandem" "$@" >out 2>err </dev/null
+    code=$?
+    [ $code = "$expected" ]
+}
+# Members of a JSON object that stand on a line of their own, in order: field step_ns FILE
+field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
+# The numbers of an array: array loss FILE
+array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
+positive() { [ -n "$1" ] && [ "$1" -gt 0 ] 2>/dev/null; }
+left_over() { ls -A | grep -E '^\.tandem' >&2; }
+
+# --- A data set of our own: 64 + 16 images in the format of the MNIST family -----------------------------------------------
+idx() { printf "\\x$(printf %02x "$1")"; }
+count() { idx 0; idx 0; idx 0; idx "$1"; }
+mkdir data
+pixels() { yes 'unlike devices train one model together, each in the precision that suits it' | head -c "$1"; }
+labels() { for ((k = 0; k < $1; k++)); do idx $((k * 7 % 10)); done; }
+{ idx 0; idx 0; idx 8; idx 3; count 64; count 28; count 28; pixels $((64 * 784)); } | gzip >data/train-images-idx3-ubyte.gz
+{ idx 0; idx 0; idx 8; idx 3; count 16; count 28; count 28; pixels $((16 * 784)); } | gzip >data/t10k-images-idx3-ubyte.gz
+{ idx 0; idx 0; idx 8; idx 1; count 64; labels 64; } >data/train-labels-idx1-ubyte
+{ idx 0; idx 0; idx 8; idx 1; count 16; labels 16; } >data/t10k-labels-idx1-ubyte
+
+# --- Devices ---------------------------------------------------------------------------------------------------------------
+run 0 list devices --json
+weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+absent=$(grep -B 2 '"present": false' out | field name - | head -1 | tr -d '"')
+if [ -z "$weakest" ]; then
+    skip "the loop" "this machine is none of the devices"
+    echo "1..$n"
+    exit 0
+fi
+model="mlp:width=16"
+what=(--model "$model" --batch 4 --device "$weakest,$weakest")
+
+# --- The loop ----------------------------------------------------------------------------------------------------------------
+run 0 profile "${what[@]}" --json && positive "$(field measured out | head -1)" && [ -s tandem.db ]
+report "profile measures into a new store" $?
+
+run 0 profile "${what[@]}" --json && ! field measured out | grep -qv '^0$'
+report "a second profile finds everything known" $?
+
+run 0 sensitivity --model "$model" --batch 4 --device "$weakest" --data data --steps 3 --json && positive "$(grep -c '"fisher"' out)"
+report "sensitivity scores every precision" $?
+
+run 0 allocate "${what[@]}" -o plan.json --json && cp out allocate.json && [ -s plan.json ] &&
+    positive "$(field step_ns allocate.json | head -1)" && positive "$(field replays allocate.json)" &&
+    [ "$(field lower_bound allocate.json)" = null ] && [ "$(field gap allocate.json)" = null ] &&
+    field sensitivity allocate.json | head -1 | grep -qE '^[0-9.e+-]+$'
+report "allocate writes a plan" $?
+
+run 0 allocate "${what[@]}" -o - -q && cmp out plan.json
+report "allocate writes the same plan again, to standard output" $?
+
+run 0 allocate "${what[@]}" --policy uniform --uniform int8 --json && [ "$(field plan out)" = '"uniform int8"' ]
+report "allocate gives the slower class one precision by policy uniform" $?
+
+run 0 replay --plan plan.json --json --trace trace.json --operators && cp out replay.json &&
+    [ "$(field step_ns replay.json)" = "$(field step_ns allocate.json | head -1)" ] &&
+    [ "$(field peak_bytes replay.json)" = "$(array peak_bytes allocate.json)" ]
+report "replay of the plan gives the allocator's step and memory" $?
+
+head -c 60 trace.json | grep -q '"displayTimeUnit":"ns"' && grep -q '"pid":1' trace.json && ! ls trace.json.tmp >/dev/null 2>&1
+report "replay writes a trace of both classes" $?
+
+train=(train --plan plan.json --data data --steps 6 --eval 8 --json)
+run 0 "${train[@]}" && cp out train.json && [ "$(array loss train.json | wc -l)" = 6 ] && [ "$(field steps train.json)" = 6 ] &&
+    [ "$(field allocated_bytes train.json)" = "$(field planned_bytes train.json)" ]
+report "train runs the plan and allocates what was planned" $?
+
+[ "$(field allocated_bytes train.json)" = "$(field peak_bytes replay.json)" ]
+report "the replayer predicted the allocated memory to the byte" $?
+
+run 0 "${train[@]}" && [ "$(array loss out)" = "$(array loss train.json)" ]
+report "the same seed gives the same losses, bit for bit" $?
+
+run 0 "${train[@]}" --seed 1 && [ "$(array loss out)" != "$(array loss train.json)" ]
+report "another seed gives other losses" $?
+
+run 0 compare --plan plan.json --steps 12 --operators --json && [ "$(field predicted_ns out | head -1)" = "$(field step_ns replay.json)" ] &&
+    positive "$(field measured_ns out | head -1)" && [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] &&
+    positive "$(grep -c '"operator"' out)" && ! left_over
+report "compare sets the replayed step beside the measured one" $?
+
+grep -qa 'tandem.plan/1' tandem.db
+report "compare files the run and its plan in the store" $?
+
+run 1 compare --plan plan.json --steps 12 --limit 0% --json && positive "$(field measured_ns out | head -1)" && grep -q 'over the limit' err
+report "compare over its limit: the result, and exit code 1" $?
+
+run 0 bench replay "${what[@]}" --repetitions 3 --json && [ "$(field name out | wc -l)" = 3 ] && positive "$(field median_ns out | head -1)" &&
+    ! left_over
+report "bench replay" $?
+
+run 0 bench step --model "$model" --device "$weakest" --uniform fp32 --repetitions 5 --json && positive "$(field median_ns out)" &&
+    [ "$(field bytes_per_s out)" = null ]
+report "bench step" $?
+
+if run 0 list datasets --json && grep -q '"present": true' out; then
+    run 0 doctor --json && [ "$(field ready out)" = true ]
+    report "doctor finds all that the demo needs" $?
+else
+    run 4 doctor --json && [ "$(field ready out)" = false ] && grep -q '"mend": "apt-get install' out
+    report "doctor says how to install the data set" $?
+fi
+
+TANDEM_BACKEND=/nonexistent/library.so run 4 doctor --json && grep -q '"mend": "make' out
+report "doctor says how to build the backend" $?
+
+# --- What goes wrong --------------------------------------------------------------------------------------------------------
+before=$(cksum plan.json)
+run 1 allocate "${what[@]}" --memory 1KiB -o plan.json && grep -q "no plan fits $weakest" err && grep -q '1.00 KiB' err &&
+    [ "$(cksum plan.json)" = "$before" ]
+report "allocate without enough memory: exit code 1, and the old plan stays" $?
+
+run 1 replay --plan plan.json --memory 1KiB --json && [ "$(field fits out | head -1)" = false ] && grep -q 'its limit is 1.00 KiB' err
+report "replay over a memory limit: the result, and exit code 1" $?
+
+run 1 train --plan plan.json --memory 1KiB --steps 3
+report "train over a memory limit: exit code 1" $?
+
+run 4 replay --model "$model" --batch 8 --device "$weakest,$weakest" && grep -q "linear .*| fp32 | forward" err &&
+    grep -q "on $weakest" err && grep -q "profile --model $model --batch 8 --device $weakest" err
+report "a cost that was not measured: exit code 4, its key and the command that measures it" $?
+
+run 4 allocate --model mlp:width=8 --batch 4 --device "$weakest,$weakest" -o plan.json && [ "$(cksum plan.json)" = "$before" ]
+report "allocate for a model without costs: exit code 4, and the old plan stays" $?
+
+cp -r data cut && head -c 5000 data/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
+run 3 train --plan plan.json --data cut --steps 3 && grep -q train-images err
+report "a data set that is cut short: exit code 3" $?
+
+run 2 train --plan plan.json --data fashion-mnits --steps 3 && grep -q 'fashion-mnist' err
+report "an unknown data set: exit code 2 and the nearest name" $?
+
+head -c 20000 tandem.db >cut.db
+run 3 replay --plan plan.json --db cut.db && grep -q 'cut.db' err
+report "a store that is cut short: exit code 3" $?
+
+RANK=0 WORLD_SIZE=3 TANDEM_STORE=. run 2 train --plan plan.json --steps 3 && grep -q 'WORLD_SIZE is 3' err
+report "a rank of a run of another size: exit code 2" $?
+
+run 5 replay --plan plan.json --trace nowhere/trace.json && grep -q 'nowhere/trace.json' err
+report "a trace that cannot be written: exit code 5" $?
+
+if [ -n "$absent" ]; then
+    run 4 train --model "$model" --device "$absent" --steps 3 && grep -q "no '$absent'" err
+    report "a device that is not here: exit code 4" $?
+else
+    skip "a device that is not here" "this machine is every device"
+fi
+
+left_over && report "no files are left over" 1 || report "no files are left over" 0
+echo "1..$n"
+[ $failed = 0 ]

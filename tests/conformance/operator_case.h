@@ -1,0 +1,92 @@
+/* operator_case.h: small graphs around one operator, and its kernels run outside an executor, on guarded
+ * arrays.
+ *
+ * A case is the operator with odd shapes:  images → reshape → linear "pre" → operator → reshape → linear
+ * "post" → loss (tokens instead of images before an embedding; a second "pre" for a second input). The
+ * linears' precisions decide in which types the operator's inputs and gradients come. */
+#ifndef TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
+#define TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
+
+#include "tandem/backend.h"
+
+typedef struct operator_case {
+    tandem_op_kind kind;
+    int n_dim; /* of the input, without the batch */
+    int64_t batch;
+    int64_t dim[3]; /* of the input; matmul: (heads,) rows and columns of the first operand */
+    int64_t out;    /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions */
+    int64_t vocabulary;
+    int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal */
+    int axis[4];
+    float scale;
+} operator_case;
+
+extern const operator_case operator_cases[];
+extern const int n_operator_case;
+
+/* The graph of a case and which of its operators is the one; "pre", "pre2" and "post" are −1 where there is
+ * none. */
+typedef struct case_graph {
+    tandem_graph *graph;
+    int op, pre, pre2, post;
+} case_graph;
+tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_error *error);
+/* "conv2d batch=3 7x5x3 …", for failures. */
+void case_print(char *text, size_t size, const operator_case *c);
+
+/* --- Arrays of numbers ---------------------------------------------------------------------------------- */
+/* n numbers of a type, with guards before and behind; value: what they stand for. */
+typedef struct case_array {
+    tandem_dtype dtype;
+    size_t n, bytes;
+    float scale; /* of s8 */
+    void *data;  /* aligned to 64 */
+    void *block;
+    double *value; /* [n] */
+} case_array;
+enum { CASE_GUARD = 128 };
+
+/* No memory ends the process: these are tests. */
+void array_open(case_array *array, tandem_dtype dtype, size_t n);
+void array_close(case_array *array);
+void array_store(case_array *array); /* data from value: rounded to nearest; value becomes what is stored */
+void array_load(case_array *array);  /* value from data */
+void array_spoil(case_array *array); /* data that is no number */
+int array_guards_whole(const case_array *array);
+/* Numbers in [−1, 1), the same for the same key; for s8 integers in [−127, 127] and a scale; with
+ * CASE_EXTREME in the key seven of eight are 127 and the others −127: sums as large as they can be, which
+ * 16-bit intermediate sums cannot hold. */
+#define CASE_EXTREME (UINT64_C(1) << 40)
+void array_random(case_array *array, uint64_t key);
+double case_random(uint64_t key, uint32_t index);
+
+/* --- Operands of a task --------------------------------------------------------------------------------- */
+typedef struct task_operands {
+    int n_in, n_out;
+    case_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES];
+} task_operands;
+
+/* Opens arrays of the right types and lengths; contents are not set. */
+void operands_open(task_operands *operands, const tandem_step *step, int task);
+void operands_close(task_operands *operands);
+/* Fills the inputs with random numbers that are what this task can get: statistics, probabilities, places and
+ * outputs that belong to the other operands. */
+void operands_fill(task_operands *operands, const tandem_step *step, int task, uint64_t key);
+
+/* Prepares and runs a task's kernel on its operands, and loads the outputs. Complains into `complaint` (and
+ * returns 0) where the kernel fails, writes beyond its arrays or workspace, changes an input, or gives other
+ * bits a second time. */
+int operands_run(task_operands *operands, const tandem_device_backend *backend, void *device,
+                 const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint, size_t size);
+
+/* --- The reference: plain C in double ------------------------------------------------------------------- */
+/* What the task should write (result[k], out[k].n numbers) given the operands' inputs, and how far each
+ * number may lie from it (bound[k]). Bounds are first-order forward error bounds of the textbook algorithm in
+ * any order of summation: a sum of k terms errs by at most (k + 2)·u·Σ|terms|, u = 2^−24 (f32 accumulation);
+ * a result rounded to bf16 by 2^−8 of itself more; elementary functions of oneDNN by 2^−20 of their
+ * argument's scale. Products of s8 are exact until they are scaled. Returns 0 where the task's operator is
+ * not known here. */
+int task_reference(const tandem_step *step, int task, const task_operands *operands, float row_weight,
+                   double *const *result, double *const *bound);
+
+#endif

@@ -1,0 +1,557 @@
+#include "tests/conformance/reference.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double u = 0x1p-24;          /* rounding of f32 */
+static const double own = 0x1p-45;        /* of the reference itself, where a kernel is exact */
+static const double elementary = 0x1p-20; /* oneDNN's exp and tanh */
+
+/* What a reference works on. */
+typedef struct work {
+    const tandem_graph *graph;
+    const tandem_op *op;
+    const tandem_task *task;
+    const task_operands *operands;
+    const double *in[TANDEM_TASK_READS];
+    double *const *out;   /* results */
+    double *const *bound; /* of the rounding to the result's type comes on top */
+    double row_weight;
+} work;
+
+static const tandem_shape *shape_in(const work *w, int slot)
+{
+    return &w->graph->op[w->op->input[slot]].shape;
+}
+static const tandem_shape *shape_out(const work *w) { return &w->op->shape; }
+static int64_t last(const tandem_shape *shape) { return tandem_shape_last(shape); }
+static int64_t rows_of(const tandem_shape *shape)
+{
+    return tandem_shape_elements(shape) / tandem_shape_last(shape);
+}
+
+/* --- Products ------------------------------------------------------------------------------------------- */
+
+/* C(i, j) = Σ_l A(i, l)·B(l, j), with strides. */
+typedef struct product {
+    int64_t m, n, k, a_row, a_column, b_row, b_column;
+} product;
+
+static void multiply(const work *w, const product *p, const double *a, const double *b, double *c, double *bound)
+{
+    const int exact = w->task->from == TANDEM_S8; /* then the scales: their product, the conversion, the multiplication */
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = 0, size = 0;
+            for (int64_t l = 0; l < p->k; l++) {
+                const double term = a[i * p->a_row + l * p->a_column] * b[l * p->b_row + j * p->b_column];
+                sum += term;
+                size += fabs(term);
+            }
+            c[i * p->n + j] = sum;
+            bound[i * p->n + j] = exact ? 4 * u * fabs(sum) + own * size : (double)(p->k + 2) * u * size;
+        }
+}
+
+static void linear(const work *w)
+{
+    const int64_t k = last(shape_in(w, 0)), n = last(shape_out(w)), rows = rows_of(shape_out(w));
+    product p = {rows, n, k, k, 1, n, 1};
+    if (w->task->kind == TANDEM_TASK_DGRAD) p = (product){rows, k, n, n, 1, 1, n};
+    if (w->task->kind == TANDEM_TASK_WGRAD) p = (product){k, n, rows, 1, k, n, 1};
+    multiply(w, &p, w->in[0], w->in[1], w->out[0], w->bound[0]);
+}
+
+static void matmul(const work *w)
+{
+    const tandem_shape *a = shape_in(w, 0);
+    const int64_t m = a->dim[a->n_dim - 2], k = last(a), n = last(shape_out(w));
+    const int64_t batch = tandem_shape_elements(a) / (m * k);
+    const int t = w->op->transpose_b;
+    for (int64_t i = 0; i < batch; i++) {
+        const double *first = w->in[0], *second = w->in[1];
+        double *c = w->out[0], *bound = w->bound[0];
+        if (w->task->kind == TANDEM_TASK_FORWARD) {
+            const product p = {m, n, k, k, 1, t ? 1 : n, t ? k : 1};
+            multiply(w, &p, first + i * m * k, second + i * k * n, c + i * m * n, bound + i * m * n);
+        } else if (w->task->kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
+            const product p = {m, k, n, n, 1, t ? k : 1, t ? 1 : n};
+            multiply(w, &p, first + i * m * n, second + i * k * n, c + i * m * k, bound + i * m * k);
+        } else if (t) { /* gᵀ·a */
+            const product p = {n, k, m, 1, n, k, 1};
+            multiply(w, &p, second + i * m * n, first + i * m * k, c + i * k * n, bound + i * k * n);
+        } else { /* aᵀ·g */
+            const product p = {k, n, m, 1, k, n, 1};
+            multiply(w, &p, first + i * m * k, second + i * m * n, c + i * k * n, bound + i * k * n);
+        }
+    }
+}
+
+/* Every multiplication of a convolution adds to one element of the result, whichever pass it is. */
+static void conv2d(const work *w)
+{
+    const tandem_op *op = w->op;
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t ci = in->dim[3], co = out->dim[3];
+    const tandem_task_kind kind = w->task->kind;
+    const size_t n = w->operands->out[0].n;
+    double *const size = calloc(n, sizeof *size);
+    int64_t *const terms = calloc(n, sizeof *terms);
+    if (!size || !terms) abort();
+    memset(w->out[0], 0, n * sizeof *w->out[0]);
+    for (int64_t b = 0; b < in->dim[0]; b++)
+        for (int64_t y = 0; y < out->dim[1]; y++)
+            for (int64_t x = 0; x < out->dim[2]; x++)
+                for (int64_t ky = 0; ky < op->kernel_h; ky++)
+                    for (int64_t kx = 0; kx < op->kernel_w; kx++) {
+                        const int64_t sy = y * op->stride - op->pad + ky, sx = x * op->stride - op->pad + kx;
+                        if (sy < 0 || sx < 0 || sy >= in->dim[1] || sx >= in->dim[2]) continue;
+                        for (int64_t i = 0; i < ci; i++)
+                            for (int64_t o = 0; o < co; o++) {
+                                const int64_t at_x = ((b * in->dim[1] + sy) * in->dim[2] + sx) * ci + i;
+                                const int64_t at_w = ((ky * op->kernel_w + kx) * ci + i) * co + o;
+                                const int64_t at_y = ((b * out->dim[1] + y) * out->dim[2] + x) * co + o;
+                                const int64_t first = kind == TANDEM_TASK_DGRAD ? at_y : at_x;
+                                const int64_t second = kind == TANDEM_TASK_WGRAD ? at_y : at_w;
+                                const int64_t to = kind == TANDEM_TASK_FORWARD ? at_y
+                                                   : kind == TANDEM_TASK_DGRAD ? at_x
+                                                                               : at_w;
+                                const double term = w->in[0][first] * w->in[1][second];
+                                w->out[0][to] += term;
+                                size[to] += fabs(term);
+                                terms[to]++;
+                            }
+                    }
+    for (size_t j = 0; j < n; j++)
+        w->bound[0][j] = w->task->from == TANDEM_S8 ? 4 * u * fabs(w->out[0][j]) + own * size[j]
+                                                    : (double)(terms[j] + 2) * u * size[j];
+    free(size);
+    free(terms);
+}
+
+/* --- Sums and elements ---------------------------------------------------------------------------------- */
+
+static void embedding(const work *w)
+{
+    const tandem_shape *table = &w->graph->parameter[w->op->parameter[0]].shape;
+    const int64_t width = table->dim[1], n = rows_of(shape_out(w));
+    if (w->task->kind == TANDEM_TASK_FORWARD) {
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < width; j++)
+                w->out[0][i * width + j] = w->in[1][(int64_t)w->in[0][i] * width + j];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < width; j++) {
+            const int64_t at = (int64_t)w->in[0][i] * width + j;
+            w->out[0][at] += w->in[1][i * width + j];
+            w->bound[0][at] += (double)(n + 2) * u * fabs(w->in[1][i * width + j]);
+        }
+}
+
+static void bias(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w)), period = w->graph->parameter[w->op->parameter[0]].elements;
+    for (int64_t i = 0; i < n; i++) {
+        if (w->task->kind == TANDEM_TASK_FORWARD) {
+            w->out[0][i] = w->in[0][i] + w->in[1][i % period];
+            continue;
+        }
+        w->out[0][i % period] += w->in[0][i];
+        const int64_t terms = n / period;
+        w->bound[0][i % period] += (double)(terms + 2) * u * fabs(w->in[0][i]);
+    }
+}
+
+static void relu(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    for (int64_t i = 0; i < n; i++)
+        w->out[0][i] = w->task->kind == TANDEM_TASK_FORWARD ? fmax(w->in[0][i], 0)
+                       : w->in[1][i] > 0                    ? w->in[0][i]
+                                                            : 0;
+}
+
+static void add(const work *w, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
+}
+
+static void gelu(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    const double c = 0.7978845608028654, d = 0.044715; /* √(2/π) */
+    for (int64_t i = 0; i < n; i++) {
+        const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+        const double x = w->in[is_forward ? 0 : 1][i], t = tanh(c * (x + d * x * x * x));
+        const double slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * d * x * x);
+        w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * slope;
+        w->bound[0][i] = 4 * elementary * (is_forward ? fabs(x) : fabs(w->in[0][i]) * (1 + fabs(x)));
+    }
+}
+
+/* Probabilities of one row; the last `masked` are 0. */
+static void softmax_row(const double *x, double *p, int64_t n, int64_t masked, double scale)
+{
+    double most = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n - masked; j++) most = fmax(most, scale * x[j]);
+    for (int64_t j = 0; j < n; j++) sum += p[j] = j < n - masked ? exp(scale * x[j] - most) : 0;
+    for (int64_t j = 0; j < n; j++) p[j] /= sum;
+}
+
+static double softmax_bound(double p, int64_t n) { return p * (8 * elementary + (double)n * u) + 0x1p-120; }
+
+static void softmax(const work *w)
+{
+    const int64_t n = last(shape_out(w)), rows = rows_of(shape_out(w));
+    const double scale = (double)w->op->scale;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *first = w->in[0] + r * n;
+        double *out = w->out[0] + r * n, *bound = w->bound[0] + r * n;
+        const int64_t masked = w->op->causal ? n - 1 - r % n : 0;
+        if (w->task->kind == TANDEM_TASK_FORWARD) {
+            softmax_row(first, out, n, masked, scale);
+            for (int64_t j = 0; j < n; j++) bound[j] = j < n - masked ? softmax_bound(out[j], n) : 0;
+            continue;
+        }
+        const double *y = w->in[1] + r * n;
+        double dot = 0, size = 0;
+        for (int64_t j = 0; j < n; j++) {
+            dot += first[j] * y[j];
+            size += fabs(first[j] * y[j]);
+        }
+        for (int64_t j = 0; j < n; j++) {
+            out[j] = scale * y[j] * (first[j] - dot);
+            bound[j] = scale * y[j] * ((double)(n + 8) * u * size + 8 * u * fabs(first[j]));
+        }
+    }
+}
+
+static void cross_entropy(const work *w)
+{
+    const tandem_shape *logits = shape_in(w, 0);
+    const int64_t n = last(logits), rows = rows_of(logits);
+    for (int64_t r = 0; r < rows; r++) {
+        if (w->task->kind == TANDEM_TASK_DGRAD) {
+            const int64_t label = (int64_t)w->in[0][r];
+            for (int64_t j = 0; j < n; j++) {
+                const double p = w->in[1][r * n + j];
+                w->out[0][r * n + j] = (p - (j == label)) * w->row_weight;
+                w->bound[0][r * n + j] = 4 * u * w->row_weight;
+            }
+            continue;
+        }
+        double *p = w->out[1] + r * n;
+        const int64_t label = (int64_t)w->in[1][r];
+        softmax_row(w->in[0] + r * n, p, n, 0, 1);
+        for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
+        w->out[0][0] += -log(p[label]) * w->row_weight;
+        w->bound[0][0] += (16 * elementary + (double)n * u) * w->row_weight;
+    }
+}
+
+/* --- Norms: groups of n numbers; a layernorm's are rows, a batchnorm's are columns ---------------------- */
+
+typedef struct group {
+    int64_t n, stride;
+    double mean, variance, mean_size; /* mean_size: of |x| */
+} group;
+
+static group statistics(const double *x, int64_t n, int64_t stride)
+{
+    group g = {.n = n, .stride = stride};
+    for (int64_t i = 0; i < n; i++) {
+        g.mean += x[i * stride] / (double)n;
+        g.mean_size += fabs(x[i * stride]) / (double)n;
+    }
+    for (int64_t i = 0; i < n; i++)
+        g.variance += (x[i * stride] - g.mean) * (x[i * stride] - g.mean) / (double)n;
+    return g;
+}
+
+/* Group `index` begins at x[start]; element i of it has parameter (layernorm) i or (batchnorm) index. */
+typedef struct norm_layout {
+    int64_t groups, n, stride, step;
+    int by_group;
+} norm_layout;
+
+static norm_layout layout_of(const work *w)
+{
+    const int64_t c = last(shape_out(w)), rows = rows_of(shape_out(w));
+    if (w->op->kind == TANDEM_OP_LAYERNORM) return (norm_layout){rows, c, 1, c, 0};
+    return (norm_layout){c, rows, c, 1, 1};
+}
+
+static void norm_forward(const work *w)
+{
+    const norm_layout l = layout_of(w);
+    for (int64_t k = 0; k < l.groups; k++) {
+        const double *x = w->in[0] + k * l.step;
+        const group g = statistics(x, l.n, l.stride);
+        const double sigma = sqrt(g.variance + (double)w->op->epsilon);
+        w->out[1][k] = g.mean;
+        w->out[1][l.groups + k] = g.variance;
+        w->bound[1][k] = (double)(l.n + 4) * u * g.mean_size;
+        w->bound[1][l.groups + k] = (double)(2 * l.n + 16) * u * (g.variance + g.mean_size * g.mean_size);
+        for (int64_t i = 0; i < l.n; i++) {
+            const int64_t at = i * l.stride, p = l.by_group ? k : i;
+            const double hat = (x[at] - g.mean) / sigma;
+            const double size = fabs(w->in[1][p]) * (fabs(x[at]) + g.mean_size) / sigma;
+            w->out[0][k * l.step + at] = w->in[1][p] * hat + w->in[2][p];
+            w->bound[0][k * l.step + at] =
+                (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * fabs(w->in[2][p]);
+        }
+    }
+}
+
+/* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g. */
+static void norm_dgrad(const work *w)
+{
+    const norm_layout l = layout_of(w);
+    for (int64_t k = 0; k < l.groups; k++) {
+        const double *g = w->in[0] + k * l.step, *x = w->in[1] + k * l.step;
+        const double mean = w->in[2][k], sigma = sqrt(w->in[2][l.groups + k] + (double)w->op->epsilon);
+        double sum = 0, sum_size = 0, dot = 0, dot_size = 0;
+        for (int64_t i = 0; i < l.n; i++) {
+            const int64_t at = i * l.stride, p = l.by_group ? k : i;
+            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
+            sum += s / (double)l.n;
+            sum_size += fabs(s) / (double)l.n;
+            dot += s * hat / (double)l.n;
+            dot_size += fabs(s) * hat_size / (double)l.n;
+            w->out[1][p] += g[at] * hat;
+            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]) * hat_size;
+            w->out[2][p] += g[at];
+            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]);
+        }
+        for (int64_t i = 0; i < l.n; i++) {
+            const int64_t at = i * l.stride, p = l.by_group ? k : i;
+            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
+            w->out[0][k * l.step + at] = (s - sum - hat * dot) / sigma;
+            w->bound[0][k * l.step + at] =
+                (double)(l.n + 32) * u * (fabs(s) + sum_size + hat_size * dot_size) / sigma;
+        }
+    }
+}
+
+/* --- Windows -------------------------------------------------------------------------------------------- */
+
+/* Place in x of window place q of output element (b, y, x, c); −1 where that is padding. */
+static int64_t place_in(const work *w, int64_t output, int64_t q)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t c = output % out->dim[3], x = output / out->dim[3] % out->dim[2];
+    const int64_t y = output / (out->dim[3] * out->dim[2]) % out->dim[1],
+                  b = output / (out->dim[3] * out->dim[2] * out->dim[1]);
+    const int64_t sy = y * w->op->stride - w->op->pad + q / w->op->kernel_w;
+    const int64_t sx = x * w->op->stride - w->op->pad + q % w->op->kernel_w;
+    if (sy < 0 || sx < 0 || sy >= in->dim[1] || sx >= in->dim[2]) return -1;
+    return ((b * in->dim[1] + sy) * in->dim[2] + sx) * in->dim[3] + c;
+}
+
+static int64_t best_place(const work *w, const double *x, int64_t output)
+{
+    int64_t best = -1;
+    for (int64_t q = 0; q < (int64_t)w->op->kernel_h * w->op->kernel_w; q++) {
+        const int64_t at = place_in(w, output, q);
+        if (at >= 0 && (best < 0 || x[at] > x[place_in(w, output, best)])) best = q;
+    }
+    return best;
+}
+
+/* The kernel's own place is right where the number there is the maximum: numbers may tie. */
+static void maxpool(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
+    const double rounding = w->task->from == TANDEM_BF16 ? 0x1p-8 : u;
+    for (int64_t i = 0; i < n; i++) {
+        if (w->task->kind == TANDEM_TASK_FORWARD) {
+            const int64_t best = best_place(w, w->in[0], i), noted = (int64_t)w->operands->out[1].value[i];
+            const int64_t at = noted >= 0 && noted < window ? place_in(w, i, noted) : -1;
+            w->out[0][i] = w->in[0][place_in(w, i, best)];
+            const int is_maximum = at >= 0 && !(w->in[0][at] < w->out[0][i]);
+            w->out[1][i] = is_maximum ? (double)noted : (double)best;
+            continue;
+        }
+        const int64_t at = place_in(w, i, (int64_t)w->in[1][i]);
+        w->out[0][at] += w->in[0][i];
+        w->bound[0][at] += (double)window * rounding * fabs(w->in[0][i]);
+    }
+}
+
+static void avgpool(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    /* a gradient in bf16 may be summed in bf16, window by window */
+    const double rounding = !is_forward && w->task->from == TANDEM_BF16 ? 0x1p-8 : u;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t q = 0; q < window; q++) {
+            const int64_t at = place_in(w, i, q), to = is_forward ? i : at, from = is_forward ? at : i;
+            w->out[0][to] += w->in[0][from] / (double)window;
+            w->bound[0][to] += (double)(window + 4) * rounding * fabs(w->in[0][from]) / (double)window;
+        }
+}
+
+static void transpose(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t n = tandem_shape_elements(out);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t index[TANDEM_MAX_DIM] = {0}, rest = i, at = 0;
+        for (int d = out->n_dim - 1; d >= 0; d--) {
+            index[w->op->axis[d]] = rest % out->dim[d];
+            rest /= out->dim[d];
+        }
+        for (int d = 0; d < in->n_dim; d++) at = at * in->dim[d] + index[d];
+        if (w->task->kind == TANDEM_TASK_FORWARD)
+            w->out[0][i] = w->in[0][at];
+        else
+            w->out[0][at] = w->in[0][i];
+    }
+}
+
+/* --- Casts ---------------------------------------------------------------------------------------------- */
+
+static void cast(const work *w)
+{
+    const size_t n = w->operands->out[0].n;
+    for (size_t i = 0; i < n; i++) {
+        w->out[0][i] = w->in[0][i];
+        if (w->task->to == TANDEM_S8) /* up to a step, and what u_i is short of even (isa_kernels.h) */
+            w->bound[0][i] = (double)w->operands->out[0].scale * (1 + 0x1p-12);
+    }
+}
+
+/* --- All of them ---------------------------------------------------------------------------------------- */
+
+static int reference_op(const work *w)
+{
+    switch (w->op->kind) {
+    case TANDEM_OP_LINEAR: linear(w); return 1;
+    case TANDEM_OP_CONV2D: conv2d(w); return 1;
+    case TANDEM_OP_MATMUL: matmul(w); return 1;
+    case TANDEM_OP_EMBEDDING: embedding(w); return 1;
+    case TANDEM_OP_BIAS: bias(w); return 1;
+    case TANDEM_OP_RELU: relu(w); return 1;
+    case TANDEM_OP_ADD: add(w, tandem_shape_elements(&w->op->shape)); return 1;
+    case TANDEM_OP_MAXPOOL: maxpool(w); return 1;
+    case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
+    case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
+    case TANDEM_OP_GELU: gelu(w); return 1;
+    case TANDEM_OP_SOFTMAX: softmax(w); return 1;
+    case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
+    case TANDEM_OP_LAYERNORM:
+    case TANDEM_OP_BATCHNORM:
+        if (w->task->kind == TANDEM_TASK_FORWARD)
+            norm_forward(w);
+        else
+            norm_dgrad(w);
+        return 1;
+    default: return 0;
+    }
+}
+
+/* Results exact in f32 keep a bound of 0: moving a number must not change it. */
+static int only_moves(const work *w)
+{
+    const tandem_op_kind kind = w->op->kind;
+    if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
+    return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE ||
+           (w->task->kind == TANDEM_TASK_FORWARD && (kind == TANDEM_OP_EMBEDDING || kind == TANDEM_OP_MAXPOOL));
+}
+
+static void add_rounding(const work *w, int k)
+{
+    const case_array *array = &w->operands->out[k];
+    if (array->dtype == TANDEM_S8 || only_moves(w)) return;
+    const double rounding = array->dtype == TANDEM_BF16 ? 0x1p-8 : u;
+    for (size_t i = 0; i < array->n; i++)
+        w->bound[k][i] += rounding * (fabs(w->out[k][i]) + w->bound[k][i]) + (w->bound[k][i] > 0 ? 0x1p-126 : 0);
+}
+
+int task_reference(const tandem_step *step, int t, const task_operands *operands, float row_weight,
+                   double *const *result, double *const *bound)
+{
+    work w = {.graph = step->graph,
+              .op = &step->graph->op[step->task[t].op],
+              .task = &step->task[t],
+              .operands = operands,
+              .out = result,
+              .bound = bound,
+              .row_weight = (double)row_weight};
+    for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;
+    for (int k = 0; k < operands->n_out; k++) {
+        memset(result[k], 0, operands->out[k].n * sizeof *result[k]);
+        memset(bound[k], 0, operands->out[k].n * sizeof *bound[k]);
+    }
+    switch (w.task->kind) {
+    case TANDEM_TASK_FORWARD:
+    case TANDEM_TASK_WGRAD:
+    case TANDEM_TASK_DGRAD:
+        if (!reference_op(&w)) return 0;
+        break;
+    case TANDEM_TASK_ACCUMULATE: add(&w, (int64_t)operands->out[0].n); break;
+    case TANDEM_TASK_WEIGHT_CAST:
+    case TANDEM_TASK_CAST:
+    case TANDEM_TASK_GRADIENT_CAST:
+    case TANDEM_TASK_RESTORE: cast(&w); break;
+    default: return 0;
+    }
+    for (int k = 0; k < operands->n_out; k++) add_rounding(&w, k);
+    return 1;
+}
+
+/* --- What a dgrad is given ------------------------------------------------------------------------------ */
+
+static void fill_softmax(case_array *p, const tandem_shape *shape, int causal, double scale)
+{
+    const int64_t n = last(shape);
+    for (int64_t r = 0; r < rows_of(shape); r++)
+        softmax_row(p->value + r * n, p->value + r * n, n, causal ? n - 1 - r % n : 0, scale);
+    array_store(p);
+}
+
+static void fill_statistics(const work *w, case_array *aux)
+{
+    const norm_layout l = layout_of(w);
+    for (int64_t k = 0; k < l.groups; k++) {
+        const group g = statistics(w->in[1] + k * l.step, l.n, l.stride);
+        aux->value[k] = g.mean;
+        aux->value[l.groups + k] = g.variance;
+    }
+    array_store(aux);
+}
+
+static void fill_places(const work *w, case_array *aux, uint64_t key)
+{
+    case_array x;
+    array_open(&x, TANDEM_F32, (size_t)tandem_shape_elements(shape_in(w, 0)));
+    array_random(&x, key + 1);
+    aux->scale = 1;
+    for (size_t i = 0; i < aux->n; i++) aux->value[i] = (double)best_place(w, x.value, (int64_t)i);
+    array_store(aux);
+    array_close(&x);
+}
+
+void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op, uint64_t key)
+{
+    work w = {.graph = graph, .op = op, .operands = operands};
+    for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;
+    switch (op->kind) {
+    case TANDEM_OP_RELU:
+        for (size_t i = 0; i < operands->in[1].n; i++)
+            operands->in[1].value[i] = fmax(operands->in[1].value[i], 0);
+        array_store(&operands->in[1]);
+        break;
+    case TANDEM_OP_SOFTMAX: fill_softmax(&operands->in[1], &op->shape, op->causal, 3); break;
+    case TANDEM_OP_CROSS_ENTROPY: fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3); break;
+    case TANDEM_OP_LAYERNORM:
+    case TANDEM_OP_BATCHNORM: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
+    default: break;
+    }
+}

@@ -1,0 +1,128 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* Every allocation on the way to a replay fails once: NO_MEMORY is said, nothing leaks, nothing is half
+ * done; and a run without a memory plan allocates nothing at all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tandem/replayer.h"
+#include "tests/fault/fail_allocation.h"
+#include "tests/unit/replay_store.h"
+
+static tandem_replayer *const untouched = (tandem_replayer *)(uintptr_t)0x10;
+
+typedef struct bench {
+    replay_store profile;
+    tandem_graph *graph;
+    const tandem_graph *graphs[2];
+    tandem_cluster cluster;
+} bench;
+
+static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+{
+    (void)context;
+    (void)key;
+    *workspace_bytes = 64;
+    return 100;
+}
+
+static int set_up(void **state)
+{
+    static bench b;
+    replay_store_open(&b.profile);
+    assert_int_equal(tandem_graph_open(&b.graph, "mlp", 4, NULL), TANDEM_OK);
+    b.graphs[0] = b.graphs[1] = b.graph;
+    b.cluster.n_class = 2;
+    b.cluster.member[0] = replay_class("cpu:avx512", TANDEM_F32, 1, 0);
+    b.cluster.member[1] = replay_class("cpu:avx2", TANDEM_F32, 1, 0);
+    for (int c = 0; c < 2; c++) {
+        const char *const neighbour[2] = {"", b.cluster.member[1 - c].device.name};
+        for (int beside = 0; beside < 2; beside++)
+            replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.member[c].device.name,
+                              neighbour[beside], price, NULL);
+        assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.member[c].device.name,
+                                                       "cpu:avx2+cpu:avx512", "compute_under_comm", 1.5, 1, NULL),
+                         TANDEM_OK);
+    }
+    for (int loaded = 0; loaded < 2; loaded++)
+        replay_store_put_curve(&b.profile, "cpu:avx2+cpu:avx512", loaded, 1000, 500);
+    *state = &b;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    bench *b = *state;
+    tandem_graph_close(b->graph);
+    replay_store_close(&b->profile);
+    return 0;
+}
+
+static void opening_survives(void **state)
+{
+    bench *b = *state;
+    long k = 0;
+    for (int failed = 1; failed; k++) {
+        const long alive = tandem_allocations_alive();
+        tandem_replayer *replayer = untouched;
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status =
+            tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, &error);
+        failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
+        assert_int_equal(error.status, status);
+        if (!failed) tandem_replayer_close(replayer);
+        if (failed) assert_ptr_equal(replayer, untouched);
+        if (failed) assert_true(error.text[0] != '\0');
+        assert_int_equal(tandem_allocations_alive(), alive);
+    }
+    (void)printf("opening: survived %ld failures\n", k - 1);
+    assert_true(k > 40); /* both classes: step program, costs, list and timeline; the wire */
+}
+
+static void running_allocates_nothing_without_memory(void **state)
+{
+    bench *b = *state;
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay = {0}, after = {0};
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    for (int i = 0; i < b->graph->n_op; i++) {
+        if (!tandem_op_row_get(b->graph->op[i].kind)->precisions) continue;
+        tandem_fail_allocation_after(0);
+        tandem_replayer_set(replayer, 1, i, TANDEM_PRECISION_INT8);
+        assert_int_equal(tandem_replayer_run(replayer, &replay, 0, NULL), TANDEM_OK);
+        assert_int_equal(tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_EVENTS, NULL), TANDEM_OK);
+        assert_false(tandem_allocation_failed());
+        tandem_fail_allocation_after(-1);
+    }
+    after = replay;
+    long k = 0;
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; k++) {
+        const long alive = tandem_allocations_alive();
+        tandem_fail_allocation_after(k);
+        status = tandem_replayer_run(replayer, &after, TANDEM_REPLAY_MEMORY, NULL);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(tandem_allocations_alive(), alive);
+        if (status != TANDEM_OK) assert_memory_equal(&after, &replay, sizeof after);
+    }
+    assert_true(k > 2); /* there was something to survive */
+    assert_int_equal(after.step_ns, replay.step_ns);
+    for (int c = 0; c < 2; c++)
+        assert_true(after.member[c].peak_bytes > 0 && replay.member[c].peak_bytes == 0);
+    tandem_replayer_close(replayer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_survives),
+        cmocka_unit_test(running_allocates_nothing_without_memory),
+    };
+    return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
+}

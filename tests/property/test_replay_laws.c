@@ -1,0 +1,481 @@
+/* Laws of the replayer, over models of the zoo with random costs, clusters and plans. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "tandem/replayer.h"
+#include "tests/unit/replay_store.h"
+
+static const uint64_t seed = 20222;
+static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};
+enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MOST_OPS = 256, SCALE = 7 };
+static const struct {
+    const char *name, *plain; /* plain: no all-reduce among such is measured */
+    tandem_dtype wider;
+} devices[N_DEVICE] = {{"cpu:avx2", "plain:avx2", TANDEM_F32},
+                       {"cpu:avx512", "plain:avx512", TANDEM_F32},
+                       {"cpu:avx512_bf16", "plain:avx512_bf16", TANDEM_BF16}};
+static const uint64_t bucket_sizes[] = {0, 1, 65536};
+
+/* --- Chance --------------------------------------------------------------------------------------------- */
+
+typedef struct chance {
+    uint32_t series, drawn;
+} chance;
+
+static uint32_t draw(chance *c, uint32_t below)
+{
+    const uint32_t counter[4] = {c->drawn++, c->series, 0, 78};
+    return tandem_philox(counter, seed).word[0] % below;
+}
+
+/* --- Costs: a random number of each key; times SCALE in the second store -------------------------------- */
+
+typedef struct pricing {
+    int64_t scale;
+    uint32_t device;
+    uint32_t beside_percent; /* on top of the time alone: 0 … this */
+} pricing;
+
+static int64_t price(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+{
+    const pricing *p = context;
+    char text[TANDEM_MAX_SIGNATURE + 96];
+    uint32_t hash = 2166136261u;
+    tandem_cost_key_print(text, sizeof text, key);
+    for (const char *letter = text; *letter; letter++) hash = (hash ^ (unsigned char)*letter) * 16777619u;
+    const uint32_t counter[4] = {hash, p->device, 0, 79};
+    const tandem_philox_block word = tandem_philox(counter, seed);
+    const int64_t alone = 100 + word.word[0] % 20000;
+    *workspace_bytes = word.word[2] % 3 ? 0 : word.word[2] % 100000;
+    return (alone + alone * (p->beside_percent ? word.word[1] % p->beside_percent : 0) / 100) * p->scale;
+}
+
+typedef struct world {
+    tandem_graph *graph[N_MODEL];
+    replay_store store[2]; /* costs; the same times SCALE */
+} world;
+
+static void fill(world *w, int model, int which)
+{
+    for (uint32_t d = 0; d < N_DEVICE; d++)
+        for (int k = 0; k < 3; k++) {
+            pricing p = {.scale = which ? SCALE : 1, .device = d};
+            const char *const name[2] = {devices[d].name, devices[d].plain};
+            for (int plain = 0; plain < 2; plain++)
+                replay_store_fill(&w->store[which], w->graph[model], devices[d].wider, bucket_sizes[k],
+                                  name[plain], "", price, &p);
+            p.beside_percent = 80;
+            for (int other = 0; other < N_DEVICE; other++)
+                replay_store_fill(&w->store[which], w->graph[model], devices[d].wider, bucket_sizes[k],
+                                  devices[d].name, devices[other].name, price, &p);
+        }
+}
+
+static int make_world(void **state)
+{
+    static world w;
+    for (int which = 0; which < 2; which++) {
+        replay_store_open(&w.store[which]);
+        for (int m = 0; m < N_MODEL; m++) {
+            if (!which) assert_int_equal(tandem_graph_open(&w.graph[m], models[m], 2, NULL), TANDEM_OK);
+            fill(&w, m, which);
+        }
+    }
+    print_message("seed %llu, series 0 … %d\n", (unsigned long long)seed, CASES - 1);
+    *state = &w;
+    return 0;
+}
+
+static int unmake_world(void **state)
+{
+    world *w = *state;
+    for (int m = 0; m < N_MODEL; m++) tandem_graph_close(w->graph[m]);
+    for (int which = 0; which < 2; which++) replay_store_close(&w->store[which]);
+    return 0;
+}
+
+/* --- A case: model, cluster, buckets and plans ---------------------------------------------------------- */
+
+typedef struct trial {
+    const tandem_graph *graph[TANDEM_MAX_CLASS];
+    tandem_cluster cluster;
+    uint64_t bucket_bytes;
+    tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
+    int contended;
+    chance chance;
+} trial;
+
+static tandem_precision draw_precision(chance *c, unsigned allowed)
+{
+    tandem_precision p;
+    do p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
+    while (!(allowed & (1u << p)));
+    return p;
+}
+
+static void draw_plan(trial *t, int c)
+{
+    const uint32_t change = 1 + draw(&t->chance, 4);
+    for (int i = 0; i < t->graph[c]->n_op; i++) {
+        const unsigned allowed = tandem_op_row_get(t->graph[c]->op[i].kind)->precisions;
+        if (allowed && draw(&t->chance, change) == 0)
+            t->precision[c][i] = draw_precision(&t->chance, allowed);
+    }
+}
+
+/* Measured curves and slowing of the cluster's group, in both stores. */
+static void draw_measured(trial *t, world *w)
+{
+    char group[256];
+    tandem_cluster_group(group, sizeof group, &t->cluster);
+    for (int loaded = 0; loaded < 2; loaded++) {
+        int64_t ns = 1000 + draw(&t->chance, 10000);
+        for (uint64_t bytes = 256; bytes < 1u << 20; bytes *= 4, ns += draw(&t->chance, 20000))
+            for (int which = 0; which < 2; which++)
+                replay_store_put_curve(&w->store[which], group, loaded, bytes, ns * (which ? SCALE : 1));
+    }
+    for (int c = 0; c < t->cluster.n_class; c++) {
+        const double factor = 1 + draw(&t->chance, 100) / 100.0;
+        for (int which = 0; which < 2; which++)
+            assert_int_equal(tandem_store_put_interference(w->store[which].store, t->cluster.member[c].device.name,
+                                                           group, "compute_under_comm", factor, 1, NULL),
+                             TANDEM_OK);
+    }
+}
+
+/* contended: ranks share nodes (never more than two classes, so that a neighbour is the same in any
+ * order), and all-reduces are measured. Otherwise every rank has its node, and nothing slows anything. */
+static void draw_trial(trial *t, world *w, uint32_t series, int contended)
+{
+    *t = (trial){.contended = contended, .chance = {.series = series}};
+    const uint32_t model = draw(&t->chance, N_MODEL);
+    assert_true(w->graph[model]->n_op <= MOST_OPS);
+    t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
+    t->cluster.n_class = 1 + (int)draw(&t->chance, 3);
+    for (int c = 0; c < t->cluster.n_class; c++) {
+        const uint32_t d = draw(&t->chance, N_DEVICE);
+        t->graph[c] = w->graph[model];
+        t->cluster.member[c] = replay_class(contended ? devices[d].name : devices[d].plain, devices[d].wider,
+                                            1 + (int)draw(&t->chance, 3), 1);
+        if (contended && c < 2) t->cluster.member[c].per_node = (int)draw(&t->chance, 3);
+        draw_plan(t, c);
+    }
+    t->cluster.link_bytes_per_s = 1e6 * (double)(10 + draw(&t->chance, 2000));
+    t->cluster.link_latency_ns = draw(&t->chance, 5000);
+    if (contended && tandem_cluster_n_rank(&t->cluster) > 1) draw_measured(t, w);
+}
+
+static tandem_replayer *open_trial(const trial *t, replay_store *s)
+{
+    tandem_replayer *replayer = NULL;
+    tandem_error error = {0};
+    if (tandem_replayer_open(&replayer, &t->cluster, t->graph, s->store, t->bucket_bytes, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    for (int c = 0; c < t->cluster.n_class; c++)
+        for (int i = 0; i < t->graph[c]->n_op; i++)
+            if (tandem_op_row_get(t->graph[c]->op[i].kind)->precisions)
+                tandem_replayer_set(replayer, c, i, t->precision[c][i]);
+    return replayer;
+}
+
+static tandem_replay run(tandem_replayer *replayer, unsigned flags)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    if (tandem_replayer_run(replayer, &replay, flags, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    return replay;
+}
+
+static tandem_replay replay_trial(const trial *t, replay_store *s)
+{
+    tandem_replayer *replayer = open_trial(t, s);
+    const tandem_replay replay = run(replayer, 0);
+    tandem_replayer_close(replayer);
+    return replay;
+}
+
+static void check_same_class(const tandem_replay_class *a, const tandem_replay_class *b)
+{
+    assert_int_equal(a->busy_ns, b->busy_ns);
+    assert_int_equal(a->exposed_comm_ns, b->exposed_comm_ns);
+    assert_int_equal(a->wait_ns, b->wait_ns);
+    assert_true(a->peak_bytes == b->peak_bytes);
+}
+
+static void check_same(const tandem_replay *a, const tandem_replay *b)
+{
+    assert_int_equal(a->step_ns, b->step_ns);
+    assert_int_equal(a->n_class, b->n_class);
+    assert_int_equal(a->slowest, b->slowest);
+    for (int c = 0; c < a->n_class; c++) check_same_class(&a->member[c], &b->member[c]);
+}
+
+/* --- Laws ----------------------------------------------------------------------------------------------- */
+
+static void every_class_spends_exactly_the_step(void **state)
+{
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, *state, n, n % 2);
+        const tandem_replay replay = replay_trial(&t, &((world *)*state)->store[0]);
+        assert_in_range(replay.slowest, 0, replay.n_class - 1);
+        for (int c = 0; c < replay.n_class; c++) {
+            const tandem_replay_class *member = &replay.member[c];
+            assert_true(member->busy_ns > 0 && member->exposed_comm_ns >= 0 && member->wait_ns >= 0);
+            assert_int_equal(member->busy_ns + member->exposed_comm_ns + member->wait_ns, replay.step_ns);
+        }
+    }
+}
+
+/* Nothing slows anything: a class is busy for the sum of its tasks, and all buckets must go over the wire. */
+static void alone_a_class_is_busy_for_its_tasks(void **state)
+{
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, *state, n, 0);
+        tandem_replayer *replayer = open_trial(&t, &((world *)*state)->store[0]);
+        const tandem_replay replay = run(replayer, 0);
+        for (int c = 0; c < replay.n_class; c++) {
+            const tandem_step *step = tandem_replayer_step(replayer, c);
+            int64_t busy = 0, wire = 0;
+            for (int k = 0; k < step->n_task; k++)
+                if (step->task[k].active)
+                    *(step->task[k].stream == TANDEM_STREAM_COMM ? &wire : &busy) +=
+                        tandem_replayer_task_ns(replayer, c, k, 0);
+            assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket); /* rounding */
+            assert_true(replay.step_ns >= wire - step->n_bucket);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
+/* Neighbours, interference and loaded wires only ever add time, and no more than if all of it were slow. */
+static void contention_lies_between_none_and_all(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, 1);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        const tandem_replay replay = run(replayer, 0);
+        for (int c = 0; c < replay.n_class; c++) {
+            const tandem_step *step = tandem_replayer_step(replayer, c);
+            int64_t least = 0, most = 0;
+            for (int k = 0; k < step->n_task; k++) {
+                if (!step->task[k].active || step->task[k].stream == TANDEM_STREAM_COMM) continue;
+                const int64_t alone = tandem_replayer_task_ns(replayer, c, k, 0),
+                              beside = tandem_replayer_task_ns(replayer, c, k, 1);
+                least += alone;
+                most += beside > alone ? beside : alone;
+            }
+            assert_true(replay.member[c].busy_ns >= least - 4 * step->n_bucket);
+            assert_true(replay.member[c].busy_ns <= 2 * most + 4 * step->n_bucket);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
+static void a_change_undone_leaves_nothing_behind(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, n % 2);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]), *fresh;
+        const tandem_replay before = run(replayer, TANDEM_REPLAY_MEMORY);
+        trial changed = t;
+        for (int c = 0; c < t.cluster.n_class; c++) draw_plan(&changed, c);
+        for (int back = 0; back < 2; back++) {
+            const trial *to = back ? &t : &changed;
+            for (int c = 0; c < t.cluster.n_class; c++)
+                for (int i = 0; i < t.graph[c]->n_op; i++)
+                    if (tandem_op_row_get(t.graph[c]->op[i].kind)->precisions)
+                        tandem_replayer_set(replayer, c, i, to->precision[c][i]);
+            const tandem_replay after = run(replayer, TANDEM_REPLAY_MEMORY | TANDEM_REPLAY_EVENTS);
+            if (back) check_same(&before, &after);
+            fresh = open_trial(to, &w->store[0]); /* one that never had another plan */
+            const tandem_replay anew = run(fresh, TANDEM_REPLAY_MEMORY);
+            check_same(&anew, &after);
+            tandem_replayer_close(fresh);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
+static void all_times_as_long_make_the_step_as_long(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, n % 2);
+        const tandem_replay once = replay_trial(&t, &w->store[0]);
+        t.cluster.link_bytes_per_s /= SCALE;
+        t.cluster.link_latency_ns *= SCALE;
+        const tandem_replay longer = replay_trial(&t, &w->store[1]);
+        assert_in_range(longer.step_ns - SCALE * once.step_ns + SCALE, 0, 2 * SCALE);
+        assert_int_equal(once.slowest, longer.slowest);
+    }
+}
+
+static void the_order_of_classes_changes_nothing(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t, turned;
+        draw_trial(&t, w, n, n % 2);
+        turned = t;
+        const int last = t.cluster.n_class - 1;
+        for (int c = 0; c <= last; c++) {
+            turned.cluster.member[c] = t.cluster.member[last - c];
+            memcpy(turned.precision[c], t.precision[last - c], sizeof t.precision[c]);
+        }
+        const tandem_replay a = replay_trial(&t, &w->store[0]), b = replay_trial(&turned, &w->store[0]);
+        assert_int_equal(a.step_ns, b.step_ns);
+        for (int c = 0; c <= last; c++) check_same_class(&a.member[c], &b.member[last - c]);
+    }
+}
+
+static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, n % 2);
+        t.cluster.n_class = 1;
+        t.cluster.member[0].n_rank = 2;
+        t.cluster.member[0].per_node = n % 2 ? 0 : 1;
+        if (t.contended) draw_measured(&t, w);
+        const tandem_replay together = replay_trial(&t, &w->store[0]);
+        t.cluster.n_class = 2;
+        t.cluster.member[0].n_rank = 1;
+        t.cluster.member[1] = t.cluster.member[0];
+        memcpy(t.precision[1], t.precision[0], sizeof t.precision[0]);
+        t.graph[1] = t.graph[0];
+        const tandem_replay apart = replay_trial(&t, &w->store[0]);
+        assert_int_equal(together.step_ns, apart.step_ns);
+        for (int c = 0; c < 2; c++) check_same_class(&together.member[0], &apart.member[c]);
+        assert_int_equal(apart.slowest, 0);
+    }
+}
+
+/* Where nothing slows anything. (Where it does, more overlap can be worse, in the simulation as in life.) */
+static void a_faster_wire_never_hurts(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, 0);
+        int64_t step_ns = INT64_MAX;
+        for (int k = 0; k < 4; k++) {
+            const tandem_replay replay = replay_trial(&t, &w->store[0]);
+            assert_true(replay.step_ns <= step_ns);
+            step_ns = replay.step_ns;
+            t.cluster.link_bytes_per_s *= 1 + draw(&t.chance, 30) / 10.0;
+            t.cluster.link_latency_ns /= 1 + draw(&t.chance, 3);
+        }
+    }
+}
+
+/* --- The timeline --------------------------------------------------------------------------------------- */
+
+typedef struct times {
+    int64_t start_ns, end_ns;
+} times;
+
+/* Collects the times of tasks; the compute stream's events follow one upon the other without gap. */
+static void check_lane(const tandem_replayer *replayer, int c, const tandem_replay *replay, int contended,
+                       times *of_task)
+{
+    const tandem_step *step = tandem_replayer_step(replayer, c);
+    int n_event = 0, n_wire = 0, last = -1;
+    const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
+    int64_t idle_ns = 0;
+    for (int i = 0; i < n_event; i++) {
+        assert_true(event[i].end_ns >= event[i].start_ns);
+        if (event[i].task >= 0) {
+            assert_true(step->task[event[i].task].active && of_task[event[i].task].start_ns < 0);
+            of_task[event[i].task] = (times){event[i].start_ns, event[i].end_ns};
+        }
+        if (event[i].task >= 0 && step->task[event[i].task].stream == TANDEM_STREAM_COMM) {
+            n_wire++;
+            continue;
+        }
+        assert_int_equal(n_wire, 0);
+        assert_true(i == 0 || event[i].start_ns == event[i - 1].end_ns);
+        assert_true(event[i].task < 0 || event[i].task > last);
+        if (event[i].task >= 0) last = event[i].task;
+        if (event[i].task < 0) idle_ns += event[i].end_ns - event[i].start_ns;
+    }
+    assert_int_equal(n_wire, step->n_bucket);
+    for (int k = 0; k < step->n_task; k++) assert_int_equal(step->task[k].active, of_task[k].start_ns >= 0);
+    const int64_t span = event[n_event - n_wire - 1].end_ns - event[0].start_ns;
+    const int64_t idle = replay->member[c].exposed_comm_ns + replay->member[c].wait_ns;
+    if (contended) return; /* steps may go on taking turns: one longer, one shorter */
+    assert_in_range(span - replay->step_ns + 1, 0, 2);
+    assert_in_range(idle_ns - idle + 2 * step->n_bucket, 0, 4 * step->n_bucket); /* rounding */
+}
+
+static void check_buckets(const tandem_step *step, times *const *of_task, int n_class)
+{
+    for (int b = 0; b < step->n_bucket; b++) {
+        const times wire = of_task[0][step->bucket[b].reduce_task];
+        int64_t ready_ns = b ? of_task[0][step->bucket[b - 1].reduce_task].end_ns : 0;
+        for (int c = 0; c < n_class; c++) {
+            const times own = of_task[c][step->bucket[b].reduce_task],
+                        ready = of_task[c][step->bucket[b].ready_task];
+            assert_true(own.start_ns == wire.start_ns && own.end_ns == wire.end_ns);
+            assert_true(of_task[c][step->bucket[b].update_task].start_ns >= wire.end_ns - 1);
+            if (ready.end_ns > ready_ns) ready_ns = ready.end_ns;
+        }
+        assert_in_range(wire.start_ns - ready_ns + 1, 0, 2); /* at once, when it is ready and the wire is free */
+    }
+}
+
+static void timelines_keep_the_rules(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, n % 2);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        const tandem_replay plain = run(replayer, 0), replay = run(replayer, TANDEM_REPLAY_EVENTS);
+        check_same(&plain, &replay);
+        times *of_task[TANDEM_MAX_CLASS];
+        int64_t first = INT64_MAX;
+        for (int c = 0; c < replay.n_class; c++) {
+            const int n_task = tandem_replayer_step(replayer, c)->n_task;
+            int n_event;
+            of_task[c] = malloc((size_t)n_task * sizeof *of_task[c]);
+            assert_non_null(of_task[c]);
+            for (int k = 0; k < n_task; k++) of_task[c][k] = (times){-1, -1};
+            check_lane(replayer, c, &replay, t.contended, of_task[c]);
+            const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
+            if (event[0].start_ns < first) first = event[0].start_ns;
+        }
+        assert_int_equal(first, 0);
+        check_buckets(tandem_replayer_step(replayer, 0), of_task, replay.n_class);
+        for (int c = 0; c < replay.n_class; c++) free(of_task[c]);
+        tandem_replayer_close(replayer);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_class_spends_exactly_the_step),
+        cmocka_unit_test(alone_a_class_is_busy_for_its_tasks),
+        cmocka_unit_test(contention_lies_between_none_and_all),
+        cmocka_unit_test(a_change_undone_leaves_nothing_behind),
+        cmocka_unit_test(all_times_as_long_make_the_step_as_long),
+        cmocka_unit_test(the_order_of_classes_changes_nothing),
+        cmocka_unit_test(a_class_of_two_ranks_is_two_classes_of_one),
+        cmocka_unit_test(a_faster_wire_never_hurts),
+        cmocka_unit_test(timelines_keep_the_rules),
+    };
+    return cmocka_run_group_tests_name("replay laws", tests, make_world, unmake_world);
+}

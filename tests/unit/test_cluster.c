@@ -1,0 +1,386 @@
+/* Devices and clusters: the table, what this machine is, and clusters as text and as JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "profiles/cluster_text.h"
+#include "tandem/cluster.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* --- Devices -------------------------------------------------------------------------------------------- */
+static void the_table_is_whole(void **state)
+{
+    (void)state;
+    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp32 = 1u << TANDEM_PRECISION_FP32;
+    assert_int_equal(tandem_device_count(), 7);
+    for (int i = 0; i < tandem_device_count(); i++) {
+        tandem_device found;
+        const tandem_device *const device = tandem_device_get(i);
+        assert_int_equal(tandem_device_find(&found, device->name, NULL), TANDEM_OK);
+        assert_string_equal(found.name, device->name);
+        assert_int_equal(found.precisions, device->precisions);
+        assert_true(device->precisions & fp32);
+        assert_true(device->wider == TANDEM_F32 || (device->wider == TANDEM_BF16 && device->precisions & bf16));
+    }
+    assert_null(tandem_device_get(-1));
+    assert_null(tandem_device_get(7));
+    tandem_device device;
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2_vnni", NULL), TANDEM_OK);
+    assert_false(device.precisions & bf16);
+    assert_int_equal(tandem_device_find(&device, "cpu:avx512", NULL), TANDEM_OK);
+    assert_true(device.precisions & bf16);
+    assert_int_equal(device.wider, TANDEM_F32);
+    assert_int_equal(tandem_device_find(&device, "cpu:avx512_bf16", NULL), TANDEM_OK);
+    assert_int_equal(device.wider, TANDEM_BF16);
+}
+
+static void an_unknown_device_has_a_nearest(void **state)
+{
+    (void)state;
+    tandem_error error = {0};
+    tandem_device device = {.name = "untouched"};
+    assert_int_equal(tandem_device_find(&device, "cpu:avx512vnni", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "did you mean 'cpu:avx512_vnni'"));
+    assert_non_null(strstr(error.text, "cpu:sse41, cpu:avx, "));
+    assert_string_equal(device.name, "untouched");
+    assert_int_equal(tandem_device_find(&device, NULL, &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_device_present("no such"), 0);
+    assert_int_equal(tandem_device_present(NULL), 0);
+    assert_int_equal(tandem_device_require("no such", &error), TANDEM_UNKNOWN_NAME);
+}
+
+/* Whether the kernel lists a flag for this CPU: it reads CPUID on its own. */
+static int kernel_lists(const char *flag)
+{
+    char line[8192];
+    int found = 0;
+    FILE *const file = fopen("/proc/cpuinfo", "r");
+    while (file && !found && fgets(line, sizeof line, file)) {
+        if (strncmp(line, "flags", 5) != 0) continue;
+        char *rest = NULL;
+        for (char *one = strtok_r(line, " \t\n", &rest); one; one = strtok_r(NULL, " \t\n", &rest))
+            found = found || strcmp(one, flag) == 0;
+    }
+    if (file) (void)fclose(file);
+    return found;
+}
+
+static void this_machine_is_what_its_kernel_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device, *flags[3];
+    } rows[] = {
+        {"cpu:sse41", {"sse4_1"}},
+        {"cpu:avx", {"avx"}},
+        {"cpu:avx2", {"avx2", "fma"}},
+        {"cpu:avx2_vnni", {"avx2", "fma", "avx_vnni"}},
+        {"cpu:avx512_vnni", {"avx512bw", "avx512_vnni"}},
+        {"cpu:avx512_bf16", {"avx512bw", "avx512_vnni", "avx512_bf16"}},
+    };
+    if (access("/proc/cpuinfo", R_OK) != 0 || !kernel_lists("sse2")) {
+        (void)printf("SKIP: no x86 flags in /proc/cpuinfo\n");
+        skip();
+    }
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        int expected = 1;
+        tandem_error error = {0};
+        for (int f = 0; f < 3 && rows[i].flags[f]; f++) expected = expected && kernel_lists(rows[i].flags[f]);
+        assert_int_equal(tandem_device_present(rows[i].device), expected);
+        assert_int_equal(tandem_device_require(rows[i].device, &error), expected ? TANDEM_OK : TANDEM_NO_DEVICE);
+        if (!expected) assert_non_null(strstr(error.text, "lacks"));
+    }
+}
+
+static void the_pair_is_of_this_machine(void **state)
+{
+    (void)state;
+    const tandem_device *strong = NULL, *weak = NULL;
+    tandem_device_unlike_pair(&strong, &weak);
+    int n = 0;
+    for (int i = 0; i < tandem_device_count(); i++) n += tandem_device_present(tandem_device_get(i)->name);
+    if (n == 0) {
+        assert_null(strong);
+        assert_null(weak);
+        return;
+    }
+    assert_true(tandem_device_present(strong->name) && tandem_device_present(weak->name));
+    assert_int_equal(strong == weak, n == 1);
+    for (const tandem_device *better = strong + 1; better < tandem_device_get(0) + tandem_device_count(); better++)
+        assert_false(tandem_device_present(better->name));
+}
+
+/* --- Clusters as text ----------------------------------------------------------------------------------- */
+static tandem_cluster parse(const char *text)
+{
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    memset(&cluster, 0x55, sizeof cluster);
+    if (tandem_cluster_parse(&cluster, text, &error) != TANDEM_OK) fail_msg("%s: %s", text, error.text);
+    return cluster;
+}
+
+static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
+{
+    assert_int_equal(a->n_class, b->n_class);
+    for (int c = 0; c < a->n_class; c++) {
+        const tandem_cluster_class *const x = &a->member[c], *const y = &b->member[c];
+        assert_string_equal(x->device.name, y->device.name);
+        assert_int_equal(x->device.precisions, y->device.precisions);
+        assert_int_equal(x->n_rank, y->n_rank);
+        assert_int_equal(x->per_node, y->per_node);
+        assert_int_equal(x->batch, y->batch);
+        assert_int_equal(x->memory_bytes, y->memory_bytes);
+    }
+    assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
+    assert_int_equal(a->link_latency_ns, b->link_latency_ns);
+}
+
+static void a_cluster_is_read(void **state)
+{
+    (void)state;
+    const tandem_cluster cluster =
+        parse(" 16*cpu:avx512_bf16@8 batch=32 memory=12GiB+cpu:avx2  memory=1.5kB batch=4 net=100Gbit/s,5us ");
+    assert_int_equal(cluster.n_class, 2);
+    assert_string_equal(cluster.member[0].device.name, "cpu:avx512_bf16");
+    assert_int_equal(cluster.member[0].device.wider, TANDEM_BF16);
+    assert_int_equal(cluster.member[0].n_rank, 16);
+    assert_int_equal(cluster.member[0].per_node, 8);
+    assert_int_equal(cluster.member[0].batch, 32);
+    assert_int_equal(cluster.member[0].memory_bytes, INT64_C(12) << 30);
+    assert_string_equal(cluster.member[1].device.name, "cpu:avx2");
+    assert_int_equal(cluster.member[1].n_rank, 1);
+    assert_int_equal(cluster.member[1].per_node, 0);
+    assert_int_equal(cluster.member[1].batch, 4);
+    assert_int_equal(cluster.member[1].memory_bytes, 1500);
+    assert_true(cluster.link_bytes_per_s == 12.5e9);
+    assert_int_equal(cluster.link_latency_ns, 5000);
+
+    const tandem_cluster plain = parse("cpu:avx512_bf16 + cpu:avx2_vnni");
+    assert_int_equal(plain.n_class, 2);
+    assert_true(plain.link_bytes_per_s == 0);
+    assert_int_equal(plain.member[0].batch, 0);
+    assert_int_equal(plain.member[0].memory_bytes, 0);
+}
+
+static void ranks_are_numbered_class_by_class(void **state)
+{
+    (void)state;
+    const tandem_cluster cluster = parse("2*cpu:avx2 + cpu:avx512 + 3*cpu:sse41");
+    static const int class_of[] = {0, 0, 1, 2, 2, 2};
+    assert_int_equal(tandem_cluster_n_rank(&cluster), 6);
+    for (int rank = 0; rank < 6; rank++)
+        assert_int_equal(tandem_cluster_class_of(&cluster, rank), class_of[rank]);
+    assert_int_equal(tandem_cluster_class_of(&cluster, 6), -1);
+    assert_int_equal(tandem_cluster_class_of(&cluster, -1), -1);
+}
+
+static void a_group_is_sorted_and_counted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cluster, *group;
+    } cases[] = {
+        {"cpu:avx2", "cpu:avx2"},
+        {"3*cpu:avx2", "3*cpu:avx2"},
+        {"cpu:avx512 + cpu:avx2", "cpu:avx2+cpu:avx512"},
+        {"cpu:avx2 + cpu:avx512", "cpu:avx2+cpu:avx512"},
+        {"cpu:avx512 batch=1 + 2*cpu:avx2@1 + cpu:avx512 batch=2", "2*cpu:avx2+2*cpu:avx512"},
+    };
+    char group[256];
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        const tandem_cluster cluster = parse(cases[i].cluster);
+        tandem_cluster_group(group, sizeof group, &cluster);
+        assert_string_equal(group, cases[i].group);
+        tandem_cluster_group(group, 6, &cluster);
+        assert_int_equal(strncmp(group, cases[i].group, 5), 0);
+        assert_int_equal(group[5], '\0');
+    }
+}
+
+static void what_is_printed_parses_to_the_same(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *printed;
+    } cases[] = {
+        {"cpu:avx2", "cpu:avx2"},
+        {"1*cpu:avx2", "cpu:avx2"},
+        {"4*cpu:avx2@2 memory=1024MiB batch=3", "4*cpu:avx2@2 batch=3 memory=1GiB"},
+        {"cpu:avx2 memory=1000B", "cpu:avx2 memory=1000B"},
+        {"cpu:avx2+cpu:avx net=12.5GB/s,0.005ms", "cpu:avx2 + cpu:avx net=100Gbit/s,5us"},
+        {"cpu:avx2 net=41.279125MBps,59.904us", "cpu:avx2 net=330233kbit/s,59904ns"},
+        {"cpu:avx2 net=1Tbit/s,0ns", "cpu:avx2 net=1Tbit/s,0ns"},
+        {"cpu:avx2 net=0.3bit/s,2s", "cpu:avx2 net=2.9999999999999999e-01bit/s,2s"},
+        {"cpu:avx2 net=8e9GB/s,1us", "cpu:avx2 net=6.4000000000000000e19bit/s,1us"},
+    };
+    char text[512];
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        const tandem_cluster cluster = parse(cases[i].text);
+        tandem_cluster_print(text, sizeof text, &cluster);
+        assert_string_equal(text, cases[i].printed);
+        const tandem_cluster again = parse(text);
+        assert_same(&again, &cluster);
+        tandem_cluster_print(text, 4, &cluster);
+        assert_int_equal(strlen(text), 3);
+    }
+}
+
+/* Each complaint names the class, what was read, and what is allowed. */
+static void what_is_wrong_is_said(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        tandem_status status;
+        const char *says;
+    } cases[] = {
+        {"", TANDEM_USAGE, "empty"},
+        {"  \t", TANDEM_USAGE, "empty"},
+        {"cpu:avx2 +", TANDEM_USAGE, "class 2, '': a device is missing"},
+        {"+ cpu:avx2", TANDEM_USAGE, "class 1, '': a device is missing"},
+        {"cpu:avx2 ++ cpu:avx2", TANDEM_USAGE, "class 2, '': a device is missing"},
+        {"cpu:avx2 + cpu:avx22", TANDEM_UNKNOWN_NAME, "did you mean 'cpu:avx2'"},
+        {"0*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
+        {"-1*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
+        {"*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
+        {"1000001*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
+        {"99999999999999999999999*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
+        {"2*cpu:avx2@", TANDEM_USAGE, "RANKS_A_NODE must be"},
+        {"2*cpu:avx2@0", TANDEM_USAGE, "RANKS_A_NODE must be"},
+        {"2*cpu:avx2@3", TANDEM_USAGE, "RANKS_A_NODE must be"},
+        {"2*", TANDEM_USAGE, "name of a device is missing"},
+        {"2*@1", TANDEM_USAGE, "name of a device is missing"},
+        {"2*3*cpu:avx2", TANDEM_UNKNOWN_NAME, "3*cpu:avx2"},
+        {"cpu:avx2 cpu:avx", TANDEM_USAGE, "behind a device may stand"},
+        {"cpu:avx2 batch", TANDEM_USAGE, "behind a device may stand"},
+        {"cpu:avx2 bitch=4", TANDEM_USAGE, "behind a device may stand"},
+        {"cpu:avx2 batch=0", TANDEM_USAGE, "class 1, 'batch=0': batch must be"},
+        {"cpu:avx2 batch=4x", TANDEM_USAGE, "batch must be"},
+        {"cpu:avx2 batch=4 batch=4", TANDEM_USAGE, "batch is given twice"},
+        {"cpu:avx2 memory=12", TANDEM_USAGE, "the unit is missing"},
+        {"cpu:avx2 memory=12 GiB", TANDEM_USAGE, "the unit is missing"},
+        {"cpu:avx2 memory=0B", TANDEM_USAGE, "more than nothing"},
+        {"cpu:avx2 memory=1B memory=1B", TANDEM_USAGE, "memory is given twice"},
+        {"cpu:avx2 net=100Gbit/s", TANDEM_USAGE, "a rate and a latency"},
+        {"cpu:avx2 net=100,5us", TANDEM_USAGE, "the unit is missing"},
+        {"cpu:avx2 net=100Gbit/s,5", TANDEM_USAGE, "the unit is missing"},
+        {"cpu:avx2 net=1B/s,1s + cpu:avx net=1B/s,1s", TANDEM_USAGE, "net is given twice"},
+        {"cpu:avx+cpu:avx+cpu:avx+cpu:avx+cpu:avx+cpu:avx+cpu:avx+cpu:avx+cpu:avx", TANDEM_USAGE, "8 classes"},
+        {"/nonexistent/cluster.json", TANDEM_IO, "cannot be read"},
+        {"nonexistent.json", TANDEM_IO, "cannot be read"},
+        {"./", TANDEM_IO, "cannot be read"},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_error error = {0};
+        tandem_cluster cluster = {.n_class = 77};
+        const tandem_status status = tandem_cluster_parse(&cluster, cases[i].text, &error);
+        if (status != cases[i].status || error.status != status || !strstr(error.text, cases[i].says))
+            fail_msg("'%s': %s: %s", cases[i].text, tandem_status_name(status), error.text);
+        assert_int_equal(cluster.n_class, 77);
+    }
+    tandem_error error = {0};
+    tandem_cluster cluster;
+    char large[2000];
+    memset(large, 'x', sizeof large);
+    large[sizeof large - 1] = '\0';
+    assert_int_equal(tandem_cluster_parse(&cluster, large, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "too long"));
+    assert_int_equal(tandem_cluster_parse(&cluster, NULL, &error), TANDEM_USAGE);
+}
+
+/* --- Clusters as JSON ----------------------------------------------------------------------------------- */
+static tandem_status parse_json(tandem_cluster *cluster, const char *text, tandem_error *error)
+{
+    return tandem_cluster_parse_json(cluster, text, strlen(text), "cluster.json", error);
+}
+
+static void a_file_says_the_same(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"schema\": \"tandem.cluster/1\", \"net\": \"100Gbit/s,5us\", \"classes\": ["
+        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\"},"
+        "{\"device\": \"cpu:avx2\", \"batch\": null}]}";
+    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB + cpu:avx2 net=100Gbit/s,5us");
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    if (parse_json(&cluster, json, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    assert_same(&cluster, &text);
+
+    char path[] = "/tmp/tandem_cluster_XXXXXX.json";
+    const int file = mkstemps(path, 5);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, json, sizeof json - 1), (ssize_t)sizeof json - 1);
+    (void)close(file);
+    const tandem_cluster read = parse(path);
+    (void)unlink(path);
+    assert_same(&read, &text);
+}
+
+static void a_wrong_file_is_said(void **state)
+{
+    (void)state;
+#define CLUSTER(classes) "{\"schema\":\"tandem.cluster/1\",\"classes\":[" classes "]}"
+    static const struct {
+        const char *text;
+        tandem_status status;
+        const char *says;
+    } cases[] = {
+        {"", TANDEM_MALFORMED, "line 1"},
+        {"{\n\n\"a\":}", TANDEM_MALFORMED, "line 3"},
+        {"[]", TANDEM_MALFORMED, "must be an object"},
+        {"{}", TANDEM_MALFORMED, "schema: is missing"},
+        {"{\"schema\":\"tandem.cluster/2\",\"classes\":[]}", TANDEM_MALFORMED, "tandem.cluster/1"},
+        {"{\"schema\":1}", TANDEM_MALFORMED, "must be a text"},
+        {"{\"schema\":\"tandem.cluster/1\",\"clases\":[]}", TANDEM_MALFORMED, "did you mean 'classes'"},
+        {"{\"schema\":\"a\",\"schema\":\"a\"}", TANDEM_MALFORMED, "duplicate"},
+        {CLUSTER(""), TANDEM_MALFORMED, "1 to 8 classes"},
+        {CLUSTER("1"), TANDEM_MALFORMED, "classes[0]: must be an object"},
+        {CLUSTER("{}"), TANDEM_MALFORMED, "classes[0].device: is missing"},
+        {CLUSTER("{\"device\":\"cpu:avx2\"},{\"device\":\"cpu:avx3\"}"), TANDEM_UNKNOWN_NAME, "classes[1].device"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":0}"), TANDEM_MALFORMED, "from 1 to 1000000"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2.5}"), TANDEM_MALFORMED, "whole number"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":\"2\"}"), TANDEM_MALFORMED, "whole number"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2,\"per_node\":3}"), TANDEM_MALFORMED, "per_node"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"batch\":-1}"), TANDEM_MALFORMED, "batch"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":12}"), TANDEM_MALFORMED, "must be a text"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":\"12\"}"), TANDEM_MALFORMED, "the unit is missing"},
+        {"{\"schema\":\"tandem.cluster/1\",\"net\":\"fast\",\"classes\":[]}", TANDEM_MALFORMED, "net: "},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_error error = {0};
+        tandem_cluster cluster = {.n_class = 77};
+        const tandem_status status = parse_json(&cluster, cases[i].text, &error);
+        if (status != cases[i].status || !strstr(error.text, cases[i].says) || !strstr(error.text, "cluster.json"))
+            fail_msg("%s: %s: %s", cases[i].text, tandem_status_name(status), error.text);
+        assert_int_equal(cluster.n_class, 77);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table_is_whole),
+        cmocka_unit_test(an_unknown_device_has_a_nearest),
+        cmocka_unit_test(this_machine_is_what_its_kernel_says),
+        cmocka_unit_test(the_pair_is_of_this_machine),
+        cmocka_unit_test(a_cluster_is_read),
+        cmocka_unit_test(ranks_are_numbered_class_by_class),
+        cmocka_unit_test(a_group_is_sorted_and_counted),
+        cmocka_unit_test(what_is_printed_parses_to_the_same),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(a_file_says_the_same),
+        cmocka_unit_test(a_wrong_file_is_said),
+    };
+    return cmocka_run_group_tests_name("cluster", tests, NULL, NULL);
+}
