@@ -76,7 +76,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,tests/conformance/metrics.c tests/fuzz/fuzz_main.c)
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c)))
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
@@ -108,5 +108,6 @@ lint: $(B)/generated/schema_sql.h
 clean:
 	rm -rf build
 
+.SECONDARY:
 .PHONY: all setup test tests demo format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -11,7 +11,9 @@
  *    neighbours move (casts are shared, or no longer needed), so the best one is measured anew before it is made, and goes back
  *    into the queue where another is better now. What was turned down is tried again after the rest has moved.
  * 4. Exchange: a move that was too long together with one that makes room for it, where harm is left over.
- * 3 and 4 start from the fastest plan and from every uniform plan within the target; the best result counts.
+ * 3 starts from the fastest plan, and from every uniform plan within the target; then, as long as that is cheap, also from the
+ * base and the other uniform plans after the opposite walk: least harm for each ns saved, until the step is within the target.
+ * The best result counts, and 4 goes on from it. So the result is never worse than a uniform plan that the target allows.
  *
  * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is an error.
  * Ties go to the lower operator, then to the wider precision; no step depends on anything but its input. */
@@ -22,13 +24,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef TOL
-#define TOL 0
-#endif
-#ifndef LOW
-#define LOW 0
-#endif
-enum { MOST_ROUNDS = 4, MOST_EXCHANGES = 16, EXCHANGE_TRIALS = 24 };
+enum {
+    MOST_ROUNDS = 4,      /* of descent and of recovery, each over all moves */
+    MOST_EXCHANGES = 16,
+    EXCHANGE_TRIALS = 24, /* moves for which room is sought in one exchange */
+    ROOM_TRIALS = 16,     /* replays for each of them */
+    MANY_REPLAYS = 3000   /* so many spent: no further starts that are not within the target as they are */
+};
 
 static int fits(const tandem_figures *figures, int64_t target_ns)
 {
@@ -172,29 +174,19 @@ static tandem_move *pop(queue *q)
     return top;
 }
 
-static int avoids_harm(const tandem_search *search, const tandem_move *move)
-{
-    return move->possible && move->after.harm < search->figures.harm;
-}
-
-static int saves_time(const tandem_search *search, const tandem_move *move)
-{
-    return move->possible && move->after.busy_ns < search->figures.busy_ns;
-}
-
 /* gain for each unit of a price; INFINITY where there is nothing to pay */
 static double merit(double gain, double price) { return price > 0 ? gain / price : INFINITY; }
 
-/* Which moves a queue is of, and whether it is to be made. */
+/* Which moves a queue is of: those that avoid harm, by the harm for each ns they cost; or those that save time, by the ns for
+ * the harm they cost. */
 typedef enum direction { RECOVER, LOWER } direction;
 
-/* 0: not of this queue now. Else its merit is up to date. */
-static int rate(const tandem_search *search, direction way, tandem_move *move)
+/* Whether the move is one of them, as far as its last measurement goes; its merit. */
+static int rate(direction way, tandem_move *move)
 {
-    const double harm = search->figures.harm - move->after.harm;
-    const double longer_ns = (double)(move->after.busy_ns - search->figures.busy_ns);
-    move->merit = way == RECOVER ? merit(harm, longer_ns) : merit(-longer_ns, -harm);
-    return way == RECOVER ? avoids_harm(search, move) : saves_time(search, move);
+    const double longer_ns = (double)move->longer_ns;
+    move->merit = way == RECOVER ? merit(move->avoided, longer_ns) : merit(-longer_ns, -move->avoided);
+    return move->possible && (way == RECOVER ? move->avoided > 0 : longer_ns < 0);
 }
 
 static tandem_status walk(tandem_search *search, queue *q, direction way, int64_t target_ns, tandem_error *error)
@@ -202,7 +194,7 @@ static tandem_status walk(tandem_search *search, queue *q, direction way, int64_
     tandem_status status = tandem_search_measure_all(search, error);
     q->n = 0;
     for (int m = 0; m < search->n_move && status == TANDEM_OK; m++)
-        if (rate(search, way, &search->move[m]))
+        if (rate(way, &search->move[m]))
             push(q, &search->move[m]);
     while (status == TANDEM_OK && q->n > 0) {
         tandem_move *move = pop(q);
@@ -210,7 +202,7 @@ static tandem_status walk(tandem_search *search, queue *q, direction way, int64_
             break;
         if (move->measured_at != search->n_change) {
             status = tandem_search_measure(search, move, error);
-            if (status != TANDEM_OK || !rate(search, way, move))
+            if (status != TANDEM_OK || !rate(way, move))
                 continue;
             if (q->n > 0 && is_better(q->move[0], move)) {
                 push(q, move);
@@ -236,58 +228,81 @@ static tandem_status recover(tandem_search *search, queue *q, int64_t target_ns,
 
 /* --- Exchange ----------------------------------------------------------------------------------------------------------------- */
 
-typedef struct pair {
-    const tandem_move *up, *down;
-    double gain;
-} pair;
-
-/* The pairs that promise most, if their times and harms just add; best first. */
-static int find_pairs(pair *best, const tandem_search *search, int64_t target_ns)
+/* The moves that avoid most harm, best first. */
+static int find_most_harmful(int *best, const tandem_search *search)
 {
     int n = 0;
-    const tandem_figures *now = &search->figures;
-    for (int u = 0; u < search->n_move; u++) {
-        const tandem_move *up = &search->move[u];
-        if (!avoids_harm(search, up))
+    for (int m = 0; m < search->n_move; m++) {
+        const tandem_move *move = &search->move[m];
+        if (!move->possible || move->avoided <= 0 ||
+            (n == EXCHANGE_TRIALS && move->avoided <= search->move[best[n - 1]].avoided))
             continue;
-        for (int d = 0; d < search->n_move; d++) {
-            const tandem_move *down = &search->move[d];
-            const double gain = now->harm - up->after.harm + now->harm - down->after.harm;
-            if (!down->possible || gain <= 0 || down->after.harm <= now->harm || (n == EXCHANGE_TRIALS && gain <= best[n - 1].gain))
-                continue;
-            if (up->after.step_ns + (down->after.busy_ns - now->busy_ns) * (100 + TOL) / 100 > target_ns || tandem_search_overlap(search, up, down))
-                continue;
-            int at = n < EXCHANGE_TRIALS ? n++ : n - 1;
-            for (; at > 0 && best[at - 1].gain < gain; at--)
-                best[at] = best[at - 1];
-            best[at] = (pair){up, down, gain};
-        }
+        int at = n < EXCHANGE_TRIALS ? n++ : n - 1;
+        for (; at > 0 && search->move[best[at - 1]].avoided < move->avoided; at--)
+            best[at] = best[at - 1];
+        best[at] = m;
     }
     return n;
 }
 
-/* Makes the first pair that holds what it promised. */
-static tandem_status exchange_once(tandem_search *search, int64_t target_ns, tandem_precision *plan, tandem_error *error)
+/* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none leaves less harm
+ * than harm_before. `up` is not to be touched. */
+static tandem_move *find_room(tandem_search *search, const tandem_move *up, double harm_before, int64_t target_ns)
 {
-    pair best[EXCHANGE_TRIALS];
-    const size_t bytes = (size_t)search->n_op * sizeof *plan;
-    tandem_precision *const before = plan, *const tried = plan + search->n_op;
+    tandem_move *best = NULL;
+    int best_suffices = 0;
+    for (int m = 0; m < search->n_move; m++) {
+        tandem_move *move = &search->move[m];
+        if (!rate(LOWER, move) || search->figures.harm - move->avoided >= harm_before || tandem_search_overlap(search, up, move))
+            continue;
+        const int suffices = search->figures.step_ns + move->longer_ns <= target_ns;
+        if (suffices < best_suffices)
+            continue;
+        if (!best || suffices > best_suffices || (suffices ? move->avoided > best->avoided : is_better(move, best))) {
+            best = move;
+            best_suffices = suffices;
+        }
+    }
+    return best;
+}
+
+/* Lowers others after `up` has been made, until the plan is within the target again. */
+static tandem_status make_room(tandem_search *search, const tandem_move *up, double harm_before, int64_t target_ns,
+                               tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < ROOM_TRIALS && status == TANDEM_OK && !fits(&search->figures, target_ns); k++) {
+        tandem_move *down = find_room(search, up, harm_before, target_ns);
+        if (!down)
+            break;
+        if (down->measured_at == search->n_change)
+            tandem_search_make(search, down);
+        else
+            status = tandem_search_measure(search, down, error);
+    }
+    return status;
+}
+
+/* Makes the first exchange that leaves less harm; `before` is room for a plan. */
+static tandem_status exchange_once(tandem_search *search, int64_t target_ns, tandem_precision *before, tandem_error *error)
+{
+    int best[EXCHANGE_TRIALS];
     tandem_status status = tandem_search_measure_all(search, error);
-    const int n = status == TANDEM_OK ? find_pairs(best, search, target_ns) : 0;
-    const double harm = search->figures.harm;
-    memcpy(before, search->now, bytes);
+    const int n = status == TANDEM_OK ? find_most_harmful(best, search) : 0;
+    const double harm_before = search->figures.harm;
+    memcpy(before, search->now, (size_t)search->n_op * sizeof *before);
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
-        tandem_error why = {0};
-        memcpy(tried, before, bytes);
-        tandem_search_apply(search, best[k].down, tried);
-        tandem_search_apply(search, best[k].up, tried);
-        status = tandem_search_go(search, tried, &why);
-        if (status == TANDEM_OK && fits(&search->figures, target_ns) && search->figures.harm < harm)
-            return TANDEM_OK;
-        if (status == TANDEM_OK || status == TANDEM_MISSING)
+        tandem_move *up = &search->move[best[k]];
+        if (up->measured_at != search->n_change)
+            status = tandem_search_measure(search, up, error);
+        if (status != TANDEM_OK || !up->possible)
+            continue;
+        tandem_search_make(search, up);
+        status = make_room(search, up, harm_before, target_ns, error);
+        if (status == TANDEM_OK && fits(&search->figures, target_ns) && search->figures.harm < harm_before)
+            break;
+        if (status == TANDEM_OK)
             status = tandem_search_go(search, before, error);
-        else if (error)
-            *error = why;
     }
     return status;
 }
@@ -307,42 +322,68 @@ static tandem_status exchange(tandem_search *search, queue *q, int64_t target_ns
 
 /* --- One class ------------------------------------------------------------------------------------------------------------------- */
 
-/* From the plan in the search, which is within the target, and from every start that is: the least harm that is found. */
-static tandem_status improve(tandem_search *search, starts *all, int64_t target_ns, tandem_error *error)
+/* No plan of the class does less. */
+static double least_harm(const tandem_search *search)
 {
-    tandem_precision *room = malloc((3 * (size_t)search->n_op + 1) * sizeof *room);
-    tandem_precision *const best = room ? room + 2 * search->n_op : NULL;
+    const double *harm = search->problem->harm[search->c];
+    double sum = 0;
+    for (int i = 0; i < search->n_op; i++) {
+        double least = harm[i * TANDEM_N_PRECISION + (int)search->now[i]];
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (tandem_search_precisions(search, i) & 1u << p)
+                least = fmin(least, harm[i * TANDEM_N_PRECISION + p]);
+        sum += least;
+    }
+    return sum;
+}
+
+/* The search goes on from start s: brought within the target where it is not yet. *goes_on 0: it is not worth it. */
+static tandem_status begin_at(tandem_search *search, const starts *all, int s, queue *q, int64_t target_ns, int *goes_on,
+                              tandem_error *error)
+{
+    const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
+    *goes_on = 0;
+    if (!all->plan[s] || (!is_within && s != AS_FOUND && search->replays > MANY_REPLAYS))
+        return TANDEM_OK;
+    tandem_status status = tandem_search_go(search, all->plan[s], error);
+    if (status == TANDEM_OK && !is_within)
+        status = walk(search, q, LOWER, target_ns, error);
+    *goes_on = fits(&search->figures, target_ns);
+    return status;
+}
+
+/* From the plan in the search, which is within the target, and from every start: leaves the least harm that is found. */
+static tandem_status improve(tandem_search *search, const starts *all, int64_t target_ns, tandem_error *error)
+{
+    tandem_precision *room = malloc((2 * (size_t)search->n_op + 1) * sizeof *room);
+    tandem_precision *const best = room ? room + search->n_op : NULL;
     queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
     tandem_status status = TANDEM_OK;
     tandem_figures found = {.harm = INFINITY};
+    const double least = least_harm(search);
+    int goes_on = 1;
     if (!room || !q.move)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
-    for (int s = -1; s < N_START && status == TANDEM_OK; s++) {
-        if (s >= 0 && (!all->plan[s] || (!(LOW==1 || (LOW==2 && s == AS_FOUND)) && !fits(&all->figures[s], target_ns))))
-            continue;
-        if (s >= 0)
-            status = tandem_search_go(search, all->plan[s], error);
-        if (status == TANDEM_OK && s >= 0)
-            status = walk(search, &q, LOWER, target_ns, error);
-        if (!fits(&search->figures, target_ns)) continue;
-        if (status == TANDEM_OK)
+    for (int s = N_START; s >= 0 && status == TANDEM_OK && found.harm > least; s--) { /* N_START: from where it is */
+        if (s < N_START)
+            status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
+        if (status == TANDEM_OK && goes_on)
             status = recover(search, &q, target_ns, error);
-        if (status == TANDEM_OK && EX)
-            status = exchange(search, &q, target_ns, room, error);
-        if (status == TANDEM_OK && (search->figures.harm < found.harm ||
-                                    (search->figures.harm == found.harm && search->figures.step_ns < found.step_ns))) {
-            found = search->figures;
-            memcpy(best, search->now, (size_t)search->n_op * sizeof *best);
-        }
+        if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm)
+            continue;
+        found = search->figures;
+        memcpy(best, search->now, (size_t)search->n_op * sizeof *best);
     }
     if (status == TANDEM_OK)
         status = tandem_search_go(search, best, error);
-    if (status == TANDEM_OK && !EX)
-            status = exchange(search, &q, target_ns, room, error);
+    if (status == TANDEM_OK)
+        status = exchange(search, &q, target_ns, room, error);
     free(q.move);
     free(room);
     return status;
 }
+
+/* --- All classes ----------------------------------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
     int64_t fastest_ns, target_ns, replays;

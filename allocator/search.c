@@ -9,7 +9,7 @@ enum { MAX_GROUP = 8 };
 
 /* --- Moves ---------------------------------------------------------------------------------------------------------- */
 
-static unsigned precisions_of(const tandem_search *search, int op)
+unsigned tandem_search_precisions(const tandem_search *search, int op)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(search->problem->replayer);
     return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions & cluster->member[search->c].device.precisions;
@@ -54,7 +54,7 @@ static void add_group(group_list *list, const int *op, int n)
     unsigned precisions = 0;
     for (int k = 0; k < n; k++) {
         place[k] = op[k];
-        precisions |= precisions_of(search, op[k]);
+        precisions |= tandem_search_precisions(search, op[k]);
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions & 1u << p)
@@ -162,7 +162,7 @@ static double harm_of(const tandem_search *search, int op, tandem_precision prec
 /* What operator `op` has after the move. */
 static tandem_precision after(const tandem_search *search, const tandem_move *move, int op)
 {
-    return precisions_of(search, op) & 1u << move->precision ? move->precision : search->now[op];
+    return tandem_search_precisions(search, op) & 1u << move->precision ? move->precision : search->now[op];
 }
 
 static void set(tandem_search *search, int op, tandem_precision precision)
@@ -196,6 +196,8 @@ tandem_status tandem_search_measure(tandem_search *search, tandem_move *move, ta
     if (status != TANDEM_OK)
         return status == TANDEM_MISSING ? TANDEM_OK : status;
     move->after.harm = search->figures.harm - gain;
+    move->avoided = gain;
+    move->longer_ns = move->after.busy_ns - search->figures.busy_ns;
     move->possible = 1;
     return TANDEM_OK;
 }
@@ -213,7 +215,7 @@ void tandem_search_apply(const tandem_search *search, const tandem_move *move, t
 {
     for (int k = 0; k < move->n_op; k++) {
         const int op = search->member[move->first + k];
-        if (precisions_of(search, op) & 1u << move->precision)
+        if (tandem_search_precisions(search, op) & 1u << move->precision)
             plan[op] = move->precision;
     }
 }

@@ -22,7 +22,9 @@ typedef struct tandem_move {
     int possible;        /* 0: every cost is there, and something changes */
     int64_t measured_at; /* value of tandem_search.n_change then */
     tandem_figures after;
-    double merit; /* the searcher's own */
+    double avoided;    /* harm before − harm after */
+    int64_t longer_ns; /* that it keeps the class busy */
+    double merit;      /* the searcher's own */
 } tandem_move;
 
 typedef struct tandem_search {
@@ -60,6 +62,8 @@ void tandem_search_apply(const tandem_search *search, const tandem_move *move, t
  * is then where it was. */
 tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error);
 
+/* Bit p: operator and device both have precision p. */
+unsigned tandem_search_precisions(const tandem_search *search, int op);
 /* Whether two moves have an operator in common. */
 int tandem_search_overlap(const tandem_search *search, const tandem_move *a, const tandem_move *b);
 

@@ -11,6 +11,7 @@
 
 /* One plan beside the chosen one, for comparison. */
 typedef struct neighbour {
+    tandem_precision precision;
     char name[48];
     int64_t step_ns;
     double sensitivity;
@@ -31,19 +32,22 @@ typedef struct allocating {
     int n_neighbour;
 } allocating;
 
-/* --- The problem ------------------------------------------------------------------------------------------------------------- */
+/* --- The problem ------------------------------------------------------------------------------ */
 
 static tandem_status read_choices(allocating *a, tandem_error *error)
 {
     const cli_options *options = a->options;
     tandem_status status = tandem_policy_find(&a->policy, options->policy ? options->policy : "greedy", error);
-    if (status == TANDEM_OK) status = tandem_precision_find(&a->problem.base, options->base ? options->base : "fp32", error);
+    if (status == TANDEM_OK)
+        status = tandem_precision_find(&a->problem.base, options->base ? options->base : "fp32", error);
     if (status != TANDEM_OK) return status;
     const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
     if (is_uniform && !options->uniform)
-        return tandem_error_set(error, TANDEM_USAGE, "policy uniform needs a precision: --policy uniform --uniform int8");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "policy uniform needs a precision: --policy uniform --uniform int8");
     if (!is_uniform && options->uniform)
-        return tandem_error_set(error, TANDEM_USAGE, "--uniform %s goes with --policy uniform; policy %s chooses by itself",
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--uniform %s goes with --policy uniform; policy %s chooses by itself",
                                 options->uniform, a->policy->name);
     a->problem.slowdown = options->slowdown;
     return is_uniform ? tandem_precision_find(&a->problem.uniform, options->uniform, error) : TANDEM_OK;
@@ -63,11 +67,12 @@ static tandem_status open_problem(allocating *a, tandem_error *error)
     return status;
 }
 
-/* --- Neighbours of the plan ------------------------------------------------------------------------------------------------------ */
+/* --- Neighbours of the plan ------------------------------------------------------------------- */
 
 /* The lowered class in one precision, the others in base. *found = 0 where the device lacks it or a cost of it is missing:
  * a neighbour is only for comparison. */
-static tandem_status try_uniform(allocating *a, tandem_precision precision, neighbour *out, int *found, tandem_error *error)
+static tandem_status try_uniform(allocating *a, tandem_precision precision, neighbour *out, int *found,
+                                 tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_replay replay;
@@ -75,7 +80,8 @@ static tandem_status try_uniform(allocating *a, tandem_precision precision, neig
     *found = 0;
     tandem_status status = tandem_plan_open(&plan, a->problem.graph, &a->plan->cluster, "", &tried);
     for (int c = 0; c < a->plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, a->problem.graph, c, c == a->result.lowered ? precision : a->problem.base, &tried);
+        status = tandem_plan_uniform(plan, a->problem.graph, c,
+                                     c == a->result.lowered ? precision : a->problem.base, &tried);
     if (status == TANDEM_OK) {
         tandem_replayer_set_plan(a->replayer, plan);
         status = tandem_replayer_run(a->replayer, &replay, TANDEM_REPLAY_MEMORY, &tried);
@@ -87,7 +93,10 @@ static tandem_status try_uniform(allocating *a, tandem_precision precision, neig
         return status;
     }
     *found = 1;
-    *out = (neighbour){.step_ns = replay.step_ns, .sensitivity = tandem_allocation_sensitivity(&a->problem), .fits = 1};
+    *out = (neighbour){.step_ns = replay.step_ns,
+                       .sensitivity = tandem_allocation_sensitivity(&a->problem),
+                       .fits = 1,
+                       .precision = precision};
     for (int c = 0; c < replay.n_class; c++) {
         const uint64_t limit = cli_memory_limit(&a->subject, c);
         if (limit && replay.member[c].peak_bytes > limit) out->fits = 0;
@@ -101,7 +110,8 @@ static tandem_status find_neighbours(allocating *a, tandem_error *error)
 {
     neighbour *uniform = &a->neighbour[1];
     tandem_status status = try_uniform(a, a->problem.base, &a->neighbour[0], &a->n_neighbour, error);
-    for (int p = 0; p < TANDEM_N_PRECISION && a->n_neighbour > 0 && a->result.lowered >= 0 && status == TANDEM_OK; p++) {
+    for (int p = 0;
+         p < TANDEM_N_PRECISION && a->n_neighbour > 0 && a->result.lowered >= 0 && status == TANDEM_OK; p++) {
         neighbour tried;
         int found;
         if (p == (int)a->problem.base) continue;
@@ -127,7 +137,7 @@ static tandem_status allocate(allocating *a, tandem_error *error)
     return status;
 }
 
-/* --- How much has which precision ---------------------------------------------------------------------------------------------------- */
+/* --- How much has which precision ------------------------------------------------------------- */
 
 typedef struct part {
     int n_op;
@@ -150,7 +160,7 @@ static part part_of(const allocating *a, int c, int precision)
 
 static double share_of(part p) { return p.all_flops > 0 ? p.flops / p.all_flops : 0; }
 
-/* --- JSON ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
@@ -162,12 +172,14 @@ static json_t *devices_json(const allocating *a)
         for (int k = 0; k < TANDEM_N_PRECISION; k++) {
             const part p = part_of(a, c, k);
             if (p.n_op > 0)
-                json_array_append_new(precisions, json_pack("{s:s,s:i,s:f}", "name", tandem_precision_get((tandem_precision)k)->name,
+                json_array_append_new(precisions, json_pack("{s:s,s:i,s:f}", "name",
+                                                            tandem_precision_get((tandem_precision)k)->name,
                                                             "operators", p.n_op, "flops_share", share_of(p)));
         }
-        json_array_append_new(devices, json_pack("{s:s,s:b,s:I,s:o}", "name", a->plan->cluster.member[c].device.name, "lowered",
-                                                 c == a->result.lowered, "peak_bytes", (json_int_t)a->result.peak_bytes[c],
-                                                 "precisions", precisions));
+        json_array_append_new(devices,
+                              json_pack("{s:s,s:b,s:I,s:o}", "name", a->plan->cluster.member[c].device.name,
+                                        "lowered", c == a->result.lowered, "peak_bytes",
+                                        (json_int_t)a->result.peak_bytes[c], "precisions", precisions));
     }
     return devices;
 }
@@ -175,11 +187,14 @@ static json_t *devices_json(const allocating *a)
 static int print_json(const allocating *a)
 {
     json_t *result = cli_json("allocate"), *peaks = json_array(), *neighbours = json_array();
-    for (int c = 0; c < a->plan->cluster.n_class; c++) json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
+    for (int c = 0; c < a->plan->cluster.n_class; c++)
+        json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
     for (int k = 0; k < a->n_neighbour; k++)
-        json_array_append_new(neighbours, json_pack("{s:s,s:I,s:o,s:b}", "name", a->neighbour[k].name, "step_ns",
-                                                    (json_int_t)a->neighbour[k].step_ns, "sensitivity",
-                                                    number_or_null(a->neighbour[k].sensitivity), "fits", a->neighbour[k].fits));
+        json_array_append_new(
+            neighbours, json_pack("{s:s,s:s,s:I,s:o,s:b}", "name", a->neighbour[k].name, "precision",
+                                  tandem_precision_get(a->neighbour[k].precision)->name, "step_ns",
+                                  (json_int_t)a->neighbour[k].step_ns, "sensitivity",
+                                  number_or_null(a->neighbour[k].sensitivity), "fits", a->neighbour[k].fits));
     json_object_set_new(result, "plan", json_string(a->plan->name));
     json_object_set_new(result, "policy", json_string(a->policy->name));
     json_object_set_new(result, "model", json_string(a->plan->model));
@@ -200,13 +215,13 @@ static int print_json(const allocating *a)
     return cli_print_json(result);
 }
 
-/* --- Text ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static void plan_row(cli_table *table, const char *name, int64_t step_ns, double sensitivity, int fits)
 {
     char step[TANDEM_QUANTITY_TEXT];
-    cli_table_row(table, "%s\t%s\t%.4g\t%s", name, tandem_quantity_print_ns(step, sizeof step, step_ns), sensitivity,
-                  fits ? "" : "lacks memory");
+    cli_table_row(table, "%s\t%s\t%.4g\t%s", name, tandem_quantity_print_ns(step, sizeof step, step_ns),
+                  sensitivity, fits ? "" : "lacks memory");
 }
 
 static int print_plans(const allocating *a)
@@ -215,7 +230,8 @@ static int print_plans(const allocating *a)
     cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_harm_method(a->options));
     plan_row(&table, a->plan->name, a->result.step_ns, a->result.sensitivity, 1);
     for (int k = 0; k < a->n_neighbour; k++)
-        plan_row(&table, a->neighbour[k].name, a->neighbour[k].step_ns, a->neighbour[k].sensitivity, a->neighbour[k].fits);
+        plan_row(&table, a->neighbour[k].name, a->neighbour[k].step_ns, a->neighbour[k].sensitivity,
+                 a->neighbour[k].fits);
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     return code;
@@ -245,9 +261,11 @@ static int print_devices(const allocating *a)
 
 static int print_text(const allocating *a)
 {
-    char target[TANDEM_QUANTITY_TEXT], slowdown[TANDEM_QUANTITY_TEXT];
-    printf("%s by policy %s: %lld replays in %.3g s; allowed step %s (slowdown %s)\n\n", a->plan->model, a->policy->name,
-           (long long)a->result.replays, a->seconds, tandem_quantity_print_ns(target, sizeof target, a->result.target_ns),
+    char target[TANDEM_QUANTITY_TEXT], slowdown[TANDEM_QUANTITY_TEXT], time[TANDEM_QUANTITY_TEXT];
+    printf("%s by policy %s: %lld replays in %s; allowed step %s (slowdown %s)\n\n", a->plan->model,
+           a->policy->name, (long long)a->result.replays,
+           tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)),
+           tandem_quantity_print_ns(target, sizeof target, a->result.target_ns),
            tandem_quantity_print_ratio(slowdown, sizeof slowdown, a->problem.slowdown));
     const int code = print_plans(a);
     if (code) return code;
@@ -255,7 +273,7 @@ static int print_text(const allocating *a)
     return print_devices(a);
 }
 
-/* --- The command -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static int run(const cli_options *options)
 {
@@ -268,7 +286,8 @@ static int run(const cli_options *options)
         code = 0; /* standard output holds the plan */
     else
         code = options->json ? print_json(&a) : print_text(&a);
-    if (code == 0 && options->output && strcmp(options->output, "-") != 0) cli_note(options, "plan written to %s", options->output);
+    if (code == 0 && options->output && strcmp(options->output, "-") != 0)
+        cli_note(options, "plan written to %s", options->output);
     tandem_plan_close(a.plan);
     cli_harm_free(a.harm);
     tandem_replayer_close(a.replayer);
@@ -276,19 +295,21 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_BATCH, OPTION_POLICY, OPTION_SLOWDOWN,
-                              OPTION_MEMORY, OPTION_BASE, OPTION_METHOD, OPTION_UNIFORM, OPTION_BUCKET, OPTION_OUTPUT, OPTION_END};
+static const int options[] = {OPTION_MODEL,    OPTION_CLUSTER, OPTION_DEVICE, OPTION_BATCH,  OPTION_POLICY,
+                              OPTION_SLOWDOWN, OPTION_MEMORY,  OPTION_BASE,   OPTION_METHOD, OPTION_UNIFORM,
+                              OPTION_BUCKET,   OPTION_OUTPUT,  OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
     .summary = "Choose a precision for every operator of every device, and write the plan",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem allocate --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" -o plan.json\n"
-                   "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory 64MiB,32MiB\n"
-                   "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
-                   "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is written; -o - prints\n"
-                   "the plan itself. Where no plan fits the memory: exit code 1, and FILE stays as it was. Its neighbours are\n"
-                   "listed too: every class in the base precision, and the fastest single precision of the class that is lowered.",
+    .description =
+        "Examples:\n"
+        "  tandem allocate --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" -o plan.json\n"
+        "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory 64MiB,32MiB\n"
+        "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
+        "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is written; -o - prints\n"
+        "the plan itself. Where no plan fits the memory: exit code 1, and FILE stays as it was. Its neighbours are\n"
+        "listed too: every class in the base precision, and the fastest single precision of the class that is lowered.",
     .run = run,
 };

@@ -20,12 +20,15 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
 {
     qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_ns);
     bench_case *one = &result->one[result->n_case++];
-    *one = (bench_case){.median_ns = sample_ns[(n - 1) / 2], .p10_ns = sample_ns[(n - 1) / 10], .p90_ns = sample_ns[(n - 1) * 9 / 10],
-                        .bytes_per_s = NAN, .flops_per_s = NAN};
+    *one = (bench_case){.median_ns = sample_ns[(n - 1) / 2],
+                        .p10_ns = sample_ns[(n - 1) / 10],
+                        .p90_ns = sample_ns[(n - 1) * 9 / 10],
+                        .bytes_per_s = NAN,
+                        .flops_per_s = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
-/* --- Result ------------------------------------------------------------------------------------------------------------------ */
+/* --- Result ----------------------------------------------------------------------------------- */
 
 static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
 static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
@@ -35,10 +38,11 @@ static int print_json(const bench_result *result, const char *what)
     json_t *object = cli_json("bench"), *cases = json_array();
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
-        json_array_append_new(cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "name", one->name, "median_ns",
-                                               (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
-                                               (json_int_t)one->p90_ns, "per_s", number_or_null(per_s(one)), "bytes_per_s",
-                                               number_or_null(one->bytes_per_s), "flops_per_s", number_or_null(one->flops_per_s)));
+        json_array_append_new(
+            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "name", one->name, "median_ns",
+                             (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
+                             (json_int_t)one->p90_ns, "per_s", number_or_null(per_s(one)), "bytes_per_s",
+                             number_or_null(one->bytes_per_s), "flops_per_s", number_or_null(one->flops_per_s)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));
@@ -50,24 +54,28 @@ static int print_json(const bench_result *result, const char *what)
 
 static int print_text(const bench_result *result)
 {
-    char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT],
-        flops[TANDEM_QUANTITY_TEXT];
+    char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
+        rate[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     printf("%s on %s%s%s\n", result->model, result->cluster, result->costs[0] ? "; costs: " : "", result->costs);
     cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>FLOP");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name, tandem_quantity_print_ns(median, sizeof median, one->median_ns),
-                      tandem_quantity_print_ns(low, sizeof low, one->p10_ns), tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name,
+                      tandem_quantity_print_ns(median, sizeof median, one->median_ns),
+                      tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
+                      tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
                       tandem_quantity_print_count(rate, sizeof rate, per_s(one)),
-                      isfinite(one->flops_per_s) ? tandem_quantity_print_per_second(flops, sizeof flops, one->flops_per_s, "FLOP") : "");
+                      isfinite(one->flops_per_s)
+                          ? tandem_quantity_print_per_second(flops, sizeof flops, one->flops_per_s, "FLOP")
+                          : "");
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     return code;
 }
 
-/* --- The command -------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
@@ -83,14 +91,15 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     const char *near = tandem_nearest(name, names, N_KIND);
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'%s%s%s Say step or replay.", name, near ? "; did you mean '" : ".",
-                     near ? near : "", near ? "'?" : "");
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'%s%s%s Say step or replay.", name,
+                     near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "");
     return -1;
 }
 
 static int run(const cli_options *options)
 {
-    if (options->n_word != 1) return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, or tandem bench replay");
+    if (options->n_word != 1)
+        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, or tandem bench replay");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -99,8 +108,8 @@ static int run(const cli_options *options)
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_BATCH, OPTION_DEVICE, OPTION_CLUSTER, OPTION_UNIFORM, OPTION_BUCKET,
-                              OPTION_REPETITIONS, OPTION_END};
+static const int options[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
     .words = "step|replay",

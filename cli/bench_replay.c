@@ -19,7 +19,7 @@ typedef struct replays {
     int *op, n_op;  /* adjustable operators */
 } replays;
 
-/* --- Changes ------------------------------------------------------------------------------------------------------------------- */
+/* --- Changes ---------------------------------------------------------------------------------- */
 
 /* Number k, counted round, of the precisions that the operator has on class c. */
 static tandem_precision allowed(const replays *r, int c, int op, uint64_t k)
@@ -43,7 +43,8 @@ static void change_one(replays *r)
 static void change_all(replays *r)
 {
     for (int c = 0; c < r->subject->cluster.n_class; c++)
-        for (int k = 0; k < r->n_op; k++) tandem_replayer_set(r->replayer, c, r->op[k], allowed(r, c, r->op[k], r->count + (uint64_t)k));
+        for (int k = 0; k < r->n_op; k++)
+            tandem_replayer_set(r->replayer, c, r->op[k], allowed(r, c, r->op[k], r->count + (uint64_t)k));
 }
 
 static tandem_status replay_once(replays *r, void (*change)(replays *), unsigned flags, tandem_error *error)
@@ -54,13 +55,14 @@ static tandem_status replay_once(replays *r, void (*change)(replays *), unsigned
     return tandem_replayer_run(r->replayer, &replay, flags, error);
 }
 
-/* --- Measuring --------------------------------------------------------------------------------------------------------------------- */
+/* --- Measuring -------------------------------------------------------------------------------- */
 
-static tandem_status measure(bench_result *result, replays *r, const char *name, void (*change)(replays *), unsigned flags,
-                             int64_t batches, tandem_error *error)
+static tandem_status measure(bench_result *result, replays *r, const char *name, void (*change)(replays *),
+                             unsigned flags, int64_t batches, tandem_error *error)
 {
     int64_t *sample_ns = malloc((size_t)batches * sizeof *sample_ns);
-    if (!sample_ns) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld batches", (long long)batches);
+    if (!sample_ns)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld batches", (long long)batches);
     tandem_status status = TANDEM_OK;
     for (int64_t b = 0; b < batches && status == TANDEM_OK; b++) {
         const int64_t begin = tandem_now_ns();
@@ -78,8 +80,10 @@ static tandem_status measure(bench_result *result, replays *r, const char *name,
 static tandem_status rehearse(replays *r, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int k = 0; k < TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++) status = replay_once(r, change_one, 0, error);
-    for (int k = 0; k < 2 * TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++) status = replay_once(r, change_all, 0, error);
+    for (int k = 0; k < TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++)
+        status = replay_once(r, change_one, 0, error);
+    for (int k = 0; k < 2 * TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++)
+        status = replay_once(r, change_all, 0, error);
     return status;
 }
 
@@ -88,11 +92,12 @@ static tandem_status measure_all(bench_result *result, replays *r, const cli_opt
     const int64_t batches = options->repetitions > 0 ? options->repetitions : BATCHES;
     tandem_status status = measure(result, r, "replay changed", change_one, 0, batches, error);
     if (status == TANDEM_OK) status = measure(result, r, "replay all", change_all, 0, batches, error);
-    if (status == TANDEM_OK) status = measure(result, r, "replay memory", change_one, TANDEM_REPLAY_MEMORY, batches, error);
+    if (status == TANDEM_OK)
+        status = measure(result, r, "replay memory", change_one, TANDEM_REPLAY_MEMORY, batches, error);
     return status;
 }
 
-/* --- A store with a cost for everything ------------------------------------------------------------------------------------------------ */
+/* --- A store with a cost for everything ------------------------------------------------------- */
 
 static tandem_cost stand_in(void)
 {
@@ -102,26 +107,30 @@ static tandem_cost stand_in(void)
     return cost;
 }
 
-static tandem_status fill_class(tandem_store *store, const cli_options *options, const cli_subject *subject, int c, tandem_error *error)
+static tandem_status fill_class(tandem_store *store, const cli_options *options, const cli_subject *subject,
+                                int c, tandem_error *error)
 {
     const tandem_cost cost = stand_in();
     const char *device = subject->cluster.member[c].device.name;
     tandem_step *step = NULL;
-    tandem_status status =
-        tandem_step_open(&step, subject->graph[c], subject->cluster.member[c].device.wider, options->bucket_bytes, error);
+    tandem_status status = tandem_step_open(&step, subject->graph[c], subject->cluster.member[c].device.wider,
+                                            options->bucket_bytes, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key)) continue;
+            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
+                continue;
             status = tandem_store_put_cost(store, device, "", &key, &cost, error);
             for (int other = 0; other < subject->cluster.n_class && status == TANDEM_OK; other++)
-                status = tandem_store_put_cost(store, device, subject->cluster.member[other].device.name, &key, &cost, error);
+                status = tandem_store_put_cost(store, device, subject->cluster.member[other].device.name,
+                                               &key, &cost, error);
         }
     tandem_step_close(step);
     return status;
 }
 
-static tandem_status fill(tandem_store *store, const cli_options *options, const cli_subject *subject, tandem_error *error)
+static tandem_status fill(tandem_store *store, const cli_options *options, const cli_subject *subject,
+                          tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
     const tandem_collective_point point = {.bytes = 1 << 20, .cost = stand_in()};
@@ -130,8 +139,8 @@ static tandem_status fill(tandem_store *store, const cli_options *options, const
     for (int c = 0; c < subject->cluster.n_class && status == TANDEM_OK; c++) {
         status = fill_class(store, options, subject, c, error);
         if (status == TANDEM_OK)
-            status = tandem_store_put_interference(store, subject->cluster.member[c].device.name, group, "compute_under_comm", 1, 1,
-                                                   error);
+            status = tandem_store_put_interference(store, subject->cluster.member[c].device.name, group,
+                                                   "compute_under_comm", 1, 1, error);
     }
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++)
         status = tandem_store_put_collective(store, group, "all-reduce", loaded, &point, error);
@@ -153,7 +162,9 @@ static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_
 {
     char path[] = ".tandem-bench-XXXXXX";
     const int file = mkstemp(path);
-    if (file < 0) return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s", strerror(errno));
+    if (file < 0)
+        return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
+                                strerror(errno));
     (void)close(file);
     cli_options options = *given;
     options.db = path;
@@ -166,7 +177,7 @@ static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_
     return status;
 }
 
-/* --- The benchmark ----------------------------------------------------------------------------------------------------------------------- */
+/* --- The benchmark ---------------------------------------------------------------------------- */
 
 /* With costs from the store where it holds all of them, else with one cost for everything. */
 static tandem_status open_replayer(bench_result *result, replays *r, const cli_options *options, tandem_error *error)

@@ -11,9 +11,11 @@ enum { STEPS = 30, WARM_UP = 2, MOST_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 static int run_one(bench_result *result, const cli_options *options, const cli_subject *subject, const char *uniform)
 {
     char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], name[96];
-    const char *argument[MOST_ARGUMENTS] = {"train", "--model", options->model, "--uniform", uniform, "--eval", "0"};
+    const char *argument[MOST_ARGUMENTS] = {"train",  "--model", options->model, "--uniform", uniform,
+                                            "--eval", "0"};
     int n = 7, code = 0;
-    (void)snprintf(steps, sizeof steps, "%lld", (long long)((options->repetitions > 0 ? options->repetitions : STEPS) + WARM_UP));
+    (void)snprintf(steps, sizeof steps, "%lld",
+                   (long long)((options->repetitions > 0 ? options->repetitions : STEPS) + WARM_UP));
     (void)snprintf(batch, sizeof batch, "%lld", (long long)options->batch);
     (void)snprintf(bucket, sizeof bucket, "%lluB", (unsigned long long)options->bucket_bytes);
     (void)snprintf(name, sizeof name, "step %s", uniform);
@@ -29,7 +31,8 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
         *one = (bench_case){.median_ns = json_integer_value(json_object_get(run, "step_ns")),
                             .p10_ns = json_integer_value(json_object_get(run, "step_p10_ns")),
                             .p90_ns = json_integer_value(json_object_get(run, "step_p90_ns")),
-                            .bytes_per_s = NAN, .flops_per_s = NAN};
+                            .bytes_per_s = NAN,
+                            .flops_per_s = NAN};
         (void)snprintf(one->name, sizeof one->name, "%s", name);
         double flops = 0;
         for (int c = 0; c < subject->cluster.n_class; c++)

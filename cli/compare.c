@@ -11,7 +11,7 @@
 
 enum { STEPS = 30 };
 
-/* --- Operators: sums over their tasks, of a rank of the first class -------------------------------------------------------------- */
+/* --- Operators: sums over their tasks, of a rank of the first class --------------------------- */
 
 typedef struct operator_times {
     const char *name, *kind;
@@ -23,7 +23,8 @@ typedef struct operator_times {
 static operator_times times_of(const compare_case *compared, const tandem_graph *graph, int op)
 {
     operator_times times = {.name = "optimizer", .kind = "update"};
-    if (op < graph->n_op) times = (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name};
+    if (op < graph->n_op)
+        times = (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name};
     for (int t = 0; t < compared->n_task; t++) {
         const compare_task *task = &compared->task[t];
         const int is_its = op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
@@ -47,8 +48,9 @@ static json_t *operators_json(const compare_case *compared, const tandem_graph *
     for (int op = 0; op <= graph->n_op; op++) {
         const operator_times times = times_of(compared, graph, op);
         if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind", times.kind, "predicted_ns",
-                                              (json_int_t)times.predicted_ns, "measured_ns", (json_int_t)times.measured_ns, "error",
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind",
+                                              times.kind, "predicted_ns", (json_int_t)times.predicted_ns,
+                                              "measured_ns", (json_int_t)times.measured_ns, "error",
                                               number_or_null(error_of(times))));
     }
     return rows;
@@ -73,7 +75,7 @@ static int print_operators(const compare_case *compared, const tandem_graph *gra
     return code;
 }
 
-/* --- Result ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Result ----------------------------------------------------------------------------------- */
 
 static int print_json(const compare_case *compared, const cli_options *options, const cli_subject *subject)
 {
@@ -87,7 +89,8 @@ static int print_json(const compare_case *compared, const cli_options *options, 
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "mean_abs_error", number_or_null(fabs(compared->error)));
     json_object_set_new(result, "max_abs_error", number_or_null(fabs(compared->error)));
-    if (options->per_operator) json_object_set_new(result, "operators", operators_json(compared, subject->graph[0]));
+    if (options->per_operator)
+        json_object_set_new(result, "operators", operators_json(compared, subject->graph[0]));
     return cli_print_json(result);
 }
 
@@ -112,8 +115,8 @@ static int print_devices(const compare_case *compared)
 
 static int print_text(const compare_case *compared, const cli_options *options, const cli_subject *subject)
 {
-    char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
-        high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
+        low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
     printf("%s, %s, on %s\n", subject->graph[0]->model, compared->plan, cluster);
     printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n\n",
@@ -126,14 +129,14 @@ static int print_text(const compare_case *compared, const cli_options *options, 
     return code == 0 && options->per_operator ? print_operators(compared, subject->graph[0]) : code;
 }
 
-/* --- The command --------------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 /* What can be known to be wrong before anything is replayed or run. */
 static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
 {
     if (options->steps < COMPARE_LEAST_STEPS)
-        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more", (long long)options->steps,
-                                COMPARE_LEAST_STEPS);
+        return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
+                                (long long)options->steps, COMPARE_LEAST_STEPS);
     for (int c = 0; c < subject->cluster.n_class; c++) {
         const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
@@ -173,26 +176,29 @@ static int run(const cli_options *given)
     if (status == TANDEM_OK) status = check(&options, &subject, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &subject, &error);
     int code = status == TANDEM_OK ? measure(&compared, &options, &subject) : cli_fail(&error);
-    if (code == 0) code = options.json ? print_json(&compared, &options, &subject) : print_text(&compared, &options, &subject);
+    if (code == 0)
+        code = options.json ? print_json(&compared, &options, &subject) : print_text(&compared, &options, &subject);
     if (code == 0) code = check_limit(&compared, &options);
     compare_case_free(&compared);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_PLAN, OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM, OPTION_BATCH, OPTION_MEMORY,
-                              OPTION_BUCKET, OPTION_STEPS, OPTION_DATA, OPTION_EVALUATE, OPTION_SEED, OPTION_TIMEOUT, OPTION_METHOD,
-                              OPTION_OPERATORS, OPTION_LIMIT, OPTION_END};
+static const int options[] = {OPTION_PLAN,     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM,
+                              OPTION_BATCH,    OPTION_MEMORY, OPTION_BUCKET,  OPTION_STEPS,  OPTION_DATA,
+                              OPTION_EVALUATE, OPTION_SEED,   OPTION_TIMEOUT, OPTION_METHOD, OPTION_OPERATORS,
+                              OPTION_LIMIT,    OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
     .summary = "A plan's step as predicted beside its step as run: time, waits, memory",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem compare --plan plan.json --steps 30\n"
-                   "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
-                   "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
-                   "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
-                   "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
+    .description =
+        "Examples:\n"
+        "  tandem compare --plan plan.json --steps 30\n"
+        "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
+        "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
+        "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
+        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
     .run = run,
 };

@@ -10,7 +10,7 @@
 
 #include "cli/prediction.h"
 
-/* --- Predicting --------------------------------------------------------------------------------------------------------------- */
+/* --- Predicting ------------------------------------------------------------------------------- */
 
 /* Statistics are not needed to compare times: without them the sensitivity is not known. */
 static double sensitivity_of(const cli_options *options, const cli_subject *subject, tandem_replayer *replayer)
@@ -30,20 +30,29 @@ static tandem_status predict_tasks(compare_case *out, const tandem_replayer *rep
     const tandem_step *step = tandem_replayer_step(replayer, 0);
     const tandem_trace_event *event = tandem_replayer_events(replayer, 0, &n_event);
     out->task = calloc((size_t)step->n_task, sizeof *out->task);
-    if (!out->task) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
+    if (!out->task)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
     out->n_task = step->n_task;
     for (int t = 0; t < step->n_task; t++)
-        out->task[t] = (compare_task){.op = step->task[t].op, .kind = tandem_task_kind_name(step->task[t].kind),
-                                      .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
+        out->task[t] =
+            (compare_task){.op = step->task[t].op,
+                           .kind = tandem_task_kind_name(step->task[t].kind),
+                           .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
     for (int e = 0; e < n_event; e++)
         if (event[e].task >= 0) out->task[event[e].task].predicted_ns += event[e].end_ns - event[e].start_ns;
     return TANDEM_OK;
 }
 
-tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error)
+tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject,
+                                   tandem_error *error)
 {
-    compare_case made = {.n_class = subject->cluster.n_class, .error = NAN, .sensitivity = NAN, .samples_per_s = NAN,
-                         .first_loss = NAN, .final_loss = NAN, .accuracy = NAN};
+    compare_case made = {.n_class = subject->cluster.n_class,
+                         .error = NAN,
+                         .sensitivity = NAN,
+                         .samples_per_s = NAN,
+                         .first_loss = NAN,
+                         .final_loss = NAN,
+                         .accuracy = NAN};
     tandem_replayer *replayer = NULL;
     tandem_replay replay;
     const unsigned flags = TANDEM_REPLAY_MEMORY | (options->per_operator ? TANDEM_REPLAY_EVENTS : 0u);
@@ -68,7 +77,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
     return status;
 }
 
-/* --- Measuring ------------------------------------------------------------------------------------------------------------------ */
+/* --- Measuring -------------------------------------------------------------------------------- */
 
 enum { MOST_ARGUMENTS = 32, NUMBER_TEXT = 32 };
 
@@ -108,7 +117,10 @@ static json_t *train(const cli_options *options, const char *plan_path, int *exi
     return cli_run_self(line.argument, exit_code);
 }
 
-static int64_t whole(const json_t *object, const char *member) { return json_integer_value(json_object_get(object, member)); }
+static int64_t whole(const json_t *object, const char *member)
+{
+    return json_integer_value(json_object_get(object, member));
+}
 
 static double number(const json_t *object, const char *member)
 {
@@ -137,7 +149,8 @@ static void read_tasks(compare_case *out, const json_t *operators)
 {
     size_t k;
     json_t *row;
-    json_array_foreach(operators, k, row) {
+    json_array_foreach(operators, k, row)
+    {
         const int64_t t = whole(row, "task");
         if (t < 0 || t >= out->n_task) continue;
         out->task[t].measured_ns = whole(row, "measured_ns");
@@ -148,8 +161,8 @@ static void read_tasks(compare_case *out, const json_t *operators)
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path)
 {
     if (options->steps < COMPARE_LEAST_STEPS)
-        return cli_refuse(TANDEM_USAGE, "%" PRId64 " steps are all warm-up; take %d or more, e.g. --steps 30", options->steps,
-                          COMPARE_LEAST_STEPS);
+        return cli_refuse(TANDEM_USAGE, "%" PRId64 " steps are all warm-up; take %d or more, e.g. --steps 30",
+                          options->steps, COMPARE_LEAST_STEPS);
     int code = 0;
     json_t *run = train(options, plan_path, &code);
     if (code == 0) {
@@ -163,7 +176,8 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
             out->error = (double)(out->predicted_ns - out->measured_ns) / (double)out->measured_ns;
         out->samples_per_s = number(run, "samples_per_s");
         out->accuracy = number(run, "accuracy");
-        if (n_loss > 0 && json_is_number(json_array_get(loss, 0))) out->first_loss = json_number_value(json_array_get(loss, 0));
+        if (n_loss > 0 && json_is_number(json_array_get(loss, 0)))
+            out->first_loss = json_number_value(json_array_get(loss, 0));
         if (n_loss == (size_t)out->steps && json_is_number(json_array_get(loss, n_loss - 1)))
             out->final_loss = json_number_value(json_array_get(loss, n_loss - 1));
         read_ranks(out, json_object_get(run, "ranks"));
@@ -173,7 +187,7 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
     return code;
 }
 
-/* --- Keeping --------------------------------------------------------------------------------------------------------------------- */
+/* --- Keeping ---------------------------------------------------------------------------------- */
 
 static tandem_status file_tasks(const compare_case *out, tandem_store *store, int64_t run_id, tandem_error *error)
 {
@@ -183,15 +197,21 @@ static tandem_status file_tasks(const compare_case *out, tandem_store *store, in
     for (int t = 0; t < out->n_task; t++) {
         const compare_task *task = &out->task[t];
         if (task->measured_ns > 0)
-            event[n++] = (tandem_event_record){.rank = 0, .task = t, .op = task->op, .kind = task->kind, .stream = task->stream,
-                                               .start_ns = task->measured_start_ns, .duration_ns = task->measured_ns};
+            event[n++] = (tandem_event_record){.rank = 0,
+                                               .task = t,
+                                               .op = task->op,
+                                               .kind = task->kind,
+                                               .stream = task->stream,
+                                               .start_ns = task->measured_start_ns,
+                                               .duration_ns = task->measured_ns};
     }
     const tandem_status status = tandem_store_put_events(store, run_id, event, n, error);
     free(event);
     return status;
 }
 
-tandem_status compare_case_file(const compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error)
+tandem_status compare_case_file(const compare_case *out, const cli_options *options,
+                                const cli_subject *subject, tandem_error *error)
 {
     char cluster[1024];
     int64_t run_id = 0;
@@ -199,10 +219,17 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
     char *text = tandem_plan_text(subject->plan, subject->graph[0]);
     if (!text) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the text of the plan");
     tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
-    const tandem_run_record run = {.model = subject->graph[0]->model, .cluster = cluster, .plan_name = out->plan, .plan_json = text,
-                                   .graph_hash = subject->graph[0]->hash, .steps = out->steps, .predicted_ns = out->predicted_ns,
-                                   .measured_ns = out->measured_ns, .sensitivity = out->sensitivity,
-                                   .final_loss = out->final_loss, .accuracy = out->accuracy};
+    const tandem_run_record run = {.model = subject->graph[0]->model,
+                                   .cluster = cluster,
+                                   .plan_name = out->plan,
+                                   .plan_json = text,
+                                   .graph_hash = subject->graph[0]->hash,
+                                   .steps = out->steps,
+                                   .predicted_ns = out->predicted_ns,
+                                   .measured_ns = out->measured_ns,
+                                   .sensitivity = out->sensitivity,
+                                   .final_loss = out->final_loss,
+                                   .accuracy = out->accuracy};
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &run, &run_id, error);
@@ -214,30 +241,31 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
     return status;
 }
 
-/* --- Telling ------------------------------------------------------------------------------------------------------------------------ */
+/* --- Telling ---------------------------------------------------------------------------------- */
 
 static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 json_t *compare_case_json(const compare_case *out)
 {
-    json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(), *predicted_wait = json_array(),
-           *measured_wait = json_array();
+    json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(),
+           *predicted_wait = json_array(), *measured_wait = json_array();
     for (int c = 0; c < out->n_class; c++) {
         const compare_class *class = &out->member[c];
         json_array_append_new(devices, json_string(class->device));
-        json_array_append_new(predicted_peak, json_integer((json_int_t)class->predicted_peak_bytes));
-        json_array_append_new(measured_peak, json_integer((json_int_t)class->measured_peak_bytes));
+        json_array_append_new(predicted_peak, json_integer((json_int_t) class->predicted_peak_bytes));
+        json_array_append_new(measured_peak, json_integer((json_int_t) class->measured_peak_bytes));
         json_array_append_new(predicted_wait, json_integer(class->predicted_wait_ns));
         json_array_append_new(measured_wait, json_integer(class->measured_wait_ns));
     }
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan, "predicted_ns",
-                     (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns, "measured_p10_ns",
-                     (json_int_t)out->measured_p10_ns, "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error",
-                     number_or_null(out->error), "devices", devices, "predicted_peak_bytes", predicted_peak, "measured_peak_bytes",
-                     measured_peak, "predicted_wait_ns", predicted_wait, "measured_wait_ns", measured_wait, "sensitivity",
-                     number_or_null(out->sensitivity), "samples_per_s", number_or_null(out->samples_per_s), "first_loss",
-                     number_or_null(out->first_loss), "final_loss", number_or_null(out->final_loss), "accuracy",
-                     number_or_null(out->accuracy));
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
+                     "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns",
+                     (json_int_t)out->measured_ns, "measured_p10_ns", (json_int_t)out->measured_p10_ns,
+                     "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error", number_or_null(out->error),
+                     "devices", devices, "predicted_peak_bytes", predicted_peak, "measured_peak_bytes",
+                     measured_peak, "predicted_wait_ns", predicted_wait, "measured_wait_ns", measured_wait,
+                     "sensitivity", number_or_null(out->sensitivity), "samples_per_s",
+                     number_or_null(out->samples_per_s), "first_loss", number_or_null(out->first_loss),
+                     "final_loss", number_or_null(out->final_loss), "accuracy", number_or_null(out->accuracy));
 }
 
 void compare_case_free(compare_case *out)
@@ -246,7 +274,7 @@ void compare_case_free(compare_case *out)
     *out = (compare_case){0};
 }
 
-/* --- The plan's file -------------------------------------------------------------------------------------------------------------------- */
+/* --- The plan's file -------------------------------------------------------------------------- */
 
 tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject, tandem_error *error)
 {
@@ -255,7 +283,8 @@ tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject
     plan.cluster = subject->cluster;
     const int file = mkstemps(name, (int)strlen(".json"));
     if (file < 0)
-        return tandem_error_set(error, TANDEM_IO, "cannot write the plan into the working directory: %s", strerror(errno));
+        return tandem_error_set(error, TANDEM_IO, "cannot write the plan into the working directory: %s",
+                                strerror(errno));
     (void)close(file);
     const tandem_status status = tandem_plan_write(&plan, subject->graph[0], name, error);
     if (status == TANDEM_OK)

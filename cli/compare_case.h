@@ -9,26 +9,27 @@ enum { COMPARE_LEAST_STEPS = 3 }; /* fewer are all warm-up */
 typedef struct compare_class {
     char device[TANDEM_DEVICE_NAME];
     int n_rank;
-    uint64_t predicted_peak_bytes, measured_peak_bytes; /* of one rank; measured: what its executor allocated, the most of the class */
-    int64_t predicted_wait_ns, measured_wait_ns;        /* a step: compute stands still for a bucket; measured: mean over the class */
+    uint64_t predicted_peak_bytes,
+        measured_peak_bytes; /* of one rank; measured: what its executor allocated, the most of the class */
+    int64_t predicted_wait_ns, measured_wait_ns; /* a step: compute stands still for a bucket; measured: mean over the class */
 } compare_class;
 
 /* One task of a rank of the first class. */
 typedef struct compare_task {
-    int op;                              /* −1 = of no operator */
-    const char *kind, *stream;           /* static */
-    int64_t predicted_ns, measured_ns;   /* 0 = the plan has it not, or the run */
-    int64_t measured_start_ns;           /* from the begin of the step */
+    int op;                            /* −1 = of no operator */
+    const char *kind, *stream;         /* static */
+    int64_t predicted_ns, measured_ns; /* 0 = the plan has it not, or the run */
+    int64_t measured_start_ns;         /* from the begin of the step */
 } compare_task;
 
 typedef struct compare_case {
     char plan[48];
-    int64_t predicted_ns;                                   /* filled by compare_case_predict */
+    int64_t predicted_ns;                                         /* filled by compare_case_predict */
     int64_t steps, measured_ns, measured_p10_ns, measured_p90_ns; /* by compare_case_measure: of the period of a step */
-    double error;                                           /* (predicted − measured) / measured */
+    double error;                                                 /* (predicted − measured) / measured */
     int n_class;
     compare_class member[TANDEM_MAX_CLASS];
-    double sensitivity;                                     /* of the plan; NaN where there are no statistics */
+    double sensitivity; /* of the plan; NaN where there are no statistics */
     double samples_per_s, first_loss, final_loss, accuracy; /* NaN = not known */
     int n_task;                                             /* with options->per_operator, else 0 */
     compare_task *task;                                     /* [n_task] by task id */
@@ -36,7 +37,8 @@ typedef struct compare_case {
 
 /* compare_case_predict: replays the subject's plan with costs from options->db. The case is new (whatever stood there) and
  * released with compare_case_free; unchanged on error. Errors of the store and the replayer. */
-tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error);
+tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject,
+                                   tandem_error *error);
 
 /* compare_case_measure: trains the plan in the file `plan_path` for options->steps steps (≥ COMPARE_LEAST_STEPS), on
  * options->data (NULL = noise) with options->seed, options->evaluate, and fills in what was measured. Returns the exit code;
@@ -44,7 +46,8 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
 
 /* compare_case_file: files plan and run in the store, and its tasks where there are any. */
-tandem_status compare_case_file(const compare_case *out, const cli_options *options, const cli_subject *subject, tandem_error *error);
+tandem_status compare_case_file(const compare_case *out, const cli_options *options,
+                                const cli_subject *subject, tandem_error *error);
 
 /* The case as a member of "cases". */
 json_t *compare_case_json(const compare_case *out);

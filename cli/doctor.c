@@ -59,7 +59,7 @@ static void mend(check *one, const char *format, ...)
     va_end(arguments);
 }
 
-/* --- The machine ----------------------------------------------------------------------------------------------------------------- */
+/* --- The machine ------------------------------------------------------------------------------ */
 
 static void check_cpu(checks *all)
 {
@@ -96,9 +96,10 @@ static void check_devices(checks *all)
         n += present;
     }
     check *one = add(all, "unlike devices", n >= 2 ? FINE : n == 1 ? WEAK : OFF);
-    say(one, n >= 2   ? "%d devices to train on together"
-             : n == 1 ? "%d device: ranks on it will all be alike"
-                      : "%d devices: kernels are for x86-64 from SSE4.1 on",
+    say(one,
+        n >= 2   ? "%d devices to train on together"
+        : n == 1 ? "%d device: ranks on it will all be alike"
+                 : "%d devices: kernels are for x86-64 from SSE4.1 on",
         n);
 }
 
@@ -114,7 +115,7 @@ static void check_directory(checks *all)
     say(one, "%s", writable ? "writable" : strerror(errno));
 }
 
-/* --- What is installed ------------------------------------------------------------------------------------------------------------- */
+/* --- What is installed ------------------------------------------------------------------------ */
 
 static const tandem_backend_api *check_backend(checks *all)
 {
@@ -138,7 +139,8 @@ static void check_data(checks *all, const tandem_backend_api *backend)
             say(one, "%lld training samples, %lld for testing", (long long)data.n_train, (long long)data.n_test);
         else
             say(one, "%s", error.text);
-        if (!whole) mend(one, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ", set->package);
+        if (!whole)
+            mend(one, "apt-get install %s%s", error.status == TANDEM_MISSING ? "" : "--reinstall ", set->package);
         backend->data_close(&data);
     }
 }
@@ -150,8 +152,9 @@ static tandem_status count_costs(int64_t *n, tandem_store *store, tandem_error *
     for (int i = 0; i < tandem_device_count(); i++)
         for (int other = -1; other < tandem_device_count(); other++) {
             tandem_cost_table *table = NULL;
-            const tandem_status status = tandem_store_load_costs(&table, store, tandem_device_get(i)->name,
-                                                                 other < 0 ? "" : tandem_device_get(other)->name, error);
+            const tandem_status status =
+                tandem_store_load_costs(&table, store, tandem_device_get(i)->name,
+                                        other < 0 ? "" : tandem_device_get(other)->name, error);
             if (status != TANDEM_OK) return status;
             *n += tandem_cost_table_count(table);
             tandem_cost_table_free(table);
@@ -177,15 +180,15 @@ static void check_store(checks *all, const cli_options *options)
     if (one->verdict == OFF) mend(one, "mv '%s' '%s.off'", options->db, options->db);
 }
 
-/* --- Report ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- Report ----------------------------------------------------------------------------------- */
 
 static int print_json(const checks *all, int ready)
 {
     json_t *result = cli_json("doctor"), *rows = json_array();
     for (int k = 0; k < all->n; k++)
         json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s?}", "name", all->one[k].name, "state",
-                                              verdict_name[all->one[k].verdict], "found", all->one[k].found, "mend",
-                                              all->one[k].mend[0] ? all->one[k].mend : NULL));
+                                              verdict_name[all->one[k].verdict], "found", all->one[k].found,
+                                              "mend", all->one[k].mend[0] ? all->one[k].mend : NULL));
     json_object_set_new(result, "ready", json_boolean(ready));
     json_object_set_new(result, "checks", rows);
     return cli_print_json(result);
@@ -194,7 +197,7 @@ static int print_json(const checks *all, int ready)
 static int print_text(const checks *all, int ready)
 {
     cli_table table = {0};
-    cli_table_row(&table, "\t\tfound");
+    cli_table_row(&table, "what\tstate\tfound");
     for (int k = 0; k < all->n; k++)
         cli_table_row(&table, "%s\t%s\t%s", all->one[k].name, verdict_name[all->one[k].verdict], all->one[k].found);
     const int code = cli_table_print(&table);

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
-/* --- Figures of one operator --------------------------------------------------------------------------------------------- */
+/* --- Figures of one operator ------------------------------------------------------------------ */
 
 static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
 {
@@ -38,10 +38,13 @@ static double forward_flops(const tandem_graph *graph)
     return flops;
 }
 
-/* --- JSON -------------------------------------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 /* A count that is whole: an integer as long as a double holds it exactly. */
-static json_t *count_json(double count) { return count < 0x1p53 ? json_integer((json_int_t)count) : json_real(count); }
+static json_t *count_json(double count)
+{
+    return count < 0x1p53 ? json_integer((json_int_t)count) : json_real(count);
+}
 
 static json_t *operator_json(const tandem_graph *graph, int i)
 {
@@ -50,12 +53,14 @@ static json_t *operator_json(const tandem_graph *graph, int i)
     json_t *shape = json_array(), *precisions = json_array(), *inputs = json_array();
     for (int d = 0; d < op->shape.n_dim; d++) json_array_append_new(shape, json_integer(op->shape.dim[d]));
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        if (row->precisions >> p & 1) json_array_append_new(precisions, json_string(tandem_precision_get((tandem_precision)p)->name));
+        if (row->precisions >> p & 1)
+            json_array_append_new(precisions, json_string(tandem_precision_get((tandem_precision)p)->name));
     for (int slot = 0; slot < row->n_input; slot++)
         json_array_append_new(inputs, json_string(graph->op[op->input[slot]].name));
-    return json_pack("{s:s,s:s,s:o,s:o,s:I,s:o,s:I,s:s,s:o}", "name", op->name, "kind", row->name, "inputs", inputs, "shape", shape,
-                     "parameters", (json_int_t)weights_of(graph, op), "flops", count_json(op->flops), "bytes",
-                     (json_int_t)bytes_of(graph, i), "signature", op->signature, "precisions", precisions);
+    return json_pack("{s:s,s:s,s:o,s:o,s:I,s:o,s:I,s:s,s:o}", "name", op->name, "kind", row->name, "inputs",
+                     inputs, "shape", shape, "parameters", (json_int_t)weights_of(graph, op), "flops",
+                     count_json(op->flops), "bytes", (json_int_t)bytes_of(graph, i), "signature",
+                     op->signature, "precisions", precisions);
 }
 
 static int print_json(const tandem_graph *graph)
@@ -73,7 +78,7 @@ static int print_json(const tandem_graph *graph)
     return cli_print_json(result);
 }
 
-/* --- Text -------------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static const char *shape_text(char *text, size_t size, const tandem_shape *shape)
 {
@@ -96,8 +101,8 @@ static const char *flops_text(char *text, size_t size, double flops)
 
 static int print_text(const tandem_graph *graph)
 {
-    char shape[128], weights[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT + 8], bytes[TANDEM_QUANTITY_TEXT],
-        all[TANDEM_QUANTITY_TEXT + 8];
+    char shape[128], weights[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT + 8],
+        bytes[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT + 8];
     cli_table table = {0};
     cli_table_row(&table, "operator\tkind\toutput\t>parameters\t>FLOP\t>bytes");
     for (int i = 0; i < graph->n_op; i++) {
@@ -114,21 +119,22 @@ static int print_text(const tandem_graph *graph)
         printf("%s at batch %lld: %d operators, %s parameters, %s forward, %s a training step, %s of outputs in f32\n",
                graph->model, (long long)graph->batch, graph->n_op,
                tandem_quantity_print_count(weights, sizeof weights, (double)tandem_graph_n_weight(graph)),
-               flops_text(flops, sizeof flops, forward_flops(graph)), flops_text(all, sizeof all, tandem_graph_flops(graph)),
+               flops_text(flops, sizeof flops, forward_flops(graph)),
+               flops_text(all, sizeof all, tandem_graph_flops(graph)),
                tandem_quantity_print_bytes(bytes, sizeof bytes, total_bytes(graph)));
     return code;
 }
 
-/* --- The command ----------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static int check_words(const cli_options *options)
 {
     static const char *const action[] = {"show"};
     if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
         const char *near = tandem_nearest(options->word[0], action, 1);
-        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'%s%s%s Write: tandem graph show %s", options->word[0],
-                          near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "",
-                          options->n_word > 1 ? options->word[1] : "MODEL");
+        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'%s%s%s Write: tandem graph show %s",
+                          options->word[0], near ? "; did you mean '" : ".", near ? near : "",
+                          near ? "'?" : "", options->n_word > 1 ? options->word[1] : "MODEL");
     }
     if (options->n_word == 2) return 0;
     return cli_refuse(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");
@@ -140,7 +146,8 @@ static int run(const cli_options *options)
     if (refused) return refused;
     tandem_error error = {0};
     tandem_graph *graph = NULL;
-    if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK) return cli_fail(&error);
+    if (tandem_graph_open(&graph, options->word[1], options->batch, &error) != TANDEM_OK)
+        return cli_fail(&error);
     const int code = options->json ? print_json(graph) : print_text(graph);
     tandem_graph_close(graph);
     return code;

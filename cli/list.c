@@ -7,13 +7,14 @@
 #include "cli/cli.h"
 #include "cli/table.h"
 
-/* --- Devices ----------------------------------------------------------------------------------------------------------- */
+/* --- Devices ---------------------------------------------------------------------------------- */
 
 static json_t *precisions_json(unsigned precisions)
 {
     json_t *names = json_array();
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        if (precisions >> p & 1) json_array_append_new(names, json_string(tandem_precision_get((tandem_precision)p)->name));
+        if (precisions >> p & 1)
+            json_array_append_new(names, json_string(tandem_precision_get((tandem_precision)p)->name));
     return names;
 }
 
@@ -36,24 +37,25 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
         const int present = tandem_device_present(device->name);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s}", "name", device->name, "meaning", device->meaning, "present",
-                                              present, "precisions", precisions_json(device->precisions), "wider",
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s}", "name", device->name, "meaning",
+                                              device->meaning, "present", present, "precisions",
+                                              precisions_json(device->precisions), "wider",
                                               tandem_dtype_name(device->wider)));
         cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name, present ? "yes" : "no",
-                      precisions_text(precisions, sizeof precisions, device->precisions), tandem_dtype_name(device->wider),
-                      device->meaning);
+                      precisions_text(precisions, sizeof precisions, device->precisions),
+                      tandem_dtype_name(device->wider), device->meaning);
     }
     return TANDEM_OK;
 }
 
-/* --- Models ------------------------------------------------------------------------------------------------------------- */
+/* --- Models ----------------------------------------------------------------------------------- */
 
 /* The option "image" is a size, height × width × channels, in one number. */
 static const char *value_text(char *text, size_t size, const tandem_model_option *option, int64_t value)
 {
     if (strcmp(option->name, "image") == 0)
-        (void)snprintf(text, size, "%lldx%lldx%lld", (long long)(value >> 32), (long long)(value >> 16 & 0xFFFF),
-                       (long long)(value & 0xFFFF));
+        (void)snprintf(text, size, "%lldx%lldx%lld", (long long)(value >> 32),
+                       (long long)(value >> 16 & 0xFFFF), (long long)(value & 0xFFFF));
     else
         (void)snprintf(text, size, "%lld", (long long)value);
     return text;
@@ -65,9 +67,10 @@ static json_t *options_json(const tandem_model *model)
     json_t *options = json_array();
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options, json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                                 value_text(usual, sizeof usual, option, option->fallback), "least",
-                                                 value_text(least, sizeof least, option, option->least), "most",
-                                                 value_text(most, sizeof most, option, option->most), "meaning", option->meaning));
+                                                 value_text(usual, sizeof usual, option, option->fallback),
+                                                 "least", value_text(least, sizeof least, option, option->least),
+                                                 "most", value_text(most, sizeof most, option, option->most),
+                                                 "meaning", option->meaning));
     return options;
 }
 
@@ -78,18 +81,19 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
     cli_table_row(table, "model\toption\t>default\trange\twhat it is");
     for (int i = 0; i < tandem_model_count(); i++) {
         const tandem_model *model = tandem_model_get(i);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary, "data",
-                                              model->data, "options", options_json(model)));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:o}", "name", model->name, "summary", model->summary,
+                                              "data", model->data, "options", options_json(model)));
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
-            cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name, value_text(usual, sizeof usual, option, option->fallback),
+            cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
+                          value_text(usual, sizeof usual, option, option->fallback),
                           value_text(least, sizeof least, option, option->least),
                           value_text(most, sizeof most, option, option->most), option->meaning);
     }
     return TANDEM_OK;
 }
 
-/* --- Precisions ---------------------------------------------------------------------------------------------------------- */
+/* --- Precisions ------------------------------------------------------------------------------- */
 
 static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_error *error)
 {
@@ -100,14 +104,16 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
         const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
                    *wgrad = tandem_dtype_name(row->wgrad), *accumulator = tandem_dtype_name(row->accumulator),
                    *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward", forward, "dgrad", dgrad,
-                                              "wgrad", wgrad, "accumulator", accumulator, "output", output, "saved", saved));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, accumulator, output, saved);
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward",
+                                              forward, "dgrad", dgrad, "wgrad", wgrad, "accumulator",
+                                              accumulator, "output", output, "saved", saved));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, accumulator,
+                      output, saved);
     }
     return TANDEM_OK;
 }
 
-/* --- Operators ------------------------------------------------------------------------------------------------------------ */
+/* --- Operators -------------------------------------------------------------------------------- */
 
 static const char *class_text(tandem_op_class op_class)
 {
@@ -127,29 +133,30 @@ static tandem_status list_operators(json_t *rows, cli_table *table, tandem_error
     cli_table_row(table, "operator\tclass\t>inputs\t>parameters\tprecisions");
     for (int kind = 0; kind < TANDEM_N_OP_KIND; kind++) {
         const tandem_op_row *row = tandem_op_row_get((tandem_op_kind)kind);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class", class_text(row->op_class), "inputs",
-                                              row->n_input, "parameters", row->n_parameter, "precisions",
-                                              precisions_json(row->precisions)));
-        cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, class_text(row->op_class), row->n_input, row->n_parameter,
-                      precisions_text(precisions, sizeof precisions, row->precisions));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:i,s:i,s:o}", "name", row->name, "class",
+                                              class_text(row->op_class), "inputs", row->n_input, "parameters",
+                                              row->n_parameter, "precisions", precisions_json(row->precisions)));
+        cli_table_row(table, "%s\t%s\t%d\t%d\t%s", row->name, class_text(row->op_class), row->n_input,
+                      row->n_parameter, precisions_text(precisions, sizeof precisions, row->precisions));
     }
     return TANDEM_OK;
 }
 
-/* --- Policies --------------------------------------------------------------------------------------------------------------- */
+/* --- Policies --------------------------------------------------------------------------------- */
 
 static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
     cli_table_row(table, "policy\twhat it does");
     for (int i = 0; tandem_policies[i]; i++) {
-        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", tandem_policies[i]->name, "meaning", tandem_policies[i]->meaning));
+        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", tandem_policies[i]->name, "meaning",
+                                              tandem_policies[i]->meaning));
         cli_table_row(table, "%s\t%s", tandem_policies[i]->name, tandem_policies[i]->meaning);
     }
     return TANDEM_OK;
 }
 
-/* --- Data sets ---------------------------------------------------------------------------------------------------------------- */
+/* --- Data sets -------------------------------------------------------------------------------- */
 
 static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error *error)
 {
@@ -160,14 +167,14 @@ static tandem_status list_datasets(json_t *rows, cli_table *table, tandem_error 
         const tandem_data_set *set = backend->data_at(i);
         char path[PATH_MAX];
         const int here = backend->data_find(path, sizeof path, set->name, NULL) == TANDEM_OK;
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning", set->text, "package",
-                                              set->package, "present", here, "path", here ? path : NULL));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:b,s:s?}", "name", set->name, "meaning", set->text,
+                                              "package", set->package, "present", here, "path", here ? path : NULL));
         cli_table_row(table, "%s\t%s\t%s\t%s", set->name, set->package, set->text, here ? path : "not installed");
     }
     return TANDEM_OK;
 }
 
-/* --- The command ----------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
@@ -186,7 +193,8 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     const char *near = tandem_nearest(name, names, N_KIND);
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no list '%s'%s%s%s Say one of devices, models, precisions, operators, policies, datasets.",
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME,
+                     "no list '%s'%s%s%s Say one of devices, models, precisions, operators, policies, datasets.",
                      name, near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "");
     return -1;
 }
@@ -194,7 +202,8 @@ static int find(const char *name)
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to list, one of devices, models, precisions, operators, policies, datasets");
+        return cli_refuse(TANDEM_USAGE,
+                          "say what to list, one of devices, models, precisions, operators, policies, datasets");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     tandem_error error = {0};

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-tandem_status cli_replayer_open(tandem_replayer **out, const cli_options *options, const cli_subject *subject, tandem_error *error)
+tandem_status cli_replayer_open(tandem_replayer **out, const cli_options *options, const cli_subject *subject,
+                                tandem_error *error)
 {
     const tandem_graph *graph[TANDEM_MAX_CLASS] = {0};
     tandem_store *store = NULL;
@@ -19,7 +20,10 @@ tandem_status cli_replayer_open(tandem_replayer **out, const cli_options *option
     return TANDEM_OK;
 }
 
-const char *cli_harm_method(const cli_options *options) { return options->method ? options->method : "fisher"; }
+const char *cli_harm_method(const cli_options *options)
+{
+    return options->method ? options->method : "fisher";
+}
 
 static tandem_status load(double *harm[TANDEM_MAX_CLASS], tandem_store *store, const cli_options *options,
                           const cli_subject *subject, tandem_error *error)
@@ -35,8 +39,8 @@ static tandem_status load(double *harm[TANDEM_MAX_CLASS], tandem_store *store, c
     return TANDEM_OK;
 }
 
-tandem_status cli_harm_load(double *harm[TANDEM_MAX_CLASS], const cli_options *options, const cli_subject *subject,
-                            tandem_error *error)
+tandem_status cli_harm_load(double *harm[TANDEM_MAX_CLASS], const cli_options *options,
+                            const cli_subject *subject, tandem_error *error)
 {
     const tandem_sensitivity_method *known;
     double *loaded[TANDEM_MAX_CLASS] = {0};

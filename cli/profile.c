@@ -50,6 +50,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK && options->data)
         status = rank->backend->data_open(&rank->data, options->data, (int)rank->subject->graph[0]->length, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_set_environment(rank->store, rank->backend->libraries(), 1, error);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(&rank->worker,

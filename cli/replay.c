@@ -19,7 +19,10 @@ typedef struct replaying {
 enum { REST_REDUCE, REST_UPDATE, REST_WAIT, N_REST };
 static const char *const rest_name[N_REST] = {"all-reduce", "optimizer", "waiting"};
 
-static const tandem_cluster_class *member_of(const replaying *r, int c) { return &r->subject->cluster.member[c]; }
+static const tandem_cluster_class *member_of(const replaying *r, int c)
+{
+    return &r->subject->cluster.member[c];
+}
 
 static int over_limit(const replaying *r, int c)
 {
@@ -27,7 +30,7 @@ static int over_limit(const replaying *r, int c)
     return limit > 0 && r->result.member[c].peak_bytes > limit;
 }
 
-/* --- Operators --------------------------------------------------------------------------------------------------------------- */
+/* --- Operators -------------------------------------------------------------------------------- */
 
 static int row_of(const tandem_step *step, int task)
 {
@@ -42,7 +45,8 @@ static tandem_status sum_operators(replaying *r, tandem_error *error)
 {
     const int n_class = r->result.n_class, n_row = r->subject->graph[0]->n_op + N_REST;
     r->operator_ns = calloc((size_t)n_row * (size_t)n_class, sizeof *r->operator_ns);
-    if (!r->operator_ns) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators", n_row);
+    if (!r->operator_ns)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d operators", n_row);
     for (int c = 0; c < n_class; c++) {
         int n_event = 0;
         const tandem_trace_event *event = tandem_replayer_events(r->replayer, c, &n_event);
@@ -69,7 +73,8 @@ static const char *row_name(const replaying *r, int row, const char **kind)
 static const char *row_precision(const replaying *r, int c, int row)
 {
     const tandem_graph *graph = r->subject->graph[0];
-    if (row >= graph->n_op || tandem_op_row_get(graph->op[row].kind)->op_class != TANDEM_ADJUSTABLE) return NULL;
+    if (row >= graph->n_op || tandem_op_row_get(graph->op[row].kind)->op_class != TANDEM_ADJUSTABLE)
+        return NULL;
     return tandem_precision_get(tandem_replayer_get(r->replayer, c, row))->name;
 }
 
@@ -81,8 +86,8 @@ static json_t *operators_json(const replaying *r)
         if (!name) continue;
         json_t *devices = json_array();
         for (int c = 0; c < r->result.n_class; c++)
-            json_array_append_new(devices, json_pack("{s:s,s:s?,s:I}", "name", member_of(r, c)->device.name, "precision",
-                                                     row_precision(r, c, row), "ns",
+            json_array_append_new(devices, json_pack("{s:s,s:s?,s:I}", "name", member_of(r, c)->device.name,
+                                                     "precision", row_precision(r, c, row), "ns",
                                                      (json_int_t)r->operator_ns[row * r->result.n_class + c]));
         json_array_append_new(rows, json_pack("{s:s,s:s,s:o}", "operator", name, "kind", kind, "devices", devices));
     }
@@ -99,7 +104,8 @@ static int print_operators(const replaying *r)
 {
     char line[1024] = "operator\tkind", time[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    for (int c = 0; c < r->result.n_class; c++) append(line, sizeof line, "\t\t>", member_of(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class; c++)
+        append(line, sizeof line, "\t\t>", member_of(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     for (int row = 0; row < r->subject->graph[0]->n_op + N_REST; row++) {
         const char *kind = NULL, *name = row_name(r, row, &kind);
@@ -119,14 +125,15 @@ static int print_operators(const replaying *r)
     return code;
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------------------------------- */
+/* --- JSON ------------------------------------------------------------------------------------- */
 
 static json_t *memory_json(const tandem_memory *memory)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)memory->weights, "gradients",
-                     (json_int_t)memory->gradients, "optimizer", (json_int_t)memory->optimizer, "arena", (json_int_t)memory->arena,
-                     "arena_live", (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
-                     "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)memory->weights,
+                     "gradients", (json_int_t)memory->gradients, "optimizer", (json_int_t)memory->optimizer,
+                     "arena", (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live,
+                     "activations", (json_int_t)memory->activations, "activation_gradients",
+                     (json_int_t)memory->activation_gradients, "weight_copies",
                      (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace);
 }
 
@@ -137,12 +144,13 @@ static json_t *devices_json(const replaying *r)
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = cli_memory_limit(r->subject, c);
         json_array_append_new(
-            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "name", member_of(r, c)->device.name, "ranks",
-                               member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
-                               (json_int_t)class->busy_ns, "exposed_comm_ns", (json_int_t)class->exposed_comm_ns, "wait_ns",
-                               (json_int_t)class->wait_ns, "peak_bytes", (json_int_t)class->peak_bytes, "limit_bytes",
-                               limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c), "memory",
-                               memory_json(tandem_replayer_memory(r->replayer, c))));
+            devices,
+            json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "name", member_of(r, c)->device.name, "ranks",
+                      member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
+                      (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns,
+                      "wait_ns", (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
+                      "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
+                      !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c))));
     }
     return devices;
 }
@@ -162,17 +170,19 @@ static int print_json(const replaying *r)
     return cli_print_json(result);
 }
 
-/* --- Text ----------------------------------------------------------------------------------------------------------------------- */
+/* --- Text ------------------------------------------------------------------------------------- */
 
 static int print_devices(const replaying *r)
 {
-    char busy[TANDEM_QUANTITY_TEXT], comm[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    char busy[TANDEM_QUANTITY_TEXT], comm[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
+        bytes[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "device\t>ranks\t>batch\t>busy\t>exposed comm\t>waits\t>memory");
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
-        cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", member_of(r, c)->device.name, member_of(r, c)->n_rank,
-                      (long long)r->subject->graph[c]->batch, tandem_quantity_print_ns(busy, sizeof busy, class->busy_ns),
+        cli_table_row(&table, "%s\t%d\t%lld\t%s\t%s\t%s\t%s", member_of(r, c)->device.name,
+                      member_of(r, c)->n_rank, (long long)r->subject->graph[c]->batch,
+                      tandem_quantity_print_ns(busy, sizeof busy, class->busy_ns),
                       tandem_quantity_print_ns(comm, sizeof comm, class->exposed_comm_ns),
                       tandem_quantity_print_ns(wait, sizeof wait, class->wait_ns),
                       tandem_quantity_print_bytes(bytes, sizeof bytes, class->peak_bytes));
@@ -199,7 +209,8 @@ static int print_memory(const replaying *r)
 {
     char line[1024] = "memory of a rank";
     cli_table table = {0};
-    for (int c = 0; c < r->result.n_class; c++) append(line, sizeof line, "\t>", member_of(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class; c++)
+        append(line, sizeof line, "\t>", member_of(r, c)->device.name);
     cli_table_row(&table, "%s", line);
     memory_row(&table, r, "weights", offsetof(tandem_memory, weights));
     memory_row(&table, r, "gradients", offsetof(tandem_memory, gradients));
@@ -228,14 +239,16 @@ static int print_text(const replaying *r)
     return code;
 }
 
-/* --- The command --------------------------------------------------------------------------------------------------------------------- */
+/* --- The command ------------------------------------------------------------------------------ */
 
 static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
     tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
     int rank = 0;
     for (int c = 0; c < r->result.n_class; c++) {
-        lane[c] = (tandem_trace_lane){.device = member_of(r, c)->device.name, .rank = rank, .n_rank = member_of(r, c)->n_rank,
+        lane[c] = (tandem_trace_lane){.device = member_of(r, c)->device.name,
+                                      .rank = rank,
+                                      .n_rank = member_of(r, c)->n_rank,
                                       .step = tandem_replayer_step(r->replayer, c)};
         lane[c].event = tandem_replayer_events(r->replayer, c, &lane[c].n_event);
         rank += member_of(r, c)->n_rank;
@@ -249,7 +262,8 @@ static tandem_status replay(replaying *r, tandem_error *error)
     const int wants_events = options->trace || options->per_operator;
     tandem_status status = cli_replayer_open(&r->replayer, options, r->subject, error);
     if (status == TANDEM_OK)
-        status = tandem_replayer_run(r->replayer, &r->result, TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+        status = tandem_replayer_run(r->replayer, &r->result,
+                                     TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
@@ -261,7 +275,8 @@ static int check_memory(const replaying *r)
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     for (int c = 0; c < r->result.n_class; c++)
         if (over_limit(r, c))
-            return cli_refuse(TANDEM_NO_FIT, "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one that fits",
+            return cli_refuse(TANDEM_NO_FIT,
+                              "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one that fits",
                               tandem_quantity_print_bytes(need, sizeof need, r->result.member[c].peak_bytes),
                               member_of(r, c)->device.name,
                               tandem_quantity_print_bytes(limit, sizeof limit, cli_memory_limit(r->subject, c)));
@@ -289,18 +304,20 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN, OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM, OPTION_BATCH, OPTION_MEMORY,
-                              OPTION_BUCKET, OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
+static const int options[] = {OPTION_PLAN,      OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE,
+                              OPTION_UNIFORM,   OPTION_BATCH, OPTION_MEMORY,  OPTION_BUCKET,
+                              OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
     .summary = "Simulate a step from measured costs: time, waits, memory; runs no kernel",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem replay --plan plan.json --trace step.json\n"
-                   "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
-                   "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
-                   "Costs come from the store; where one is missing, exit code 4 and the `tandem profile` that measures it.\n"
-                   "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
+    .description =
+        "Examples:\n"
+        "  tandem replay --plan plan.json --trace step.json\n"
+        "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
+        "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
+        "Costs come from the store; where one is missing, exit code 4 and the `tandem profile` that measures it.\n"
+        "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };

@@ -157,6 +157,7 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
     double *harm = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *harm);
     if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_set_environment(store, c->backend->libraries(), 1, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (c->of[i].n_batch > 0) status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);

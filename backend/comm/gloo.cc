@@ -144,7 +144,7 @@ struct tandem_gloo_buffer {
             throw std::runtime_error(aborted_text);
     }
 
-    static constexpr const char *aborted_text = "given up, because a rank is gone";
+    static constexpr const char *aborted_text = "the connection is lost";
 };
 
 tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, tandem_gloo_why *why)

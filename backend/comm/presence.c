@@ -46,13 +46,18 @@ static bool has(const tandem_presence *presence, int rank, const char *kind)
     return exists(presence, name);
 }
 
+static void create(const tandem_presence *presence, const char *name)
+{
+    const int file = openat(presence->directory, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (file >= 0)
+        (void)close(file);
+}
+
 static void mark(const tandem_presence *presence, const char *kind)
 {
     char name[NAME_BYTES];
     name_of(name, presence->rank, kind);
-    const int file = openat(presence->directory, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (file >= 0)
-        (void)close(file);
+    create(presence, name);
 }
 
 static struct flock whole_file(void) { return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET}; }
@@ -254,10 +259,14 @@ bool tandem_presence_is_broken(const tandem_presence *presence)
 {
     return is_dead(presence, (presence->rank + 1) % presence->n_rank) ||
            is_dead(presence, (presence->rank + presence->n_rank - 1) % presence->n_rank) ||
-           exists(presence, "failed");
+           exists(presence, "stopping") || exists(presence, "failed");
 }
 
-void tandem_presence_stop(const tandem_presence *presence) { mark(presence, "stopping"); }
+void tandem_presence_stop(const tandem_presence *presence)
+{
+    mark(presence, "stopping");
+    create(presence, "stopping");
+}
 
 /* The lowest dead rank; where none died, the lowest that left; else -1. */
 static int first_gone(const tandem_presence *presence)

@@ -5,7 +5,8 @@
  *                      number of ranks that rank r was started for. The lock is one of the open file (F_OFD_SETLK):
  *                      unlike a process's lock it survives that somebody closes another descriptor of the file.
  *                      A child forked without exec keeps it, and so keeps its dead parent alive here.
- *   rank.<r>.stopping  rank r has seen a collective fail.
+ *   rank.<r>.stopping  rank r has seen a collective fail. The first to see it also makes `stopping`, so that those who
+ *                      still wait look at one file, not at one of each rank.
  *   rank.<r>.left      rank r has closed its communicator without a failure.
  *   failed             "<rank> <text>": the verdict, whose fault it was; the first that notices writes it, the others
  *                      read it. A survivor leaves only after it is written, so survivors are never taken for dead. */
@@ -32,8 +33,8 @@ tandem_status tandem_presence_open(tandem_presence *presence, const char *store,
 tandem_status tandem_presence_join(const tandem_presence *presence, const char *store, int64_t timeout_ns,
                                    tandem_error *error);
 
-/* Whether the run has failed as far as the ranks before and behind this one in the ring show: there is a verdict, or one
- * of the two died. Thread-safe, a few microseconds. */
+/* Whether the run fails: a rank is stopping, there is a verdict, or one of this rank's neighbours in the ring died.
+ * Thread-safe, a few microseconds. */
 bool tandem_presence_is_broken(const tandem_presence *presence);
 
 /* Tells the others that this rank has seen the run fail. To be called before its connections are ended. */

@@ -27,8 +27,7 @@ tandem_status cpu_primitive_describe(dnnl_primitive_desc_t *description, const t
                                      const_dnnl_op_desc_t operation, dnnl_primitive_attr_t attributes,
                                      const_dnnl_primitive_desc_t hint, tandem_error *error);
 
-/* Whether a description is of the reference implementation, which is a hundred times slower than any other.
- */
+/* Whether a description is of the reference implementation, which is a hundred times slower than any other. */
 int cpu_primitive_is_reference(const_dnnl_primitive_desc_t description);
 
 /* cpu_primitive_open: the primitive of a description, with one memory object for each of n argument ids

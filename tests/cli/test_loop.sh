@@ -101,7 +101,7 @@ run 0 "${train[@]}" && cp out train.json && [ "$(array loss train.json | wc -l)"
     [ "$(field allocated_bytes train.json)" = "$(field planned_bytes train.json)" ]
 report "train runs the plan and allocates what was planned" $?
 
-[ "$(field allocated_bytes train.json)" = "$(field peak_bytes replay.json)" ]
+positive "$(field allocated_bytes train.json | head -1)" && [ "$(field allocated_bytes train.json)" = "$(field peak_bytes replay.json)" ]
 report "the replayer predicted the allocated memory to the byte" $?
 
 run 0 "${train[@]}" && [ "$(array loss out)" = "$(array loss train.json)" ]
@@ -152,14 +152,14 @@ report "replay over a memory limit: the result, and exit code 1" $?
 run 1 train --plan plan.json --memory 1KiB --steps 3
 report "train over a memory limit: exit code 1" $?
 
-run 4 replay --model "$model" --batch 8 --device "$weakest,$weakest" && grep -q "linear .*| fp32 | forward" err &&
+run 4 replay --model "$model" --batch 8 --device "$weakest,$weakest" && grep -q "'images n=8 .*| fp32 | forward" err &&
     grep -q "on $weakest" err && grep -q "profile --model $model --batch 8 --device $weakest" err
 report "a cost that was not measured: exit code 4, its key and the command that measures it" $?
 
-run 4 allocate --model mlp:width=8 --batch 4 --device "$weakest,$weakest" -o plan.json && [ "$(cksum plan.json)" = "$before" ]
+run 4 allocate --model mlp:width=8 --batch 4 --device "$weakest,$weakest" -o plan.json && [ -s plan.json ] && [ "$(cksum plan.json)" = "$before" ]
 report "allocate for a model without costs: exit code 4, and the old plan stays" $?
 
-cp -r data cut && head -c 5000 data/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
+cp -r data cut && head -c $(($(stat -c %s data/train-images-idx3-ubyte.gz) / 2)) data/train-images-idx3-ubyte.gz >cut/train-images-idx3-ubyte.gz
 run 3 train --plan plan.json --data cut --steps 3 && grep -q train-images err
 report "a data set that is cut short: exit code 3" $?
 

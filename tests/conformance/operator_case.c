@@ -81,8 +81,7 @@ void case_print(char *text, size_t size, const operator_case *c)
              c->pad, c->flag);
 }
 
-/* A tensor of shape (batch, dim…) that something trained has written, seen through a reshape of the images.
- */
+/* A tensor of shape (batch, dim…) that something trained has written, seen through a reshape of the images. */
 static int input_tensor(tandem_builder *b, const char *name, int images, const operator_case *c, int n_dim,
                         const int64_t *dim, int64_t inner, int64_t columns)
 {

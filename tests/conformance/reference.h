@@ -1,5 +1,4 @@
-/* reference.h: the plain reference of operators, in double: what a kernel's operands and results should be.
- */
+/* reference.h: the plain reference of operators, in double: what a kernel's operands and results should be. */
 #ifndef TANDEM_TESTS_CONFORMANCE_REFERENCE_H
 #define TANDEM_TESTS_CONFORMANCE_REFERENCE_H
 

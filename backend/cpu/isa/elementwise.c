@@ -4,23 +4,20 @@
 void ISA(add_f32)(float *y, const float *a, const float *b, size_t n)
 {
     ISA_ELEMENTWISE
-    for (size_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
+    for (size_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
 void ISA(add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n)
 {
     ISA_ELEMENTWISE
-    for (size_t i = 0; i < n; i++)
-        y[i] = bf16_of_float(float_of_bf16(a[i]) + float_of_bf16(b[i]));
+    for (size_t i = 0; i < n; i++) y[i] = bf16_of_float(float_of_bf16(a[i]) + float_of_bf16(b[i]));
 }
 
 /* "Not below zero stays": a NaN passes, so that it is seen downstream, and so does −0. */
 void ISA(relu_f32)(float *y, const float *x, size_t n)
 {
     ISA_ELEMENTWISE
-    for (size_t i = 0; i < n; i++)
-        y[i] = x[i] < 0.0f ? 0.0f : x[i];
+    for (size_t i = 0; i < n; i++) y[i] = x[i] < 0.0f ? 0.0f : x[i];
 }
 
 /* The bf16 numbers below zero are the patterns 0x8001 (least) to 0xFF80 (−infinity). */

@@ -5,11 +5,11 @@
 
 /* How a product is cut, and where the parts of its workspace lie (bytes from its start). */
 typedef struct blocking {
-    int64_t m, n, k;                /* the largest block, filled up to whole panels and steps */
-    int k_is_cut;                   /* then the sums of the block wait for the next block of k */
-    size_t a, b;                    /* packed operands of one block */
+    int64_t m, n, k; /* the largest block, filled up to whole panels and steps */
+    int k_is_cut;    /* then the sums of the block wait for the next block of k */
+    size_t a, b;     /* packed operands of one block */
     size_t a_correction, b_correction;
-    size_t sums;                    /* none where k is not cut */
+    size_t sums; /* none where k is not cut */
     size_t bytes;
 } blocking;
 
@@ -41,8 +41,7 @@ static void pack_b(const gemm_s8_block *of, int64_t l, int64_t depth)
     const tandem_gemm_s8 *p = of->product;
     const int8_t *from = p->b + l * p->b_row + of->j * p->b_column;
     int64_t wide = of->columns / TILE_COLUMNS * TILE_COLUMNS;
-    if (of->columns - wide > NARROW_COLUMNS)
-        wide = of->columns;
+    if (of->columns - wide > NARROW_COLUMNS) wide = of->columns;
     if (of->is_first)
         memset(of->b_correction, 0, (size_t)filled_up(of->columns, TILE_COLUMNS) * sizeof *of->b_correction);
     if (wide > 0)
@@ -57,8 +56,8 @@ static void pack_a(const gemm_s8_block *of, int64_t l, int64_t depth)
     const tandem_gemm_s8 *p = of->product;
     if (of->is_first)
         memset(of->a_correction, 0, (size_t)filled_up(of->rows, A_SLOTS) * sizeof *of->a_correction);
-    ISA(gemm_s8_pack)(of->a, of->a_correction, A_SLOTS, p->a + of->i * p->a_row + l * p->a_column, of->rows, depth,
-                      p->a_row, p->a_column);
+    ISA(gemm_s8_pack)(of->a, of->a_correction, A_SLOTS, p->a + of->i * p->a_row + l * p->a_column, of->rows,
+                      depth, p->a_row, p->a_column);
 }
 
 void ISA(gemm_s8)(const tandem_gemm_s8 *product)
@@ -81,8 +80,7 @@ void ISA(gemm_s8)(const tandem_gemm_s8 *product)
                 of.depth = filled_up(depth, PACK_DEPTH);
                 of.is_first = l == 0;
                 of.is_last = l + depth == product->k;
-                if (of.i == 0 || by.k_is_cut)
-                    pack_b(&of, l, depth);
+                if (of.i == 0 || by.k_is_cut) pack_b(&of, l, depth);
                 pack_a(&of, l, depth);
                 ISA(gemm_s8_multiply)(&of);
                 l += depth;

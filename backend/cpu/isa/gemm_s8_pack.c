@@ -3,14 +3,19 @@
 
 #include <string.h>
 
-static inline __m128i load_16(const int8_t *from) { return _mm_loadu_si128((const __m128i *)(const void *)from); }
-
+static inline __m128i load_16(const int8_t *from)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)from);
+}
 
 #if defined __AVX__
 
 enum { PLACE_ROWS = 8 };
 
-static inline __m128i load_8(const int8_t *from) { return _mm_loadl_epi64((const __m128i *)(const void *)from); }
+static inline __m128i load_8(const int8_t *from)
+{
+    return _mm_loadl_epi64((const __m128i *)(const void *)from);
+}
 
 /* Eight rows' pairs of terms, widened: one half step. */
 static inline void put(int16_t *to, __m128i pairs)
@@ -27,8 +32,7 @@ static inline void put(int16_t *to, __m128i pairs)
 static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
     __m128i r[8], s[8];
-    for (int i = 0; i < 8; i++)
-        r[i] = load_16(from + i * row_stride);
+    for (int i = 0; i < 8; i++) r[i] = load_16(from + i * row_stride);
     for (int i = 0; i < 4; i++) {
         s[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
         s[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
@@ -145,7 +149,10 @@ static inline vector plus_products(vector sum, vector a, vector b)
 typedef __m128i vector;
 static inline vector load(const void *from) { return _mm_load_si128(from); }
 static inline void keep(void *to, vector v) { _mm_store_si128(to, v); }
-static inline vector plus_products(vector sum, vector a, vector b) { return _mm_add_epi32(sum, _mm_madd_epi16(a, b)); }
+static inline vector plus_products(vector sum, vector a, vector b)
+{
+    return _mm_add_epi32(sum, _mm_madd_epi16(a, b));
+}
 #endif
 
 /* correction[slot] += Σ x1·x2 of a packed panel. */
@@ -180,16 +187,14 @@ void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, con
     if (term_stride == 1) {
         for (int64_t row = 0; row < filled_rows; row += slots) {
             for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
-                for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH)
-                    place(&p, row, slot, term);
+                for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) place(&p, row, slot, term);
             }
             correct(correction + row, panels + row * filled_depth, slots, filled_depth);
         }
     } else {
         for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
             for (int64_t row = 0; row < filled_rows; row += slots) {
-                for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS)
-                    place(&p, row, slot, term);
+                for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) place(&p, row, slot, term);
             }
         }
         for (int64_t row = 0; row < filled_rows; row += slots)

@@ -68,23 +68,20 @@ enum {
 };
 
 /* Rows i … of C, columns j …, from a tile that is cut off by C's edge or whose elements are not float. */
-static void put_rows(const tandem_gemm_s8 *product, int64_t i, int64_t j, const float (*tile)[TILE_COLUMNS], int64_t rows,
-                     int64_t columns)
+static void put_rows(const tandem_gemm_s8 *product, int64_t i, int64_t j, const float (*tile)[TILE_COLUMNS],
+                     int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (i + r) * product->c_row + j;
         if (!product->c_is_bf16) {
             float *c = (float *)product->c + at;
-            for (int64_t l = 0; l < columns; l++)
-                c[l] = tile[r][l];
+            for (int64_t l = 0; l < columns; l++) c[l] = tile[r][l];
         } else if (columns == TILE_COLUMNS) { /* a constant number, for the sake of the compiler */
             uint16_t *c = (uint16_t *)product->c + at;
-            for (int64_t l = 0; l < TILE_COLUMNS; l++)
-                c[l] = bf16_of_float(tile[r][l]);
+            for (int64_t l = 0; l < TILE_COLUMNS; l++) c[l] = bf16_of_float(tile[r][l]);
         } else {
             uint16_t *c = (uint16_t *)product->c + at;
-            for (int64_t l = 0; l < columns; l++)
-                c[l] = bf16_of_float(tile[r][l]);
+            for (int64_t l = 0; l < columns; l++) c[l] = bf16_of_float(tile[r][l]);
         }
     }
 }
@@ -101,13 +98,11 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
     if (!of->is_first) {
         UNROLLED
         for (int at = 0; at < rows * vectors; at++)
-            c[at / vectors][at % vectors] =
-                plus32(c[at / vectors][at % vectors], load(sums + at * LANES));
+            c[at / vectors][at % vectors] = plus32(c[at / vectors][at % vectors], load(sums + at * LANES));
     }
     if (!of->is_last) {
         UNROLLED
-        for (int at = 0; at < rows * vectors; at++)
-            keep(sums + at * LANES, c[at / vectors][at % vectors]);
+        for (int at = 0; at < rows * vectors; at++) keep(sums + at * LANES, c[at / vectors][at % vectors]);
         return;
     }
     float edge[TILE_ROWS][TILE_COLUMNS];
@@ -116,8 +111,7 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
     float *to = is_plain ? (float *)product->c + (of->i + i) * stride + of->j + j : edge[0];
     vector correction[2];
     UNROLLED
-    for (int v = 0; v < vectors; v++)
-        correction[v] = load(b_correction + v * LANES);
+    for (int v = 0; v < vectors; v++) correction[v] = load(b_correction + v * LANES);
     UNROLLED
     for (int r = 0; r < rows; r++) {
         const vector a_row = splat(a_correction[r]);
@@ -126,8 +120,7 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
             put_scaled(to + v * LANES, minus32(c[r][v], plus32(a_row, correction[v])), scale);
         to += stride;
     }
-    if (!is_plain)
-        put_rows(product, of->i + i, of->j + j, (const float(*)[TILE_COLUMNS])edge, rows, columns);
+    if (!is_plain) put_rows(product, of->i + i, of->j + j, (const float(*)[TILE_COLUMNS])edge, rows, columns);
 }
 
 /* RUN terms of a row, for every column of a vector. */
@@ -148,9 +141,8 @@ static inline vector broadcast(const int16_t *terms)
 #endif
 }
 
-static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0,
-                                                       int64_t columns, uint32_t *sums, const int rows,
-                                                       const int vectors)
+static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0, int64_t columns,
+                                                       uint32_t *sums, const int rows, const int vectors)
 {
     const int16_t *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
     const int16_t *b = of->b + j0 * of->depth;
@@ -159,8 +151,7 @@ static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, 
     UNROLLED
     for (int i = 0; i < rows; i++) {
         UNROLLED
-        for (int j = 0; j < vectors; j++)
-            c[i][j] = zero();
+        for (int j = 0; j < vectors; j++) c[i][j] = zero();
     }
     for (const int16_t *end = a + of->depth * A_SLOTS; a < end; a += 2 * A_SLOTS * RUN, b += 2 * half) {
         /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited for. */
@@ -187,18 +178,17 @@ static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, 
     finish(of, i0, j0, columns, sums, c, rows, vectors);
 #else
     UNROLLED
-    for (int i = 0; i < rows; i++)
-        c[i][0] = _mm_hadd_epi32(c[i][0], c[i][1]);
+    for (int i = 0; i < rows; i++) c[i][0] = _mm_hadd_epi32(c[i][0], c[i][1]);
     finish(of, i0, j0, columns, sums, c, rows, 1);
 #endif
 }
 
-#define HEIGHT(rows)                                          \
-    case rows:                                                \
-        if (NARROW_COLUMNS == TILE_COLUMNS || columns > NARROW_COLUMNS) \
-            tile(of, i, j, columns, sums, rows, 2);           \
-        else                                                  \
-            tile(of, i, j, columns, sums, rows, 1);           \
+#define HEIGHT(rows)                                                                                         \
+    case rows:                                                                                               \
+        if (NARROW_COLUMNS == TILE_COLUMNS || columns > NARROW_COLUMNS)                                      \
+            tile(of, i, j, columns, sums, rows, 2);                                                          \
+        else                                                                                                 \
+            tile(of, i, j, columns, sums, rows, 1);                                                          \
         break;
 
 static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows, int64_t columns, uint32_t *sums)
@@ -213,8 +203,7 @@ static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows
         HEIGHT(6)
         HEIGHT(7)
 #endif
-    default:
-        HEIGHT(TILE_ROWS)
+    default: HEIGHT(TILE_ROWS)
     }
 }
 
@@ -225,8 +214,7 @@ void ISA(gemm_s8_multiply)(const gemm_s8_block *block)
         const int64_t columns = smaller(block->columns - j, TILE_COLUMNS);
         for (int64_t i = 0; i < block->rows; i += TILE_ROWS) {
             any_tile(block, i, j, smaller(block->rows - i, TILE_ROWS), columns, sums);
-            if (block->k_is_cut)
-                sums += TILE_ROWS * TILE_COLUMNS;
+            if (block->k_is_cut) sums += TILE_ROWS * TILE_COLUMNS;
         }
     }
 }

@@ -5,8 +5,7 @@
 static inline void copy(int8_t *to, const int8_t *from, int64_t n)
 {
     if (n >= 32) {
-        for (int64_t i = 0; i + 32 <= n; i += 32)
-            __builtin_memcpy(to + i, from + i, 32);
+        for (int64_t i = 0; i + 32 <= n; i += 32) __builtin_memcpy(to + i, from + i, 32);
         __builtin_memcpy(to + n - 32, from + n - 32, 32);
     } else if (n >= 16) {
         __builtin_memcpy(to, from, 16);
@@ -15,15 +14,13 @@ static inline void copy(int8_t *to, const int8_t *from, int64_t n)
         __builtin_memcpy(to, from, 8);
         __builtin_memcpy(to + n - 8, from + n - 8, 8);
     } else {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = from[i];
+        for (int64_t i = 0; i < n; i++) to[i] = from[i];
     }
 }
 
 static inline void clear(int8_t *to, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        to[i] = 0;
+    for (int64_t i = 0; i < n; i++) to[i] = 0;
 }
 
 /* `pixels` pixels of a line of the image from `x` on; those outside 0 … w − 1 are zero. */

@@ -97,7 +97,7 @@ void ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float mo
 void ISA(adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
                 float epsilon, float decay, float correction1, float correction2);
 
-/* table.c: the row of this set. */
-extern const tandem_isa_kernels ISA(kernels);
+/* table.c: the rows that this compilation serves; one without a name ends them. */
+extern const tandem_isa_kernels ISA(kernels)[];
 
 #endif

@@ -1,8 +1,9 @@
-/* optimizer.c: one update of the master weights. The order of the operations is part of the contract. */
+/* optimizer.c: one update of the master weights. The order of the operations is part of the contract.
+ * -fno-math-errno is what lets the compiler take square roots as vectors. */
 #include "backend/cpu/isa/isa.h"
 
-void ISA(sgd)(float *restrict w, float *restrict v, const float *restrict g, size_t n, float rate, float momentum,
-              float decay)
+void ISA(sgd)(float *restrict w, float *restrict v, const float *restrict g, size_t n, float rate,
+              float momentum, float decay)
 {
     for (size_t i = 0; i < n; i++) {
         const float velocity = (momentum * v[i] + g[i]) + decay * w[i];
@@ -12,8 +13,7 @@ void ISA(sgd)(float *restrict w, float *restrict v, const float *restrict g, siz
 }
 
 void ISA(adamw)(float *restrict w, float *restrict m, float *restrict v, const float *restrict g, size_t n,
-                float rate, float beta1, float beta2, float epsilon, float decay, float correction1,
-                float correction2)
+                float rate, float beta1, float beta2, float epsilon, float decay, float correction1, float correction2)
 {
     const float rest1 = 1.0f - beta1, rest2 = 1.0f - beta2;
     for (size_t i = 0; i < n; i++) {

@@ -146,7 +146,10 @@ typedef __m128 floats;
 static inline words splat(uint64_t value) { return _mm_set1_epi64x((long long)value); }
 static inline words plus(words a, words b) { return _mm_add_epi64(a, b); }
 static inline words product(words a, words b) { return _mm_mul_epu32(a, b); }
-static inline words upper(words a) { return _mm_shuffle_epi32(a, 0xF5); } /* needs no copy of a, unlike a shift */
+static inline words upper(words a)
+{
+    return _mm_shuffle_epi32(a, 0xF5);
+} /* needs no copy of a, unlike a shift */
 static inline words xor2(words a, words b) { return _mm_xor_si128(a, b); }
 static inline words xor3(words a, words b, words c) { return xor2(xor2(a, b), c); }
 
@@ -195,18 +198,17 @@ static inline void store(int8_t *q, words v[4])
 #endif
 enum { GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
 
-#define EACH(statement)                \
-    do {                               \
-        for (int c = 0; c < CHAINS; c++) \
-            statement;                 \
+#define EACH(statement)                                                                                      \
+    do {                                                                                                     \
+        for (int c = 0; c < CHAINS; c++) statement;                                                          \
     } while (0)
 
 /* What a call's blocks share. Round numbers count from 1; k0, k1 are the keys of a round. */
 typedef struct generator {
-    words upper_1; /* counter word 3 ^ k1 of round 1 */
-    words upper_2; /* lower product of the constant word 2 in round 1 ^ k0 of round 2 */
-    words word_2;  /* upper product of the constant word 0 in round 2 ^ k1 of round 2 */
-    words upper_3; /* lower product of it ^ k1 of round 3 */
+    words upper_1;                 /* counter word 3 ^ k1 of round 1 */
+    words upper_2;                 /* lower product of the constant word 2 in round 1 ^ k0 of round 2 */
+    words word_2;                  /* upper product of the constant word 0 in round 2 ^ k1 of round 2 */
+    words upper_3;                 /* lower product of it ^ k1 of round 3 */
     words key[FULL_ROUNDS + 1][2]; /* of rounds 3 to 10 */
 } generator;
 
@@ -262,39 +264,36 @@ static inline void draw(words w01[CHAINS], words w23[CHAINS], const words first[
 }
 
 /* Rounds GROUP elements and moves on by as many. */
-#define QUANTISE_GROUP(q, x, load)                                                   \
-    do {                                                                             \
-        words w01[CHAINS], w23[CHAINS];                                              \
-        draw(w01, w23, p0, &g);                                                      \
-        for (int c = 0; c < CHAINS; c++) {                                           \
-            floats u[4];                                                             \
-            words v[4];                                                              \
-            spread(u, w01[c], w23[c]);                                               \
-            for (int part = 0; part < 4; part++)                                     \
-                v[part] = rounded(load((x) + (4 * c + part) * WIDTH), factor, u[part]); \
-            store((q) + 4 * c * WIDTH, v);                                           \
-            p0[c] = plus(p0[c], step);                                               \
-        }                                                                            \
+#define QUANTISE_GROUP(q, x, load)                                                                           \
+    do {                                                                                                     \
+        words w01[CHAINS], w23[CHAINS];                                                                      \
+        draw(w01, w23, p0, &g);                                                                              \
+        for (int c = 0; c < CHAINS; c++) {                                                                   \
+            floats u[4];                                                                                     \
+            words v[4];                                                                                      \
+            spread(u, w01[c], w23[c]);                                                                       \
+            for (int part = 0; part < 4; part++)                                                             \
+                v[part] = rounded(load((x) + (4 * c + part) * WIDTH), factor, u[part]);                      \
+            store((q) + 4 * c * WIDTH, v);                                                                   \
+            p0[c] = plus(p0[c], step);                                                                       \
+        }                                                                                                    \
     } while (0)
 
-#define QUANTISE(type, load)                                                         \
-    const generator g = prepare(rounding);                                           \
-    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);              \
-    const floats factor = splat_f32(inv_scale);                                      \
-    words p0[CHAINS];                                                                \
-    for (int c = 0; c < CHAINS; c++)                                                 \
-        p0[c] = product(plus(first_blocks(), splat((uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0)); \
-    size_t i = 0;                                                                    \
-    for (; n - i >= GROUP; i += GROUP)                                               \
-        QUANTISE_GROUP(q + i, x + i, load);                                          \
-    if (i < n) {                                                                     \
-        type padded[GROUP] = {0};                                                    \
-        int8_t rest[GROUP];                                                          \
-        for (size_t j = 0; j < n - i; j++)                                           \
-            padded[j] = x[i + j];                                                    \
-        QUANTISE_GROUP(rest, padded, load);                                          \
-        for (size_t j = 0; j < n - i; j++)                                           \
-            q[i + j] = rest[j];                                                      \
+#define QUANTISE(type, load)                                                                                 \
+    const generator g = prepare(rounding);                                                                   \
+    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                      \
+    const floats factor = splat_f32(inv_scale);                                                              \
+    words p0[CHAINS];                                                                                        \
+    for (int c = 0; c < CHAINS; c++)                                                                         \
+        p0[c] = product(plus(first_blocks(), splat((uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0));           \
+    size_t i = 0;                                                                                            \
+    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load);                                   \
+    if (i < n) {                                                                                             \
+        type padded[GROUP] = {0};                                                                            \
+        int8_t rest[GROUP];                                                                                  \
+        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                             \
+        QUANTISE_GROUP(rest, padded, load);                                                                  \
+        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                               \
     }
 
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)

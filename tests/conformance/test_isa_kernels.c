@@ -1,0 +1,799 @@
+/* The kernels of every instruction set this machine can run, against plain C: bit for bit. */
+#include <inttypes.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cpu/isa_kernels.h"
+#include "base/philox.h"
+
+enum { N_TABLES = 7, N_SIZES = 11, LARGEST = 4099, GUARD = 64, GUARD_BYTE = 0xA5 };
+
+static const size_t sizes[N_SIZES] = {0, 1, 7, 8, 9, 63, 64, 65, 257, 1000, LARGEST};
+static const char *const names[N_TABLES] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
+                                            "avx512", "avx512_vnni", "avx512_bf16"};
+
+/* --- What runs here ------------------------------------------------------------------------------------- */
+
+/* Whether this machine has what the table's functions are compiled with; the VNNI rows share the older sets' code. */
+static int runs_here(const char *name)
+{
+    __builtin_cpu_init();
+    if (strcmp(name, "sse41") == 0) return __builtin_cpu_supports("sse4.1");
+    if (strcmp(name, "avx") == 0) return __builtin_cpu_supports("avx");
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    if (strncmp(name, "avx2", 4) == 0) return 1;
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512cd");
+}
+
+/* The next table that can run, or NULL; `at` counts through `names`. */
+static const tandem_isa_kernels *next_table(int *at)
+{
+    while (*at < N_TABLES) {
+        const char *name = names[(*at)++];
+        if (runs_here(name)) {
+            const tandem_isa_kernels *table = tandem_isa_kernels_find(name);
+            assert_non_null(table);
+            assert_string_equal(table->isa, name);
+            return table;
+        }
+    }
+    return NULL;
+}
+
+/* --- Memory with guards --------------------------------------------------------------------------------- */
+
+/* `bytes` bytes, one element past any alignment, between guards; everything is GUARD_BYTE at first. */
+typedef struct guarded {
+    unsigned char *whole;
+    size_t bytes, start;
+    void *at;
+} guarded;
+
+static guarded guarded_new(size_t bytes, size_t element)
+{
+    guarded made = {.bytes = bytes, .start = GUARD + element};
+    made.whole = malloc(bytes + 2 * GUARD + element);
+    assert_non_null(made.whole);
+    memset(made.whole, GUARD_BYTE, bytes + 2 * GUARD + element);
+    made.at = made.whole + made.start;
+    return made;
+}
+
+static void guarded_free(guarded *memory)
+{
+    for (size_t i = 0; i < memory->start; i++) assert_int_equal(memory->whole[i], GUARD_BYTE);
+    for (size_t i = 0; i < GUARD; i++)
+        assert_int_equal(memory->whole[memory->start + memory->bytes + i], GUARD_BYTE);
+    free(memory->whole);
+    *memory = (guarded){0};
+}
+
+/* --- Numbers -------------------------------------------------------------------------------------------- */
+
+static uint32_t word(uint32_t i, uint32_t purpose)
+{
+    const uint32_t counter[4] = {i / 4, 0, 0, purpose};
+    return tandem_philox(counter, 2024).word[i % 4];
+}
+
+static float float_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static uint32_t bits_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float widened(uint16_t half) { return float_of((uint32_t)half << 16); }
+
+/* To nearest, ties to even, from the distance to the two neighbours; NaN stays NaN. */
+static uint16_t narrowed(float value)
+{
+    const uint32_t bits = bits_of(value);
+    if (isnan(value)) return (uint16_t)(bits >> 16 | 0x40);
+    const uint32_t below = bits & 0xFFFF;
+    const uint32_t up = below > 0x8000 || (below == 0x8000 && (bits >> 16 & 1));
+    return (uint16_t)((bits >> 16) + up);
+}
+
+/* Between −4 and 4. */
+static void fill_f32(float *x, size_t n, uint32_t purpose)
+{
+    for (size_t i = 0; i < n; i++) x[i] = (tandem_philox_uniform(word((uint32_t)i, purpose)) - 0.5f) * 8;
+}
+
+static void fill_bf16(uint16_t *x, size_t n, uint32_t purpose)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = narrowed((tandem_philox_uniform(word((uint32_t)i, purpose)) - 0.5f) * 8);
+}
+
+static void fill_s8(int8_t *x, size_t n, uint32_t purpose)
+{
+    for (size_t i = 0; i < n; i++) x[i] = (int8_t)((int)(word((uint32_t)i, purpose) % 255) - 127);
+}
+
+static void assert_same_f32(const char *isa, const char *what, const float *got, const float *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (bits_of(got[i]) != bits_of(want[i]))
+            fail_msg("%s %s, n = %zu: element %zu is %a, not %a", isa, what, n, i, (double)got[i], (double)want[i]);
+    }
+}
+
+static void assert_same_bf16(const char *isa, const char *what, const uint16_t *got, const uint16_t *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] != want[i])
+            fail_msg("%s %s, n = %zu: element %zu is 0x%04x, not 0x%04x", isa, what, n, i, got[i], want[i]);
+    }
+}
+
+static void assert_same_s8(const char *isa, const char *what, const int8_t *got, const int8_t *want, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (got[i] != want[i])
+            fail_msg("%s %s, n = %zu: element %zu is %d, not %d", isa, what, n, i, got[i], want[i]);
+    }
+}
+
+/* --- The table, the generator --------------------------------------------------------------------------- */
+
+static void test_every_set_has_a_table(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TABLES; i++) {
+        const tandem_isa_kernels *table = tandem_isa_kernels_find(names[i]);
+        assert_non_null(table);
+        assert_string_equal(table->isa, names[i]);
+        const int has_vnni = strstr(names[i], "_vnni") || strstr(names[i], "_bf16");
+        assert_int_equal(table->gemm_s8 == NULL, has_vnni);
+        assert_int_equal(table->gemm_s8_workspace(64, 64, 64) == 0, has_vnni);
+        if (!runs_here(names[i])) print_message("SKIP: this machine cannot run %s\n", names[i]);
+    }
+    assert_null(tandem_isa_kernels_find("avx3"));
+    assert_null(tandem_isa_kernels_find(""));
+}
+
+/* The vectors that Random123 1.x publishes (kat_vectors). */
+static void test_philox_gives_the_published_answers(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t counter[4];
+        uint64_t key;
+        uint32_t answer[4];
+    } known[] = {
+        {{0, 0, 0, 0}, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         0xffffffffffffffff,
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         0x299f31d0a4093822,
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const tandem_philox_block block = tandem_philox(known[i].counter, known[i].key);
+        assert_memory_equal(block.word, known[i].answer, sizeof known[i].answer);
+    }
+}
+
+/* --- amax ----------------------------------------------------------------------------------------------- */
+
+static void test_amax_is_the_largest_magnitude(void **state)
+{
+    (void)state;
+    float x[LARGEST];
+    uint16_t half[LARGEST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_f32(x, n, 1);
+            fill_bf16(half, n, 2);
+            float want = 0, want_half = 0;
+            for (size_t i = 0; i < n; i++) {
+                want = fmaxf(want, fabsf(x[i]));
+                want_half = fmaxf(want_half, fabsf(widened(half[i])));
+            }
+            assert_true(bits_of(table->amax_f32(x, n)) == bits_of(want));
+            assert_true(bits_of(table->amax_bf16(half, n)) == bits_of(want_half));
+            if (n == 0) continue;
+            const size_t middle = n * 3 / 4;
+            x[middle] = -INFINITY;
+            half[middle] = narrowed(-INFINITY);
+            assert_true(table->amax_f32(x, n) == INFINITY && table->amax_bf16(half, n) == INFINITY);
+            x[n - 1] = -NAN;
+            half[n - 1] = narrowed(-NAN);
+            assert_true(isnan(table->amax_f32(x, n)) && isnan(table->amax_bf16(half, n)));
+        }
+        const float negative_zero = -0.0f;
+        assert_true(bits_of(table->amax_f32(&negative_zero, 1)) == 0);
+    }
+}
+
+/* --- Stochastic rounding -------------------------------------------------------------------------------- */
+
+static int8_t rounded(float x, size_t i, float inv_scale, const tandem_rounding *rounding)
+{
+    const uint32_t counter[4] = {(uint32_t)(i / 8), rounding->stream[0], rounding->stream[1], rounding->stream[2]};
+    const tandem_philox_block block = tandem_philox(counter, rounding->seed);
+    const uint32_t draw = block.word[i % 8 / 2] >> 16 * (i % 2) & 0xFFFF;
+    const float steps = x * inv_scale;
+    const float sum = steps + ((float)draw + 0.5f) / 65536;
+    if (isnan(sum)) return -127;
+    const float low = floorf(sum);
+    return (int8_t)(low > 127 ? 127 : low < -127 ? -127 : low);
+}
+
+/* Some values at and beyond the bounds, among ordinary ones. */
+static void fill_extreme(float *x, size_t n, uint32_t purpose)
+{
+    static const float special[] = {0,      -0.0f,   127,    -127,  127.5f, -127.5f,   126.99999f,
+                                    128,    -128,    3e9f,   -3e9f, 1e38f,  -1e38f,    INFINITY,
+                                    1e-40f, -1e-40f, -1e-8f, NAN,   -NAN,   -INFINITY, 0.999999f};
+    for (size_t i = 0; i < n; i++) x[i] = (tandem_philox_uniform(word((uint32_t)i, purpose)) - 0.5f) * 300;
+    for (size_t i = 0; i < n; i += 3) x[i] = special[i / 3 % (sizeof special / sizeof *special)];
+}
+
+static void test_quantise_gives_the_bits_of_its_definition(void **state)
+{
+    (void)state;
+    float x[LARGEST];
+    uint16_t half[LARGEST];
+    int8_t want[LARGEST], want_half[LARGEST];
+    const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}};
+    static const float inv_scales[] = {1, 0.37f, 1e-3f, 0};
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES * 4; s++) {
+            const size_t n = sizes[s / 4];
+            const float inv_scale = inv_scales[s % 4];
+            fill_extreme(x, n, 3);
+            for (size_t i = 0; i < n; i++) {
+                half[i] = narrowed(x[i]);
+                want[i] = rounded(x[i], i, inv_scale, &rounding);
+                want_half[i] = rounded(widened(half[i]), i, inv_scale, &rounding);
+            }
+            guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);
+            table->quantise_f32(q.at, x, n, inv_scale, &rounding);
+            table->quantise_bf16(q_half.at, half, n, inv_scale, &rounding);
+            assert_same_s8(table->isa, "quantise_f32", q.at, want, n);
+            assert_same_s8(table->isa, "quantise_bf16", q_half.at, want_half, n);
+            guarded_free(&q);
+            guarded_free(&q_half);
+        }
+    }
+}
+
+/* The mean of n draws lies within 4 standard deviations, sqrt(f(1 − f)/n), and the 2^−17 of the definition. */
+static void test_quantise_is_unbiased(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    static const double fractions[] = {0.001, 0.25, 0.5, 0.999};
+    float *x = malloc(N * sizeof *x);
+    int8_t *q = malloc(N);
+    assert_non_null(x);
+    assert_non_null(q);
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int f = 0; f < 8; f++) {
+            const double fraction = fractions[f / 2];
+            const float value = (float)((f % 2 ? -1 : 1) * (3 + fraction));
+            const tandem_rounding rounding = {99, {1, (uint32_t)f, 0}};
+            for (int i = 0; i < N; i++) x[i] = value;
+            table->quantise_f32(q, x, N, 1, &rounding);
+            double sum = 0;
+            for (int i = 0; i < N; i++) {
+                assert_true(q[i] == floorf(value) || q[i] == ceilf(value));
+                sum += q[i];
+            }
+            const double bound = 4 * sqrt(fraction * (1 - fraction) / N) + 0x1p-17;
+            if (fabs(sum / N - (double)value) > bound)
+                fail_msg("%s: the mean of %g is %g, over %g away", table->isa, (double)value, sum / N, bound);
+        }
+    }
+    free(x);
+    free(q);
+}
+
+/* --- Changes of type ------------------------------------------------------------------------------------ */
+
+static void test_dequantise(void **state)
+{
+    (void)state;
+    int8_t q[LARGEST];
+    float want[LARGEST];
+    uint16_t want_half[LARGEST];
+    const float scale = 0.0123f;
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_s8(q, n, 4);
+            for (size_t i = 0; i < n; i++) {
+                want[i] = (float)q[i] * scale;
+                want_half[i] = narrowed(want[i]);
+            }
+            guarded x = guarded_new(n * sizeof(float), sizeof(float));
+            guarded half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            table->dequantise_f32(x.at, q, n, scale);
+            table->dequantise_bf16(half.at, q, n, scale);
+            assert_same_f32(table->isa, "dequantise_f32", x.at, want, n);
+            assert_same_bf16(table->isa, "dequantise_bf16", half.at, want_half, n);
+            guarded_free(&x);
+            guarded_free(&half);
+        }
+    }
+}
+
+static void test_every_bf16_widens_and_comes_back(void **state)
+{
+    (void)state;
+    enum { ALL = 65536 };
+    uint16_t *half = malloc(ALL * sizeof *half), *back = malloc(ALL * sizeof *back);
+    float *wide = malloc(ALL * sizeof *wide);
+    assert_true(half && back && wide);
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (uint32_t i = 0; i < ALL; i++) half[i] = (uint16_t)i;
+        table->f32_from_bf16(wide, half, ALL);
+        table->bf16_from_f32(back, wide, ALL);
+        for (uint32_t i = 0; i < ALL; i++) {
+            assert_true(bits_of(wide[i]) == i << 16);
+            assert_int_equal(back[i], isnan(wide[i]) ? i | 0x40 : i);
+        }
+    }
+    free(half);
+    free(back);
+    free(wide);
+}
+
+static void test_bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    /* Ties on both sides, a carry into the exponent and to infinity, denormals, NaNs whose payload is low. */
+    static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x3fffffff,
+                                       0x7f7fffff, 0x7f7f8000, 0x7f7f7fff, 0x00000001, 0x00008000,
+                                       0x00008001, 0x80018000, 0x7f800000, 0xff800000, 0x7f800001,
+                                       0xffffffff, 0x7fc00000, 0x80000000};
+    float x[LARGEST];
+    uint16_t want[LARGEST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            for (size_t i = 0; i < n; i++) {
+                const uint32_t bits =
+                    i % 4 ? word((uint32_t)i, 5) : special[i / 4 % (sizeof special / sizeof *special)];
+                x[i] = float_of(bits);
+                want[i] = narrowed(x[i]);
+            }
+            guarded y = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            table->bf16_from_f32(y.at, x, n);
+            assert_same_bf16(table->isa, "bf16_from_f32", y.at, want, n);
+            guarded_free(&y);
+        }
+    }
+    assert_int_equal(narrowed(float_of(0x3f808000)), 0x3f80); /* the reference itself, on two ties */
+    assert_int_equal(narrowed(float_of(0x3f818000)), 0x3f82);
+}
+
+/* --- Elementwise ---------------------------------------------------------------------------------------- */
+
+static void test_add(void **state)
+{
+    (void)state;
+    float a[LARGEST], b[LARGEST], want[LARGEST];
+    uint16_t a_half[LARGEST], b_half[LARGEST], want_half[LARGEST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_f32(a, n, 6);
+            fill_f32(b, n, 7);
+            fill_bf16(a_half, n, 8);
+            fill_bf16(b_half, n, 9);
+            for (size_t i = 0; i < n; i++) {
+                want[i] = a[i] + b[i];
+                want_half[i] = narrowed(widened(a_half[i]) + widened(b_half[i]));
+            }
+            guarded y = guarded_new(n * sizeof(float), sizeof(float));
+            guarded half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            table->add_f32(y.at, a, b, n);
+            table->add_bf16(half.at, a_half, b_half, n);
+            assert_same_f32(table->isa, "add_f32", y.at, want, n);
+            assert_same_bf16(table->isa, "add_bf16", half.at, want_half, n);
+            table->add_f32(a, a, b, n);
+            table->add_bf16(b_half, a_half, b_half, n);
+            assert_same_f32(table->isa, "add_f32 in place", a, want, n);
+            assert_same_bf16(table->isa, "add_bf16 in place", b_half, want_half, n);
+            guarded_free(&y);
+            guarded_free(&half);
+        }
+    }
+}
+
+static void test_relu_and_its_gradient(void **state)
+{
+    (void)state;
+    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, 1e-40f, -1e-40f};
+    float x[LARGEST], gy[LARGEST], want[LARGEST], want_gradient[LARGEST];
+    uint16_t half[LARGEST], gy_half[LARGEST], want_half[LARGEST], want_gradient_half[LARGEST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_f32(x, n, 10);
+            fill_f32(gy, n, 11);
+            fill_bf16(gy_half, n, 12);
+            for (size_t i = 0; i < n; i += 5) x[i] = special[i / 5 % 6];
+            for (size_t i = 0; i < n; i++) {
+                half[i] = narrowed(x[i]);
+                want[i] = x[i] < 0 ? 0 : x[i];
+                want_half[i] = widened(half[i]) < 0 ? 0 : half[i];
+                want_gradient[i] = x[i] > 0 ? gy[i] : 0;
+                want_gradient_half[i] = widened(half[i]) > 0 ? gy_half[i] : 0;
+            }
+            guarded y = guarded_new(n * sizeof(float), sizeof(float));
+            guarded y_half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            table->relu_f32(y.at, x, n);
+            table->relu_bf16(y_half.at, half, n);
+            assert_same_f32(table->isa, "relu_f32", y.at, want, n);
+            assert_same_bf16(table->isa, "relu_bf16", y_half.at, want_half, n);
+            table->relu_backward_f32(y.at, gy, x, n);
+            table->relu_backward_bf16(y_half.at, gy_half, half, n);
+            assert_same_f32(table->isa, "relu_backward_f32", y.at, want_gradient, n);
+            assert_same_bf16(table->isa, "relu_backward_bf16", y_half.at, want_gradient_half, n);
+            guarded_free(&y);
+            guarded_free(&y_half);
+        }
+        const float nan = -NAN;
+        const uint16_t nan_half = narrowed(nan);
+        float y;
+        uint16_t y_half;
+        table->relu_f32(&y, &nan, 1);
+        table->relu_bf16(&y_half, &nan_half, 1);
+        assert_true(isnan(y) && isnan(widened(y_half))); /* a NaN is passed on, to be seen */
+    }
+}
+
+static void test_bias_and_its_gradient(void **state)
+{
+    (void)state;
+    static const size_t periods[] = {1, 3, 10, 16, 65, 500};
+    enum { MOST = 500 * 37 };
+    static float x[MOST], want[MOST], bias[500], sum[500], sum_half[500];
+    static uint16_t half[MOST], want_half[MOST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < 24; s++) {
+            const size_t period = periods[s / 4], rows = (size_t[]){0, 1, 6, 37}[s % 4], n = period * rows;
+            fill_f32(x, n, 13);
+            fill_bf16(half, n, 14);
+            fill_f32(bias, period, 15);
+            memset(sum, 0, sizeof sum);
+            memset(sum_half, 0, sizeof sum_half);
+            for (size_t i = 0; i < n; i++) {
+                want[i] = x[i] + bias[i % period];
+                want_half[i] = narrowed(widened(half[i]) + bias[i % period]);
+                sum[i % period] += x[i];
+                sum_half[i % period] += widened(half[i]);
+            }
+            guarded y = guarded_new(n * sizeof(float), sizeof(float));
+            guarded y_half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            guarded total = guarded_new(period * sizeof(float), sizeof(float));
+            table->bias_f32(y.at, x, bias, n, period);
+            table->bias_bf16(y_half.at, half, bias, n, period);
+            assert_same_f32(table->isa, "bias_f32", y.at, want, n);
+            assert_same_bf16(table->isa, "bias_bf16", y_half.at, want_half, n);
+            table->column_sum_f32(total.at, x, n, period);
+            assert_same_f32(table->isa, "column_sum_f32", total.at, sum, period);
+            table->column_sum_bf16(total.at, half, n, period);
+            assert_same_f32(table->isa, "column_sum_bf16", total.at, sum_half, period);
+            table->bias_f32(x, x, bias, n, period);
+            table->bias_bf16(half, half, bias, n, period);
+            assert_same_f32(table->isa, "bias_f32 in place", x, want, n);
+            assert_same_bf16(table->isa, "bias_bf16 in place", half, want_half, n);
+            guarded_free(&y);
+            guarded_free(&y_half);
+            guarded_free(&total);
+        }
+    }
+}
+
+/* --- Optimizers ----------------------------------------------------------------------------------------- */
+
+static void test_sgd(void **state)
+{
+    (void)state;
+    float w[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_v[LARGEST];
+    const float rate = 0.1f, momentum = 0.9f, decay = 5e-4f;
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_f32(w, n, 16);
+            fill_f32(v, n, 17);
+            fill_f32(g, n, 18);
+            for (size_t i = 0; i < n; i++) {
+                const float carried = momentum * v[i] + g[i];
+                want_v[i] = carried + decay * w[i];
+                want_w[i] = w[i] - rate * want_v[i];
+            }
+            table->sgd(w, v, g, n, rate, momentum, decay);
+            assert_same_f32(table->isa, "sgd: w", w, want_w, n);
+            assert_same_f32(table->isa, "sgd: v", v, want_v, n);
+        }
+    }
+}
+
+static void test_adamw(void **state)
+{
+    (void)state;
+    float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_m[LARGEST], want_v[LARGEST];
+    const float rate = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, decay = 0.01f;
+    const float correction1 = 1 / (1 - 0.9f * 0.9f), correction2 = 1 / (1 - 0.999f * 0.999f);
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES; s++) {
+            const size_t n = sizes[s];
+            fill_f32(w, n, 19);
+            fill_f32(m, n, 20);
+            fill_f32(v, n, 21);
+            fill_f32(g, n, 22);
+            for (size_t i = 0; i < n; i++) {
+                v[i] *= v[i];
+                if (i % 7 == 0) v[i] = g[i] = 0; /* a weight that never had a gradient: 0 / epsilon */
+                const float new_g = (1 - beta1) * g[i], new_g2 = (1 - beta2) * g[i];
+                want_m[i] = beta1 * m[i] + new_g;
+                want_v[i] = beta2 * v[i] + new_g2 * g[i];
+                const float step = (want_m[i] * correction1) / (sqrtf(want_v[i] * correction2) + epsilon);
+                want_w[i] = w[i] - rate * (step + decay * w[i]);
+            }
+            table->adamw(w, m, v, g, n, rate, beta1, beta2, epsilon, decay, correction1, correction2);
+            assert_same_f32(table->isa, "adamw: w", w, want_w, n);
+            assert_same_f32(table->isa, "adamw: m", m, want_m, n);
+            assert_same_f32(table->isa, "adamw: v", v, want_v, n);
+        }
+    }
+}
+
+/* --- im2col --------------------------------------------------------------------------------------------- */
+
+static void test_im2col(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t h, w, c, kernel, stride, pad;
+    } cases[] = {{5, 7, 3, 3, 1, 1},  {8, 8, 16, 3, 2, 1}, {9, 5, 1, 5, 1, 2}, {4, 4, 64, 1, 1, 0},
+                 {7, 7, 33, 1, 2, 0}, {12, 9, 3, 7, 2, 3}, {1, 1, 8, 3, 1, 1}, {2, 3, 5, 5, 1, 4},
+                 {3, 3, 2, 3, 3, 0},  {2, 2, 3, 3, 1, 0}};
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (size_t s = 0; s < sizeof cases / sizeof *cases; s++) {
+            const int64_t h = cases[s].h, w = cases[s].w, c = cases[s].c, kernel = cases[s].kernel;
+            const int64_t stride = cases[s].stride, pad = cases[s].pad;
+            const int64_t span_h = h + 2 * pad - kernel, span_w = w + 2 * pad - kernel;
+            const int64_t out_h = span_h < 0 ? 0 : span_h / stride + 1,
+                          out_w = span_w < 0 ? 0 : span_w / stride + 1;
+            const size_t n = (size_t)(out_h * out_w * kernel * kernel * c);
+            int8_t *image = malloc((size_t)(h * w * c)), *want = malloc(n + 1);
+            assert_true(image && want);
+            fill_s8(image, (size_t)(h * w * c), 23);
+            int8_t *next = want;
+            for (int64_t i = 0; i < out_h * out_w * kernel * kernel * c; i++) {
+                const int64_t channel = i % c, x_in = i / c % kernel, y_in = i / c / kernel % kernel;
+                const int64_t pixel = i / c / kernel / kernel;
+                const int64_t x = pixel % out_w * stride + x_in - pad, y = pixel / out_w * stride + y_in - pad;
+                *next++ = x < 0 || x >= w || y < 0 || y >= h ? 0 : image[(y * w + x) * c + channel];
+            }
+            guarded columns = guarded_new(n, 1);
+            table->im2col_s8(columns.at, image, h, w, c, kernel, stride, pad);
+            assert_same_s8(table->isa, "im2col_s8", columns.at, want, n);
+            guarded_free(&columns);
+            free(image);
+            free(want);
+        }
+    }
+}
+
+/* --- The int8 product ----------------------------------------------------------------------------------- */
+
+typedef enum strides { PLAIN, PADDED, SPREAD } strides;
+typedef enum values { RANDOM, ALL_127, ALL_OPPOSED, MIXED_SIGNS, ALL_128 } values;
+
+typedef struct product_case {
+    int64_t m, n, k;
+    int transpose_a, transpose_b;
+    strides strides;
+    values values;
+    int is_bf16;
+} product_case;
+
+static void set_strides(int64_t *row, int64_t *column, int64_t rows, int64_t columns, int transpose, strides kind)
+{
+    const int64_t step = kind == SPREAD ? 3 : 1, padding = kind == PLAIN ? 0 : 5;
+    *row = transpose ? step : columns * step + padding;
+    *column = transpose ? rows * step + padding : step;
+}
+
+static void fill_operand(int8_t *x, size_t n, values kind, uint32_t purpose)
+{
+    fill_s8(x, n, purpose);
+    for (size_t i = 0; i < n; i++) {
+        if (kind == ALL_127) x[i] = 127;
+        if (kind == ALL_OPPOSED) x[i] = purpose & 1 ? 127 : -127;
+        if (kind == MIXED_SIGNS) x[i] = x[i] < 0 ? -127 : 127;
+        if (kind == ALL_128) x[i] = -128;
+    }
+}
+
+static void check_element(const char *isa, const tandem_gemm_s8 *p, int64_t i, int64_t j)
+{
+    int64_t sum = 0;
+    for (int64_t l = 0; l < p->k; l++)
+        sum += (int64_t)p->a[i * p->a_row + l * p->a_column] * p->b[l * p->b_row + j * p->b_column];
+    const float want = (float)sum * p->scale;
+    const int64_t at = i * p->c_row + j;
+    const int same = p->c_is_bf16 ? ((const uint16_t *)p->c)[at] == narrowed(want)
+                                  : bits_of(((const float *)p->c)[at]) == bits_of(want);
+    if (!same)
+        fail_msg("%s gemm_s8 %" PRId64 " x %" PRId64 " x %" PRId64 ", strides %" PRId64 " %" PRId64
+                 ", %" PRId64 " %" PRId64 ", bf16 %d: element (%" PRId64 ", %" PRId64 ") is not %g",
+                 isa, p->m, p->n, p->k, p->a_row, p->a_column, p->b_row, p->b_column, p->c_is_bf16, i, j,
+                 (double)want);
+}
+
+/* Every element where these are few, else the edges of C and some others. */
+static void check_product(const tandem_isa_kernels *table, const product_case *of)
+{
+    tandem_gemm_s8 p = {.m = of->m, .n = of->n, .k = of->k, .c_is_bf16 = of->is_bf16, .scale = 0.0037f};
+    set_strides(&p.a_row, &p.a_column, p.m, p.k, of->transpose_a, of->strides);
+    set_strides(&p.b_row, &p.b_column, p.k, p.n, of->transpose_b, of->strides);
+    p.c_row = p.n + (of->strides == PLAIN ? 0 : 3);
+    const int empty_a = p.m == 0 || p.k == 0, empty_b = p.n == 0 || p.k == 0;
+    const size_t a_bytes = empty_a ? 0 : (size_t)((p.m - 1) * p.a_row + (p.k - 1) * p.a_column + 1);
+    const size_t b_bytes = empty_b ? 0 : (size_t)((p.k - 1) * p.b_row + (p.n - 1) * p.b_column + 1);
+    const size_t element = of->is_bf16 ? sizeof(uint16_t) : sizeof(float), c_bytes = (size_t)(p.m * p.c_row) * element;
+    const size_t workspace_bytes = table->gemm_s8_workspace(p.m, p.n, p.k);
+    /* Operands of exactly their size, so that a sanitizer sees any byte read past them. */
+    int8_t *a = malloc(a_bytes), *b = malloc(b_bytes);
+    assert_true((a || a_bytes == 0) && (b || b_bytes == 0));
+    fill_operand(a, a_bytes, of->values, 24);
+    fill_operand(b, b_bytes, of->values, 25);
+    guarded c = guarded_new(c_bytes, element);
+    unsigned char *workspace = aligned_alloc(64, workspace_bytes + 64);
+    assert_non_null(workspace);
+    memset(workspace, GUARD_BYTE, workspace_bytes + 64);
+    p.a = a;
+    p.b = b;
+    p.c = c.at;
+    p.workspace = workspace;
+    table->gemm_s8(&p);
+
+    const int64_t step_i = p.m > 70 ? 13 : 1, step_j = p.n > 70 ? 11 : 1;
+    for (int64_t i = 0; i < p.m; i = i + step_i >= p.m && i < p.m - 1 ? p.m - 1 : i + step_i) {
+        for (int64_t j = 0; j < p.n; j = j + step_j >= p.n && j < p.n - 1 ? p.n - 1 : j + step_j)
+            check_element(table->isa, &p, i, j);
+    }
+    for (int64_t i = 0; i < p.m; i++) { /* between the rows of C */
+        for (int64_t at = (i * p.c_row + p.n) * (int64_t)element; at < (i + 1) * p.c_row * (int64_t)element; at++)
+            assert_int_equal(((const unsigned char *)c.at)[at], GUARD_BYTE);
+    }
+    for (size_t i = 0; i < 64; i++) assert_int_equal(workspace[workspace_bytes + i], GUARD_BYTE);
+    guarded_free(&c);
+    free(workspace);
+    free(a);
+    free(b);
+}
+
+static void check_products(const product_case *cases, size_t n)
+{
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        if (!table->gemm_s8) continue;
+        for (size_t i = 0; i < n; i++) {
+            product_case of = cases[i];
+            for (int transposition = 0; transposition < 4; transposition++) {
+                of.transpose_a = transposition & 1;
+                of.transpose_b = transposition >> 1;
+                check_product(table, &of);
+            }
+        }
+    }
+}
+
+static void test_products_of_odd_shapes(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{1, 1, 1},    {2, 3, 5},     {7, 9, 17},   {8, 32, 4},
+                                        {9, 33, 31},  {17, 47, 16},  {64, 64, 64}, {65, 10, 63},
+                                        {3, 100, 65}, {16, 16, 100}, {5, 49, 33},  {12, 17, 2}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+        for (int kind = 0; kind < 6; kind++) {
+            const product_case of = {.m = shapes[s][0],
+                                     .n = shapes[s][1],
+                                     .k = shapes[s][2],
+                                     .strides = (strides)(kind / 2),
+                                     .is_bf16 = kind % 2};
+            check_products(&of, 1);
+        }
+    }
+}
+
+/* More than one block of m, n and k (1100 > 1024 terms), and of all at once. */
+static void test_products_of_several_blocks(void **state)
+{
+    (void)state;
+    static const product_case cases[] = {{.m = 300, .n = 20, .k = 70},
+                                         {.m = 20, .n = 1050, .k = 33},
+                                         {.m = 9, .n = 21, .k = 3000},
+                                         {.m = 270, .n = 530, .k = 1100},
+                                         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .is_bf16 = 1}};
+    check_products(cases, sizeof cases / sizeof *cases);
+}
+
+/* Where a 16-bit intermediate would saturate, and an int32 sum comes nearest to its bound. */
+static void test_products_are_exact_at_the_extremes(void **state)
+{
+    (void)state;
+    static const product_case cases[] = {{.m = 19, .n = 35, .k = 4096, .values = ALL_127},
+                                         {.m = 19, .n = 35, .k = 4096, .values = ALL_OPPOSED},
+                                         {.m = 19, .n = 35, .k = 4096, .values = MIXED_SIGNS},
+                                         {.m = 19, .n = 35, .k = 4095, .values = MIXED_SIGNS, .strides = SPREAD},
+                                         {.m = 9, .n = 17, .k = 131, .values = ALL_128},
+                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_127},
+                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_OPPOSED}};
+    check_products(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_empty_products(void **state)
+{
+    (void)state;
+    static const product_case cases[] = {
+        {.m = 0, .n = 5, .k = 5}, {.m = 5, .n = 0, .k = 5}, {.m = 5, .n = 37, .k = 0}};
+    check_products(cases, sizeof cases / sizeof *cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_set_has_a_table),
+        cmocka_unit_test(test_philox_gives_the_published_answers),
+        cmocka_unit_test(test_amax_is_the_largest_magnitude),
+        cmocka_unit_test(test_quantise_gives_the_bits_of_its_definition),
+        cmocka_unit_test(test_quantise_is_unbiased),
+        cmocka_unit_test(test_dequantise),
+        cmocka_unit_test(test_every_bf16_widens_and_comes_back),
+        cmocka_unit_test(test_bf16_rounds_to_nearest_even),
+        cmocka_unit_test(test_add),
+        cmocka_unit_test(test_relu_and_its_gradient),
+        cmocka_unit_test(test_bias_and_its_gradient),
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_im2col),
+        cmocka_unit_test(test_products_of_odd_shapes),
+        cmocka_unit_test(test_products_of_several_blocks),
+        cmocka_unit_test(test_products_are_exact_at_the_extremes),
+        cmocka_unit_test(test_empty_products),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
