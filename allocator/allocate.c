@@ -3,6 +3,7 @@
 #include "base/quantity.h"
 
 #include <assert.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -11,7 +12,7 @@ static const tandem_graph *graph_of(const tandem_allocation_problem *problem, in
     return tandem_replayer_step(problem->replayer, c)->graph;
 }
 
-/* --- What all policies need ---------------------------------------------------------------------------------------- */
+/* --- What all policies need ----------------------------------------------------------------------------- */
 
 double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 {
@@ -33,31 +34,29 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
 {
     char need[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT];
     const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-    return tandem_error_set(
-        error, TANDEM_NO_FIT,
-        "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at batch %" PRId64
-        ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
-        tandem_replayer_cluster(problem->replayer)->member[c].device.name,
-        tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes, graph_of(problem, c)->batch,
-        tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
+    return tandem_error_set(error, TANDEM_NO_FIT,
+                            "no plan fits %s: the smallest one found takes %s (%" PRIu64 " B) a rank at batch %" PRId64
+                            ", the limit is %s (%" PRIu64 " B); a smaller batch takes less",
+                            tandem_replayer_cluster(problem->replayer)->member[c].device.name,
+                            tandem_quantity_print_bytes(need, sizeof need, peak_bytes), peak_bytes,
+                            graph_of(problem, c)->batch,
+                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
 }
 
 static tandem_status open_plan(tandem_plan **plan, const tandem_allocation_problem *problem, const char *name,
                                tandem_error *error)
 {
     tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
-    for (int c = 0; c < cluster.n_class; c++)
-        cluster.member[c].batch = graph_of(problem, c)->batch;
+    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = graph_of(problem, c)->batch;
     return tandem_plan_open(plan, problem->graph, &cluster, name, error);
 }
 
-tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay, const tandem_allocation_problem *problem,
-                                      tandem_error *error)
+tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
+                                      const tandem_allocation_problem *problem, tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_status status = open_plan(&plan, problem, "base", error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
         status = tandem_plan_uniform(plan, problem->graph, c, problem->base, error);
     if (status == TANDEM_OK) {
@@ -71,7 +70,15 @@ tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay, 
     return status;
 }
 
-/* --- Public ---------------------------------------------------------------------------------------------------------- */
+int tandem_allocation_is_base(const tandem_allocation_problem *problem, tandem_plan *plan, int c)
+{
+    if (tandem_plan_uniform(plan, problem->graph, c, problem->base, NULL) != TANDEM_OK) return 0;
+    for (int i = 0; i < plan->n_op; i++)
+        if (tandem_replayer_get(problem->replayer, c, i) != plan->precision[c][i]) return 0;
+    return 1;
+}
+
+/* --- Public --------------------------------------------------------------------------------------------- */
 
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
 {
@@ -80,20 +87,38 @@ double tandem_allocation_sensitivity(const tandem_allocation_problem *problem)
     for (int c = 0; c < n_class; c++) {
         double of_class = 0;
         for (int i = 0; i < problem->graph->n_op; i++)
-            of_class += problem->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(problem->replayer, c, i)];
+            of_class +=
+                problem->harm[c][i * TANDEM_N_PRECISION + (int)tandem_replayer_get(problem->replayer, c, i)];
         sum += tandem_allocation_share(problem, c) * of_class;
     }
     return sum;
 }
 
+static tandem_status check_harm(const tandem_allocation_problem *problem, int c, tandem_error *error)
+{
+    for (int i = 0; i < problem->graph->n_op; i++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            const double harm = problem->harm[c][i * TANDEM_N_PRECISION + p];
+            if (harm >= 0 && harm <= DBL_MAX) continue;
+            return tandem_error_set(
+                error, TANDEM_USAGE, "the sensitivity of '%s' to %s is %g; it must be a number from 0 upwards",
+                problem->graph->op[i].name, tandem_precision_get((tandem_precision)p)->name, harm);
+        }
+    return TANDEM_OK;
+}
+
 static tandem_status check(const tandem_allocation_problem *problem, tandem_error *error)
 {
-    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class; c++)
+    tandem_status status = TANDEM_OK;
+    if (!(problem->slowdown >= 0 && problem->slowdown <= DBL_MAX))
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "a slowdown of %g%%: the step may be 0%% or more longer than the fastest one",
+                                  100 * problem->slowdown);
+    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class && status == TANDEM_OK; c++) {
         assert(problem->harm[c]);
-    if (problem->slowdown >= 0 && problem->slowdown <= 1e6)
-        return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE, "a slowdown of %g%%: the step may be 0%% or more longer than the fastest",
-                            100 * problem->slowdown);
+        status = check_harm(problem, c, error);
+    }
+    return status;
 }
 
 tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, const tandem_policy *policy,
@@ -104,16 +129,13 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);
-    if (status == TANDEM_OK)
-        status = policy->allocate(problem, &result, error);
+    if (status == TANDEM_OK) status = policy->allocate(problem, &result, error);
     if (status == TANDEM_OK)
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (policy == &tandem_policy_uniform)
         (void)snprintf(name, sizeof name, "uniform %s", tandem_precision_get(problem->uniform)->name);
-    if (status == TANDEM_OK)
-        status = open_plan(&plan, problem, name, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = open_plan(&plan, problem, name, error);
+    if (status != TANDEM_OK) return status;
     result.replays++;
     result.step_ns = replay.step_ns;
     result.sensitivity = tandem_allocation_sensitivity(problem);

@@ -1,22 +1,26 @@
-/* greedy.c: lowers the slowest class as far as its step gains by it, then takes back what harms most for the time it saves.
+/* greedy.c: lowers the slowest class as far as its step gains by it, then takes back what harms most for
+ * the time it saves.
  *
- * 1. Every class in the base precision: the one that finishes its backward pass last is the one to lower (the first of them
- *    where several do). The others would only wait for it and keep the base; only a class that does not fit its memory is
- *    lowered, too, and no further than it must.
- * 2. The fastest plan that fits: from the fastest of the uniform plans, move by move (search.h) whatever makes the plan fit
- *    better, the step shorter or, with the same step, the class less busy, until nothing does. Times the slowdown, that is
- *    the target.
- * 3. Recovery: of all moves that lower the harm the one that avoids most of it for each ns that it keeps the class longer,
- *    if the step stays within the target and the plan fits; again until no move is left. A move's ratio changes as its
- *    neighbours move (casts are shared, or no longer needed), so the best one is measured anew before it is made, and goes back
- *    into the queue where another is better now. What was turned down is tried again after the rest has moved.
- * 4. Exchange: a move that was too long together with one that makes room for it, where harm is left over.
- * 3 starts from the fastest plan, and from every uniform plan within the target; then, as long as that is cheap, also from the
- * base and the other uniform plans after the opposite walk: least harm for each ns saved, until the step is within the target.
- * The best result counts, and 4 goes on from it. So the result is never worse than a uniform plan that the target allows.
+ * 1. Every class in the base precision: the one that finishes its backward pass last is the one to lower
+ *    (the first of them where several do). The others would only wait for it and keep the base; only a
+ *    class that does not fit its memory is lowered, too, as little as fits within the step of the base.
+ * 2. The fastest plan that fits: from the fastest of the uniform plans, move by move (search.h) whatever
+ *    makes the plan fit better, the step shorter or, with the same step, the class less busy, until nothing
+ *    does. Times the slowdown, that is the target.
+ * 3. Recovery: of all moves that lower the harm the one that avoids most of it for each ns that it keeps
+ *    the class longer, if the step stays within the target and the plan fits; again until no move is left.
+ *    A move's merit changes as its neighbours move (casts are shared, or no longer needed), so the best one
+ *    is measured anew before it is made, and goes back into the queue where another is better now. What was
+ *    turned down is tried again after the rest has moved. This is done from the fastest plan, from every
+ *    uniform plan within the target, and from the base plan lowered just so far, by the moves that save
+ *    most ns for the harm they do; the best result counts. So none is worse than a uniform plan that the
+ *    target allows.
+ * 4. Exchange: a move that takes too long, together with those that make room for it, where less harm
+ *    remains; recovery again after each.
  *
- * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is an error.
- * Ties go to the lower operator, then to the wider precision; no step depends on anything but its input. */
+ * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
+ * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
+ * input. */
 #include "allocator/policies.h"
 #include "allocator/search.h"
 
@@ -25,11 +29,10 @@
 #include <string.h>
 
 enum {
-    MOST_ROUNDS = 4,      /* of descent and of recovery, each over all moves */
+    MOST_ROUNDS = 4, /* of descent and of recovery, each over all moves */
     MOST_EXCHANGES = 16,
     EXCHANGE_TRIALS = 24, /* moves for which room is sought in one exchange */
-    ROOM_TRIALS = 16,     /* replays for each of them */
-    MANY_REPLAYS = 3000   /* so many spent: no further starts that are not within the target as they are */
+    ROOM_TRIALS = 16      /* steps towards it */
 };
 
 static int fits(const tandem_figures *figures, int64_t target_ns)
@@ -37,14 +40,12 @@ static int fits(const tandem_figures *figures, int64_t target_ns)
     return figures->excess_bytes == 0 && figures->step_ns <= target_ns;
 }
 
-/* --- The fastest plan --------------------------------------------------------------------------------------------------- */
+/* --- The fastest plan ----------------------------------------------------------------------------------- */
 
 static int is_faster(const tandem_figures *a, const tandem_figures *b)
 {
-    if (a->excess_bytes != b->excess_bytes)
-        return a->excess_bytes < b->excess_bytes;
-    if (a->step_ns != b->step_ns)
-        return a->step_ns < b->step_ns;
+    if (a->excess_bytes != b->excess_bytes) return a->excess_bytes < b->excess_bytes;
+    if (a->step_ns != b->step_ns) return a->step_ns < b->step_ns;
     return a->busy_ns < b->busy_ns;
 }
 
@@ -60,8 +61,7 @@ static tandem_status descend(tandem_search *search, tandem_error *error)
             if (status == TANDEM_OK && move->possible && is_faster(&move->after, &search->figures))
                 tandem_search_make(search, move);
         }
-        if (status != TANDEM_OK)
-            break;
+        if (status != TANDEM_OK) break;
     }
     return status;
 }
@@ -75,15 +75,13 @@ enum { N_START = TANDEM_N_PRECISION + 1, AS_FOUND = TANDEM_N_PRECISION };
 
 static void free_starts(starts *all)
 {
-    for (int s = 0; s < N_START; s++)
-        free(all->plan[s]);
+    for (int s = 0; s < N_START; s++) free(all->plan[s]);
 }
 
 static tandem_status keep_start(starts *all, int s, const tandem_search *search, tandem_error *error)
 {
     const size_t bytes = (size_t)search->n_op * sizeof *search->now;
-    if (!all->plan[s])
-        all->plan[s] = malloc(bytes + 1);
+    if (!all->plan[s]) all->plan[s] = malloc(bytes + 1);
     if (!all->plan[s])
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
     memcpy(all->plan[s], search->now, bytes);
@@ -98,13 +96,10 @@ static tandem_status find_starts(starts *all, tandem_search *search, tandem_plan
     tandem_status status = keep_start(all, AS_FOUND, search, error);
     const size_t bytes = (size_t)search->n_op * sizeof *search->now;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        if (!(precisions & 1u << p))
-            continue;
+        if (!(precisions & 1u << p)) continue;
         status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
-        if (status != TANDEM_OK)
-            break;
-        if (memcmp(plan->precision[search->c], all->plan[AS_FOUND], bytes) == 0)
-            continue;
+        if (status != TANDEM_OK) break;
+        if (memcmp(plan->precision[search->c], all->plan[AS_FOUND], bytes) == 0) continue;
         tandem_error why = {0};
         status = tandem_search_go(search, plan->precision[search->c], &why);
         if (status == TANDEM_OK)
@@ -126,19 +121,16 @@ static tandem_status find_fastest(starts *all, tandem_search *search, tandem_err
         for (int s = 0; s < N_START; s++)
             if (all->plan[s] && !tried[s] && (best < 0 || is_faster(&all->figures[s], &all->figures[best])))
                 best = s;
-        if (best < 0)
-            break;
+        if (best < 0) break;
         tried[best] = 1;
         tandem_status status = tandem_search_go(search, all->plan[best], error);
-        if (status == TANDEM_OK)
-            status = descend(search, error);
-        if (status != TANDEM_OK || search->figures.excess_bytes == 0)
-            return status;
+        if (status == TANDEM_OK) status = descend(search, error);
+        if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
     }
     return tandem_allocation_no_fit(search->problem, search->c, search->smallest_bytes, error);
 }
 
-/* --- Recovery: a queue of moves, the best ratio first --------------------------------------------------------------------- */
+/* --- Recovery: a queue of moves, the best first --------------------------------------------------------- */
 
 static int is_better(const tandem_move *a, const tandem_move *b)
 {
@@ -163,22 +155,19 @@ static tandem_move *pop(queue *q)
     tandem_move *top = q->move[0], *last = q->move[--q->n];
     int at = 0;
     for (int child = 1; child < q->n; at = child, child = 2 * at + 1) {
-        if (child + 1 < q->n && is_better(q->move[child + 1], q->move[child]))
-            child++;
-        if (!is_better(q->move[child], last))
-            break;
+        if (child + 1 < q->n && is_better(q->move[child + 1], q->move[child])) child++;
+        if (!is_better(q->move[child], last)) break;
         q->move[at] = q->move[child];
     }
-    if (q->n > 0)
-        q->move[at] = last;
+    if (q->n > 0) q->move[at] = last;
     return top;
 }
 
 /* gain for each unit of a price; INFINITY where there is nothing to pay */
 static double merit(double gain, double price) { return price > 0 ? gain / price : INFINITY; }
 
-/* Which moves a queue is of: those that avoid harm, by the harm for each ns they cost; or those that save time, by the ns for
- * the harm they cost. */
+/* Which moves a queue is of: those that avoid harm, by the harm for each ns they cost; or those that save
+ * time, by the ns for the harm they cost. */
 typedef enum direction { RECOVER, LOWER } direction;
 
 /* Whether the move is one of them, as far as its last measurement goes; its merit. */
@@ -194,23 +183,19 @@ static tandem_status walk(tandem_search *search, queue *q, direction way, int64_
     tandem_status status = tandem_search_measure_all(search, error);
     q->n = 0;
     for (int m = 0; m < search->n_move && status == TANDEM_OK; m++)
-        if (rate(way, &search->move[m]))
-            push(q, &search->move[m]);
+        if (rate(way, &search->move[m])) push(q, &search->move[m]);
     while (status == TANDEM_OK && q->n > 0) {
         tandem_move *move = pop(q);
-        if (way == LOWER && fits(&search->figures, target_ns))
-            break;
+        if (way == LOWER && fits(&search->figures, target_ns)) break;
         if (move->measured_at != search->n_change) {
             status = tandem_search_measure(search, move, error);
-            if (status != TANDEM_OK || !rate(way, move))
-                continue;
+            if (status != TANDEM_OK || !rate(way, move)) continue;
             if (q->n > 0 && is_better(q->move[0], move)) {
                 push(q, move);
                 continue;
             }
         }
-        if (way == LOWER || fits(&move->after, target_ns))
-            tandem_search_make(search, move);
+        if (way == LOWER || fits(&move->after, target_ns)) tandem_search_make(search, move);
     }
     return status;
 }
@@ -226,7 +211,7 @@ static tandem_status recover(tandem_search *search, queue *q, int64_t target_ns,
     return status;
 }
 
-/* --- Exchange ----------------------------------------------------------------------------------------------------------------- */
+/* --- Exchange ------------------------------------------------------------------------------------------- */
 
 /* The moves that avoid most harm, best first. */
 static int find_most_harmful(int *best, const tandem_search *search)
@@ -238,26 +223,25 @@ static int find_most_harmful(int *best, const tandem_search *search)
             (n == EXCHANGE_TRIALS && move->avoided <= search->move[best[n - 1]].avoided))
             continue;
         int at = n < EXCHANGE_TRIALS ? n++ : n - 1;
-        for (; at > 0 && search->move[best[at - 1]].avoided < move->avoided; at--)
-            best[at] = best[at - 1];
+        for (; at > 0 && search->move[best[at - 1]].avoided < move->avoided; at--) best[at] = best[at - 1];
         best[at] = m;
     }
     return n;
 }
 
-/* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none leaves less harm
- * than harm_before. `up` is not to be touched. */
+/* The move that makes room at the least harm: one that suffices, else the best by merit; NULL where none
+ * leaves less harm than harm_before. `up` is not to be touched. */
 static tandem_move *find_room(tandem_search *search, const tandem_move *up, double harm_before, int64_t target_ns)
 {
     tandem_move *best = NULL;
     int best_suffices = 0;
     for (int m = 0; m < search->n_move; m++) {
         tandem_move *move = &search->move[m];
-        if (!rate(LOWER, move) || search->figures.harm - move->avoided >= harm_before || tandem_search_overlap(search, up, move))
+        if (!rate(LOWER, move) || search->figures.harm - move->avoided >= harm_before ||
+            tandem_search_overlap(search, up, move))
             continue;
         const int suffices = search->figures.step_ns + move->longer_ns <= target_ns;
-        if (suffices < best_suffices)
-            continue;
+        if (suffices < best_suffices) continue;
         if (!best || suffices > best_suffices || (suffices ? move->avoided > best->avoided : is_better(move, best))) {
             best = move;
             best_suffices = suffices;
@@ -267,14 +251,13 @@ static tandem_move *find_room(tandem_search *search, const tandem_move *up, doub
 }
 
 /* Lowers others after `up` has been made, until the plan is within the target again. */
-static tandem_status make_room(tandem_search *search, const tandem_move *up, double harm_before, int64_t target_ns,
-                               tandem_error *error)
+static tandem_status make_room(tandem_search *search, const tandem_move *up, double harm_before,
+                               int64_t target_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < ROOM_TRIALS && status == TANDEM_OK && !fits(&search->figures, target_ns); k++) {
         tandem_move *down = find_room(search, up, harm_before, target_ns);
-        if (!down)
-            break;
+        if (!down) break;
         if (down->measured_at == search->n_change)
             tandem_search_make(search, down);
         else
@@ -283,44 +266,39 @@ static tandem_status make_room(tandem_search *search, const tandem_move *up, dou
     return status;
 }
 
-/* Makes the first exchange that leaves less harm; `before` is room for a plan. */
-static tandem_status exchange_once(tandem_search *search, int64_t target_ns, tandem_precision *before, tandem_error *error)
+/* Makes the first exchange that leaves less harm. */
+static tandem_status exchange_once(tandem_search *search, int64_t target_ns, tandem_error *error)
 {
     int best[EXCHANGE_TRIALS];
     tandem_status status = tandem_search_measure_all(search, error);
     const int n = status == TANDEM_OK ? find_most_harmful(best, search) : 0;
     const double harm_before = search->figures.harm;
-    memcpy(before, search->now, (size_t)search->n_op * sizeof *before);
+    tandem_search_keep(search);
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
-        tandem_move *up = &search->move[best[k]];
-        if (up->measured_at != search->n_change)
-            status = tandem_search_measure(search, up, error);
-        if (status != TANDEM_OK || !up->possible)
-            continue;
-        tandem_search_make(search, up);
-        status = make_room(search, up, harm_before, target_ns, error);
+        const tandem_move up = search->move[best[k]];
+        tandem_search_make(search, &up);
+        status = make_room(search, &up, harm_before, target_ns, error);
         if (status == TANDEM_OK && fits(&search->figures, target_ns) && search->figures.harm < harm_before)
             break;
-        if (status == TANDEM_OK)
-            status = tandem_search_go(search, before, error);
+        tandem_search_return(search);
     }
     return status;
 }
 
-static tandem_status exchange(tandem_search *search, queue *q, int64_t target_ns, tandem_precision *room, tandem_error *error)
+static tandem_status exchange(tandem_search *search, queue *q, int64_t target_ns, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     double before = INFINITY;
     for (int k = 0; k < MOST_EXCHANGES && status == TANDEM_OK && search->figures.harm < before; k++) {
         before = search->figures.harm;
-        status = exchange_once(search, target_ns, room, error);
+        status = exchange_once(search, target_ns, error);
         if (status == TANDEM_OK && search->figures.harm < before)
             status = recover(search, q, target_ns, error);
     }
     return status;
 }
 
-/* --- One class ------------------------------------------------------------------------------------------------------------------- */
+/* --- One class ------------------------------------------------------------------------------------------ */
 
 /* No plan of the class does less. */
 static double least_harm(const tandem_search *search)
@@ -337,53 +315,47 @@ static double least_harm(const tandem_search *search)
     return sum;
 }
 
-/* The search goes on from start s: brought within the target where it is not yet. *goes_on 0: it is not worth it. */
-static tandem_status begin_at(tandem_search *search, const starts *all, int s, queue *q, int64_t target_ns, int *goes_on,
-                              tandem_error *error)
+/* Goes to start s if it is within the target, or is the plan that the class was found with: that one is
+ * lowered until it is. *goes_on: whether the search now is at a plan within the target. */
+static tandem_status begin_at(tandem_search *search, const starts *all, int s, queue *q, int64_t target_ns,
+                              int *goes_on, tandem_error *error)
 {
     const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
     *goes_on = 0;
-    if (!all->plan[s] || (!is_within && s != AS_FOUND && search->replays > MANY_REPLAYS))
-        return TANDEM_OK;
+    if (!all->plan[s] || (!is_within && s != AS_FOUND)) return TANDEM_OK;
     tandem_status status = tandem_search_go(search, all->plan[s], error);
-    if (status == TANDEM_OK && !is_within)
-        status = walk(search, q, LOWER, target_ns, error);
+    if (status == TANDEM_OK && !is_within) status = walk(search, q, LOWER, target_ns, error);
     *goes_on = fits(&search->figures, target_ns);
     return status;
 }
 
-/* From the plan in the search, which is within the target, and from every start: leaves the least harm that is found. */
+/* From the plan in the search, which is within the target, and from every start: leaves the least harm that
+ * is found. */
 static tandem_status improve(tandem_search *search, const starts *all, int64_t target_ns, tandem_error *error)
 {
-    tandem_precision *room = malloc((2 * (size_t)search->n_op + 1) * sizeof *room);
-    tandem_precision *const best = room ? room + search->n_op : NULL;
+    tandem_precision *best = malloc(((size_t)search->n_op + 1) * sizeof *best);
     queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
     tandem_status status = TANDEM_OK;
     tandem_figures found = {.harm = INFINITY};
     const double least = least_harm(search);
-    int goes_on = 1;
-    if (!room || !q.move)
+    int goes_on = 1; /* the first is where the search is */
+    if (!best || !q.move)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
-    for (int s = N_START; s >= 0 && status == TANDEM_OK && found.harm > least; s--) { /* N_START: from where it is */
-        if (s < N_START)
-            status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
-        if (status == TANDEM_OK && goes_on)
-            status = recover(search, &q, target_ns, error);
-        if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm)
-            continue;
+    for (int s = N_START; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
+        if (s < N_START) status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
+        if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
+        if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm) continue;
         found = search->figures;
         memcpy(best, search->now, (size_t)search->n_op * sizeof *best);
     }
-    if (status == TANDEM_OK)
-        status = tandem_search_go(search, best, error);
-    if (status == TANDEM_OK)
-        status = exchange(search, &q, target_ns, room, error);
+    if (status == TANDEM_OK) status = tandem_search_go(search, best, error);
+    if (status == TANDEM_OK) status = exchange(search, &q, target_ns, error);
     free(q.move);
-    free(room);
+    free(best);
     return status;
 }
 
-/* --- All classes ----------------------------------------------------------------------------------------------------------------- */
+/* --- All classes ---------------------------------------------------------------------------------------- */
 
 typedef struct outcome {
     int64_t fastest_ns, target_ns, replays;
@@ -391,21 +363,19 @@ typedef struct outcome {
 } outcome;
 
 /* Lowers class c. least_ns: a target that need not be undercut. */
-static tandem_status lower(outcome *result, const tandem_allocation_problem *problem, tandem_plan *plan, int c,
-                           double slowdown, int64_t least_ns, tandem_error *error)
+static tandem_status lower(outcome *result, const tandem_allocation_problem *problem, tandem_plan *plan,
+                           int c, double slowdown, int64_t least_ns, tandem_error *error)
 {
     tandem_search search;
     starts all = {0};
     tandem_status status = tandem_search_open(&search, problem, c, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     status = find_starts(&all, &search, plan, error);
-    if (status == TANDEM_OK)
-        status = find_fastest(&all, &search, error);
+    if (status == TANDEM_OK) status = find_fastest(&all, &search, error);
     if (status == TANDEM_OK) {
-        const int64_t fastest_ns = search.figures.step_ns;
-        const int64_t target_ns = fastest_ns + (int64_t)((double)fastest_ns * slowdown);
-        result->fastest_ns = fastest_ns;
+        const double slower_ns = fmin((double)search.figures.step_ns * slowdown, 0x1p61);
+        const int64_t target_ns = search.figures.step_ns + (int64_t)slower_ns;
+        result->fastest_ns = search.figures.step_ns;
         result->target_ns = target_ns > least_ns ? target_ns : least_ns;
         result->fastest_sensitivity = tandem_allocation_sensitivity(problem);
         status = improve(&search, &all, result->target_ns, error);
@@ -416,14 +386,14 @@ static tandem_status lower(outcome *result, const tandem_allocation_problem *pro
     return status;
 }
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation, tandem_error *error)
+static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                              tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_replay base;
     outcome result = {.replays = 1};
     tandem_status status = tandem_allocation_begin(&plan, &base, problem, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     const double base_sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
@@ -432,6 +402,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     }
     if (status == TANDEM_OK)
         status = lower(&result, problem, plan, base.slowest, problem->slowdown, 0, error);
+    const int is_base = status == TANDEM_OK && tandem_allocation_is_base(problem, plan, base.slowest);
     if (status == TANDEM_OK)
         *allocation = (tandem_allocation){
             .target_ns = result.target_ns,
@@ -440,7 +411,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
             .base_sensitivity = base_sensitivity,
             .fastest_sensitivity = result.fastest_sensitivity,
             .replays = result.replays,
-            .lowered = base.slowest,
+            .lowered = is_base ? -1 : base.slowest,
         };
     tandem_plan_close(plan);
     return status;

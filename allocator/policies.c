@@ -21,8 +21,7 @@ tandem_status tandem_policy_find(const tandem_policy **policy, const char *name,
         }
         candidates[p] = tandem_policies[p]->name;
     }
-    const char *near = tandem_nearest(name, candidates, N_POLICY);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no policy '%.40s'%s%s%s; `tandem list policies` shows them", name,
-                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                            "there is no policy '%.40s'.%s `tandem list policies` shows them.", name,
+                            tandem_nearest_hint(name, candidates, N_POLICY).text);
 }

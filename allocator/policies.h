@@ -6,11 +6,14 @@
 
 extern const tandem_policy tandem_policy_greedy, tandem_policy_uniform;
 
-/* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller closes it) holds
- * that plan, and its cluster has every batch filled in. TANDEM_NO_KERNEL where a device lacks the base precision,
- * TANDEM_MISSING where a cost of the base plan is missing. Unchanged on error. */
-tandem_status tandem_allocation_begin(tandem_plan **plan, tandem_replay *replay, const tandem_allocation_problem *problem,
-                                      tandem_error *error);
+/* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller
+ * closes it) holds that plan, and its cluster has every batch filled in. TANDEM_NO_KERNEL where a device
+ * lacks the base precision, TANDEM_MISSING where a cost of the base plan is missing. Unchanged on error. */
+tandem_status tandem_allocation_begin(tandem_plan **plan, tandem_replay *replay,
+                                      const tandem_allocation_problem *problem, tandem_error *error);
+
+/* Whether class c has the base precision now; overwrites `plan` there. */
+int tandem_allocation_is_base(const tandem_allocation_problem *problem, tandem_plan *plan, int c);
 
 /* A class's part of the global batch. */
 double tandem_allocation_share(const tandem_allocation_problem *problem, int c);

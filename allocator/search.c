@@ -7,12 +7,13 @@
 
 enum { MAX_GROUP = 8 };
 
-/* --- Moves ---------------------------------------------------------------------------------------------------------- */
+/* --- Moves ---------------------------------------------------------------------------------------------- */
 
 unsigned tandem_search_precisions(const tandem_search *search, int op)
 {
     const tandem_cluster *cluster = tandem_replayer_cluster(search->problem->replayer);
-    return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions & cluster->member[search->c].device.precisions;
+    return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions &
+           cluster->member[search->c].device.precisions;
 }
 
 /* Lists of operators as they are found. A list may be dropped again where memory is out: `failed` says so. */
@@ -27,8 +28,7 @@ static int *member_place(group_list *list, int n)
     if (list->n_member + n > list->member_room) {
         const int room = 2 * list->member_room + n;
         int *grown = realloc(list->search->member, (size_t)room * sizeof *grown);
-        if (!grown)
-            return NULL;
+        if (!grown) return NULL;
         list->search->member = grown;
         list->member_room = room;
     }
@@ -58,13 +58,13 @@ static void add_group(group_list *list, const int *op, int n)
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions & 1u << p)
-            search->move[search->n_move++] =
-                (tandem_move){.first = list->n_member, .n_op = n, .precision = (tandem_precision)p, .measured_at = -1};
+            search->move[search->n_move++] = (tandem_move){
+                .first = list->n_member, .n_op = n, .precision = (tandem_precision)p, .measured_at = -1};
     list->n_member += n;
 }
 
-/* Adjustable operators that read tensor t, with only dependent operators between: up to MAX_GROUP, ascending. `seen` is
- * [n_op] marks that are set to `mark`, and `pending` room for n_op operators. */
+/* Adjustable operators that read tensor t, with only dependent operators between: up to MAX_GROUP,
+ * ascending. `seen` is [n_op] marks that are set to `mark`, and `pending` room for n_op operators. */
 static int readers(const tandem_graph *graph, int t, int *op, int *seen, int mark, int *pending)
 {
     int n = 0, n_pending = 0;
@@ -74,16 +74,12 @@ static int readers(const tandem_graph *graph, int t, int *op, int *seen, int mar
         for (int k = graph->consumer_start[from]; k < graph->consumer_start[from + 1]; k++) {
             const int to = graph->consumer[k];
             const tandem_op_class op_class = tandem_op_row_get(graph->op[to].kind)->op_class;
-            if (seen[to] == mark)
-                continue;
+            if (seen[to] == mark) continue;
             seen[to] = mark;
-            if (op_class == TANDEM_DEPENDENT)
-                pending[n_pending++] = to;
-            if (op_class != TANDEM_ADJUSTABLE || n == MAX_GROUP)
-                continue;
+            if (op_class == TANDEM_DEPENDENT) pending[n_pending++] = to;
+            if (op_class != TANDEM_ADJUSTABLE || n == MAX_GROUP) continue;
             int place = n++;
-            for (; place > 0 && op[place - 1] > to; place--)
-                op[place] = op[place - 1];
+            for (; place > 0 && op[place - 1] > to; place--) op[place] = op[place - 1];
             op[place] = to;
         }
     }
@@ -95,14 +91,10 @@ static void add_groups_of(group_list *list, int t, const int *reader, int n)
     const tandem_graph *graph = list->search->problem->graph;
     int all[MAX_GROUP + 1] = {t};
     memcpy(all + 1, reader, (size_t)n * sizeof *reader);
-    if (n > 1)
-        add_group(list, reader, n);
-    if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_ADJUSTABLE)
-        return;
-    if (n > 1)
-        add_group(list, all, n + 1);
-    for (int k = 0; k < n; k++)
-        add_group(list, (const int[]){t, reader[k]}, 2);
+    if (n > 1) add_group(list, reader, n);
+    if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_ADJUSTABLE) return;
+    if (n > 1) add_group(list, all, n + 1);
+    for (int k = 0; k < n; k++) add_group(list, (const int[]){t, reader[k]}, 2);
 }
 
 static int find_moves(tandem_search *search)
@@ -112,30 +104,27 @@ static int find_moves(tandem_search *search)
     group_list list = {.search = search};
     int reader[MAX_GROUP];
     int *seen = malloc((2 * n_op + 1) * sizeof *seen);
-    if (!seen)
-        return 0;
+    if (!seen) return 0;
     for (int i = 0; i < search->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
-            add_group(&list, &i, 1);
-    for (size_t i = 0; i < n_op; i++)
-        seen[i] = -1;
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) add_group(&list, &i, 1);
+    for (size_t i = 0; i < n_op; i++) seen[i] = -1;
     for (int t = 0; t < search->n_op; t++)
         if (tandem_op_row_get(graph->op[t].kind)->op_class != TANDEM_DEPENDENT)
             add_groups_of(&list, t, reader, readers(graph, t, reader, seen, t, seen + n_op));
     free(seen);
-    return !list.failed;
+    search->kept.move = malloc(((size_t)search->n_move + 1) * sizeof *search->move);
+    return !list.failed && search->kept.move;
 }
 
 int tandem_search_overlap(const tandem_search *search, const tandem_move *a, const tandem_move *b)
 {
     for (int i = 0; i < a->n_op; i++)
         for (int j = 0; j < b->n_op; j++)
-            if (search->member[a->first + i] == search->member[b->first + j])
-                return 1;
+            if (search->member[a->first + i] == search->member[b->first + j]) return 1;
     return 0;
 }
 
-/* --- Replays --------------------------------------------------------------------------------------------------------- */
+/* --- Replays -------------------------------------------------------------------------------------------- */
 
 static tandem_status replay(tandem_search *search, tandem_figures *figures, tandem_error *error)
 {
@@ -143,14 +132,12 @@ static tandem_status replay(tandem_search *search, tandem_figures *figures, tand
     const unsigned flags = search->limit_bytes ? TANDEM_REPLAY_MEMORY : 0;
     search->replays++;
     const tandem_status status = tandem_replayer_run(search->problem->replayer, &result, flags, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     const uint64_t peak_bytes = result.member[search->c].peak_bytes;
     figures->step_ns = result.step_ns;
     figures->busy_ns = result.member[search->c].busy_ns;
     figures->excess_bytes = peak_bytes > search->limit_bytes ? peak_bytes - search->limit_bytes : 0;
-    if (peak_bytes < search->smallest_bytes)
-        search->smallest_bytes = peak_bytes;
+    if (peak_bytes < search->smallest_bytes) search->smallest_bytes = peak_bytes;
     return TANDEM_OK;
 }
 
@@ -183,18 +170,13 @@ tandem_status tandem_search_measure(tandem_search *search, tandem_move *move, ta
         changes += precision != search->now[op[k]];
         gain += harm_of(search, op[k], search->now[op[k]]) - harm_of(search, op[k], precision);
     }
-    if (!changes)
-        return TANDEM_OK;
-    for (int k = 0; k < move->n_op; k++)
-        set(search, op[k], after(search, move, op[k]));
+    if (!changes) return TANDEM_OK;
+    for (int k = 0; k < move->n_op; k++) set(search, op[k], after(search, move, op[k]));
     tandem_error why = {0};
     const tandem_status status = replay(search, &move->after, &why);
-    for (int k = 0; k < move->n_op; k++)
-        set(search, op[k], search->now[op[k]]);
-    if (status != TANDEM_OK && status != TANDEM_MISSING && error)
-        *error = why;
-    if (status != TANDEM_OK)
-        return status == TANDEM_MISSING ? TANDEM_OK : status;
+    for (int k = 0; k < move->n_op; k++) set(search, op[k], search->now[op[k]]);
+    if (status != TANDEM_OK && status != TANDEM_MISSING && error) *error = why;
+    if (status != TANDEM_OK) return status == TANDEM_MISSING ? TANDEM_OK : status;
     move->after.harm = search->figures.harm - gain;
     move->avoided = gain;
     move->longer_ns = move->after.busy_ns - search->figures.busy_ns;
@@ -211,20 +193,10 @@ tandem_status tandem_search_measure_all(tandem_search *search, tandem_error *err
     return status;
 }
 
-void tandem_search_apply(const tandem_search *search, const tandem_move *move, tandem_precision *plan)
-{
-    for (int k = 0; k < move->n_op; k++) {
-        const int op = search->member[move->first + k];
-        if (tandem_search_precisions(search, op) & 1u << move->precision)
-            plan[op] = move->precision;
-    }
-}
-
 static double total_harm(const tandem_search *search, const tandem_precision *precision)
 {
     double sum = 0;
-    for (int i = 0; i < search->n_op; i++)
-        sum += harm_of(search, i, precision[i]);
+    for (int i = 0; i < search->n_op; i++) sum += harm_of(search, i, precision[i]);
     return sum;
 }
 
@@ -243,12 +215,10 @@ void tandem_search_make(tandem_search *search, const tandem_move *move)
 tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error)
 {
     tandem_figures figures = {0};
-    for (int i = 0; i < search->n_op; i++)
-        set(search, i, precision[i]);
+    for (int i = 0; i < search->n_op; i++) set(search, i, precision[i]);
     const tandem_status status = replay(search, &figures, error);
     if (status != TANDEM_OK) {
-        for (int i = 0; i < search->n_op; i++)
-            set(search, i, search->now[i]);
+        for (int i = 0; i < search->n_op; i++) set(search, i, search->now[i]);
         return status;
     }
     memmove(search->now, precision, (size_t)search->n_op * sizeof *precision);
@@ -258,21 +228,39 @@ tandem_status tandem_search_go(tandem_search *search, const tandem_precision *pr
     return TANDEM_OK;
 }
 
-/* --- Life ---------------------------------------------------------------------------------------------------------------- */
+void tandem_search_keep(tandem_search *search)
+{
+    memcpy(search->kept.now, search->now, (size_t)search->n_op * sizeof *search->now);
+    memcpy(search->kept.move, search->move, (size_t)search->n_move * sizeof *search->move);
+    search->kept.figures = search->figures;
+    search->kept.n_change = search->n_change;
+}
 
-tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_problem *problem, int c, tandem_error *error)
+void tandem_search_return(tandem_search *search)
+{
+    memcpy(search->now, search->kept.now, (size_t)search->n_op * sizeof *search->now);
+    memcpy(search->move, search->kept.move, (size_t)search->n_move * sizeof *search->move);
+    search->figures = search->kept.figures;
+    ;
+    for (int i = 0; i < search->n_op; i++) set(search, i, search->now[i]);
+}
+
+/* --- Life ----------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_problem *problem, int c,
+                                 tandem_error *error)
 {
     tandem_search search = {.problem = problem, .c = c, .n_op = problem->graph->n_op, .smallest_bytes = UINT64_MAX};
     search.limit_bytes = tandem_allocation_limit_bytes(problem, c);
     search.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
+    search.kept.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
     tandem_status status = TANDEM_OK;
-    if (!search.now || !find_moves(&search))
+    if (!search.now || !search.kept.now || !find_moves(&search))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate model %s (%d operators)",
                                   problem->graph->model, search.n_op);
     for (int i = 0; i < search.n_op && status == TANDEM_OK; i++)
         search.now[i] = tandem_replayer_get(problem->replayer, c, i);
-    if (status == TANDEM_OK)
-        status = replay(&search, &search.figures, error);
+    if (status == TANDEM_OK) status = replay(&search, &search.figures, error);
     if (status != TANDEM_OK) {
         tandem_search_close(&search);
         return status;
@@ -284,6 +272,8 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
 
 void tandem_search_close(tandem_search *search)
 {
+    free(search->kept.move);
+    free(search->kept.now);
     free(search->move);
     free(search->member);
     free(search->now);

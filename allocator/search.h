@@ -1,8 +1,9 @@
 /* search.h: trying changes of one class's precisions and taking them back; private to allocator/.
  *
- * A move gives one precision to a few operators at once: to a single one, or to several whose costs hang together because
- * they share a cast: those that read the same tensor (q, k and v of an attention), and a producer with its consumers where only
- * dependent operators (bias, relu, transpose …) lie between them. Members that lack the precision keep theirs. */
+ * A move gives one precision to a few operators at once: to a single one, or to several whose costs hang
+ * together because they share a cast: those that read the same tensor (q, k and v of an attention), and a
+ * producer with its consumers where only dependent operators (bias, relu, transpose …) lie between them.
+ * Members that lack the precision keep theirs. */
 #ifndef TANDEM_ALLOCATOR_SEARCH_H
 #define TANDEM_ALLOCATOR_SEARCH_H
 
@@ -19,7 +20,7 @@ typedef struct tandem_move {
     int first, n_op; /* place in tandem_search.member */
     tandem_precision precision;
     /* from its last measurement */
-    int possible;        /* 0: every cost is there, and something changes */
+    int possible;        /* whether every cost is there, and something changes */
     int64_t measured_at; /* value of tandem_search.n_change then */
     tandem_figures after;
     double avoided;    /* harm before − harm after */
@@ -29,37 +30,45 @@ typedef struct tandem_move {
 
 typedef struct tandem_search {
     const tandem_allocation_problem *problem;
-    int c;                    /* the class whose precisions change */
+    int c; /* the class whose precisions change */
     int n_op;
-    uint64_t limit_bytes;     /* 0 = none: memory is not planned then */
-    uint64_t smallest_bytes;  /* of all plans seen, where there is a limit */
-    tandem_precision *now;    /* [n_op] what the replayer has */
-    tandem_figures figures;   /* of that */
-    int64_t n_change;         /* moves made */
+    uint64_t limit_bytes;    /* 0 = none: memory is not planned then */
+    uint64_t smallest_bytes; /* of all plans seen, where there is a limit */
+    tandem_precision *now;   /* [n_op] what the replayer has */
+    tandem_figures figures;  /* of that */
+    int64_t n_change;        /* moves made */
     int64_t replays;
-    int *member;              /* operators of moves, several moves to a list */
-    tandem_move *move;        /* [n_move]: single operators in order, then groups; of each, the widest precision first */
+    int *member;       /* operators of moves, several moves to a list */
+    tandem_move *move; /* [n_move]: single operators in order, then groups; of each, widest first */
     int n_move;
+    struct { /* what tandem_search_return goes back to */
+        tandem_precision *now;
+        tandem_figures figures;
+        int64_t n_change;
+        tandem_move *move;
+    } kept;
 } tandem_search;
 
-/* tandem_search_open: a search from the precisions that the replayer has now, which must be replayable. On error there is
- * nothing to close. */
-tandem_status tandem_search_open(tandem_search *search, const tandem_allocation_problem *problem, int c, tandem_error *error);
+/* tandem_search_open: a search from the precisions that the replayer has now, which must be replayable. On
+ * error there is nothing to close. */
+tandem_status tandem_search_open(tandem_search *search, const tandem_allocation_problem *problem, int c,
+                                 tandem_error *error);
 void tandem_search_close(tandem_search *search);
 
-/* tandem_search_measure: replay the plan with the move made, and take it back: the replayer is as it was. A move that changes
- * nothing, or needs a cost that was not measured, is no error, but not possible. */
+/* tandem_search_measure: replay the plan with the move made, and take it back: the replayer is as it was. A
+ * move that changes nothing, or needs a cost that was not measured, is no error, but not possible. */
 tandem_status tandem_search_measure(tandem_search *search, tandem_move *move, tandem_error *error);
 /* tandem_search_measure_all: the same for every move. */
 tandem_status tandem_search_measure_all(tandem_search *search, tandem_error *error);
 /* Makes a move whose measurement is up to date (measured_at = n_change). */
 void tandem_search_make(tandem_search *search, const tandem_move *move);
 
-/* The move made in a plan of the class, plan[n_op]. */
-void tandem_search_apply(const tandem_search *search, const tandem_move *move, tandem_precision *plan);
+/* Keeps the plan and all measurements, and goes back to what was kept: no replay, as often as wanted. */
+void tandem_search_keep(tandem_search *search);
+void tandem_search_return(tandem_search *search);
 
-/* tandem_search_go: to another plan of the class, precision[n_op]. TANDEM_MISSING where a cost of it is missing: the search
- * is then where it was. */
+/* tandem_search_go: to another plan of the class, precision[n_op]. TANDEM_MISSING where a cost of it is
+ * missing: the search is then where it was. */
 tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error);
 
 /* Bit p: operator and device both have precision p. */

@@ -1,21 +1,20 @@
 /* uniform.c: the policy every other one is compared with: one precision for all of the lowered class.
  *
- * The class that is slowest with every class in base precision gets problem->uniform wherever an operator has it (elsewhere
- * what tandem_plan_uniform says); the others keep the base. It knows no target: target_ns and fastest_ns are the step of
- * its one plan, and the slowdown is not looked at. */
+ * The class that is slowest with every class in base precision gets problem->uniform wherever an operator
+ * has it (elsewhere what tandem_plan_uniform says); the others keep the base. It knows no target: target_ns
+ * and fastest_ns are the step of its one plan, and the slowdown is not looked at. */
 #include "allocator/policies.h"
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation, tandem_error *error)
+static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                              tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_replay base, lowered;
     tandem_status status = tandem_allocation_begin(&plan, &base, problem, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     const double base_sensitivity = tandem_allocation_sensitivity(problem);
     status = tandem_plan_uniform(plan, problem->graph, base.slowest, problem->uniform, error);
-    if (status != TANDEM_OK)
-        goto out;
+    if (status != TANDEM_OK) goto out;
     tandem_replayer_set_plan(problem->replayer, plan);
     status = tandem_replayer_run(problem->replayer, &lowered, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
@@ -23,8 +22,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         if (limit_bytes && lowered.member[c].peak_bytes > limit_bytes)
             status = tandem_allocation_no_fit(problem, c, lowered.member[c].peak_bytes, error);
     }
-    if (status != TANDEM_OK)
-        goto out;
+    if (status != TANDEM_OK) goto out;
     *allocation = (tandem_allocation){
         .step_ns = lowered.step_ns,
         .target_ns = lowered.step_ns,
@@ -33,7 +31,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         .base_sensitivity = base_sensitivity,
         .fastest_sensitivity = tandem_allocation_sensitivity(problem),
         .replays = 2,
-        .lowered = base.slowest,
+        .lowered = tandem_allocation_is_base(problem, plan, base.slowest) ? -1 : base.slowest,
     };
 out:
     tandem_plan_close(plan);

@@ -1,5 +1,6 @@
 #include "base/nearest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Not tolower: that follows the locale. */
@@ -48,4 +49,12 @@ const char *tandem_nearest(const char *name, const char *const *candidates, size
         }
     }
     return nearest;
+}
+
+tandem_hint tandem_nearest_hint(const char *name, const char *const *candidates, size_t n)
+{
+    tandem_hint hint = {""};
+    const char *near = tandem_nearest(name, candidates, n);
+    if (near) (void)snprintf(hint.text, sizeof hint.text, " Did you mean '%s'?", near);
+    return hint;
 }

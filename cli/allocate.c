@@ -1,4 +1,5 @@
-/* allocate.c: `tandem allocate`: a precision for every operator of every class, from measured costs and statistics. */
+/* allocate.c: `tandem allocate`: a precision for every operator of every class, from measured costs and
+ * statistics. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +70,8 @@ static tandem_status open_problem(allocating *a, tandem_error *error)
 
 /* --- Neighbours of the plan ------------------------------------------------------------------- */
 
-/* The lowered class in one precision, the others in base. *found = 0 where the device lacks it or a cost of it is missing:
- * a neighbour is only for comparison. */
+/* The lowered class in one precision, the others in base. *found = 0 where the device lacks it or a cost
+ * of it is missing: a neighbour is only for comparison. */
 static tandem_status try_uniform(allocating *a, tandem_precision precision, neighbour *out, int *found,
                                  tandem_error *error)
 {

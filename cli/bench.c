@@ -90,9 +90,8 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    const char *near = tandem_nearest(name, names, N_KIND);
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'%s%s%s Say step or replay.", name,
-                     near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "");
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step or replay.", name,
+                     tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 

@@ -18,8 +18,8 @@ typedef struct operator_times {
     int64_t predicted_ns, measured_ns;
 } operator_times;
 
-/* Of operator `op`, or of the optimizer behind the last. The all-reduce is not compared: a rank does not know when it began
- * to wait for the others. */
+/* Of operator `op`, or of the optimizer behind the last. The all-reduce is not compared: a rank does not
+ * know when it began to wait for the others. */
 static operator_times times_of(const compare_case *compared, const tandem_graph *graph, int op)
 {
     operator_times times = {.name = "optimizer", .kind = "update"};

@@ -1,4 +1,5 @@
-/* compare_case.h: one plan, predicted by the replayer and measured by a run: what `compare` and `demo` are made of. */
+/* compare_case.h: one plan, predicted by the replayer and measured by a run: what `compare` and `demo` are
+ * made of. */
 #ifndef TANDEM_CLI_COMPARE_CASE_H
 #define TANDEM_CLI_COMPARE_CASE_H
 
@@ -9,9 +10,8 @@ enum { COMPARE_LEAST_STEPS = 3 }; /* fewer are all warm-up */
 typedef struct compare_class {
     char device[TANDEM_DEVICE_NAME];
     int n_rank;
-    uint64_t predicted_peak_bytes,
-        measured_peak_bytes; /* of one rank; measured: what its executor allocated, the most of the class */
-    int64_t predicted_wait_ns, measured_wait_ns; /* a step: compute stands still for a bucket; measured: mean over the class */
+    uint64_t predicted_peak_bytes, measured_peak_bytes; /* of a rank; measured: allocated, the most of the class */
+    int64_t predicted_wait_ns, measured_wait_ns; /* a step, standing still for buckets; measured: class's mean */
 } compare_class;
 
 /* One task of a rank of the first class. */
@@ -35,14 +35,15 @@ typedef struct compare_case {
     compare_task *task;                                     /* [n_task] by task id */
 } compare_case;
 
-/* compare_case_predict: replays the subject's plan with costs from options->db. The case is new (whatever stood there) and
- * released with compare_case_free; unchanged on error. Errors of the store and the replayer. */
+/* compare_case_predict: replays the subject's plan with costs from options->db. The case is new (whatever
+ * stood there) and released with compare_case_free; unchanged on error. Errors of the store and the
+ * replayer. */
 tandem_status compare_case_predict(compare_case *out, const cli_options *options, const cli_subject *subject,
                                    tandem_error *error);
 
-/* compare_case_measure: trains the plan in the file `plan_path` for options->steps steps (≥ COMPARE_LEAST_STEPS), on
- * options->data (NULL = noise) with options->seed, options->evaluate, and fills in what was measured. Returns the exit code;
- * where it is not 0, what went wrong is on stderr. */
+/* compare_case_measure: trains the plan in the file `plan_path` for options->steps steps (≥
+ * COMPARE_LEAST_STEPS), on options->data (NULL = noise) with options->seed, options->evaluate, and fills
+ * in what was measured. Returns the exit code; where it is not 0, what went wrong is on stderr. */
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
 
 /* compare_case_file: files plan and run in the store, and its tasks where there are any. */
@@ -53,8 +54,8 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 json_t *compare_case_json(const compare_case *out);
 void compare_case_free(compare_case *out);
 
-/* compare_plan_write: writes the subject's plan, its memory limits included, to a new file of the working directory, and its
- * name into path[COMPARE_PLAN_PATH]: the caller unlinks it. TANDEM_IO. */
+/* compare_plan_write: writes the subject's plan, its memory limits included, to a new file of the working
+ * directory, and its name into path[COMPARE_PLAN_PATH]: the caller unlinks it. TANDEM_IO. */
 enum { COMPARE_PLAN_PATH = 32 };
 tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject, tandem_error *error);
 

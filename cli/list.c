@@ -192,10 +192,9 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    const char *near = tandem_nearest(name, names, N_KIND);
     (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no list '%s'%s%s%s Say one of devices, models, precisions, operators, policies, datasets.",
-                     name, near ? "; did you mean '" : ".", near ? near : "", near ? "'?" : "");
+                     "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.", name,
+                     tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 

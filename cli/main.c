@@ -34,9 +34,8 @@ static int unknown(const char *name)
     const char *names[32];
     size_t n = 0;
     for (; cli_commands[n]; n++) names[n] = cli_commands[n]->name;
-    const char *near = tandem_nearest(name, names, n);
-    if (near) return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'; did you mean '%s'?", name, near);
-    return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'; `tandem --help` lists them", name);
+    return cli_refuse(TANDEM_UNKNOWN_NAME, "no command '%s'.%s `tandem --help` lists them.", name,
+                      tandem_nearest_hint(name, names, n).text);
 }
 
 /* The place of the command in argv: the first word that is neither an option nor the value of --db. 0 = there is none. */
@@ -72,5 +71,8 @@ int main(int argc, char **argv)
     argv[1] = name;
     cli_options options;
     cli_options_parse(&options, command, argc - 1, argv + 1);
-    return command->run(&options);
+    const int code = command->run(&options);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
+        return cli_refuse(TANDEM_IO, "could not write the result to standard output");
+    return code;
 }

@@ -4,7 +4,10 @@
 
 #include "cli/cli.h"
 
-enum { WARM_UP_STEPS = 2 }; /* not counted in medians: first steps pay for cold caches */
+enum {
+    WARM_UP_STEPS = 2, /* not counted in medians: first steps pay for cold caches */
+    KEPT_STEPS = 128   /* of a task's times, the last ones */
+};
 
 typedef struct rank_run {
     const tandem_backend_api *backend;
@@ -28,7 +31,7 @@ typedef struct rank_times {
     int64_t n_counted;     /* steps behind the warm-up */
     int64_t *period_ns;    /* [steps] from the begin of a step to the begin of the next */
     int64_t *wait_ns;      /* [steps] the compute stream stood still for buckets */
-    int64_t *task_ns;      /* [n_task] sum over the counted steps */
+    int64_t *task_ns;      /* [n_task][KEPT_STEPS], a ring over the counted steps */
     int64_t *start_ns, *end_ns; /* [n_task] of the last step: the trace */
 } rank_times;
 

@@ -12,8 +12,8 @@ typedef struct cli_table {
     int incomplete; /* memory ran out: printing says so */
 } cli_table;
 
-/* Adds a row: cells with tabs between them (printf format). In the first row, the heading, a cell that begins with '>' heads a
- * column of figures, which stand at its right edge. */
+/* Adds a row: cells with tabs between them (printf format). In the first row, the heading, a cell that
+ * begins with '>' heads a column of figures, which stand at its right edge. */
 void cli_table_row(cli_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Prints all rows. Exit code: 0, 5 where memory ran out before. */
 int cli_table_print(const cli_table *table);

@@ -27,7 +27,7 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->report = calloc((size_t)t->run.place.n_rank, sizeof *t->report);
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
     t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
-    t->times.task_ns = calloc(n_task, sizeof *t->times.task_ns);
+    t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
     t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
     t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
     if (t->loss && t->report && t->times.period_ns && t->times.wait_ns && t->times.task_ns && t->times.start_ns && t->times.end_ns)
@@ -53,13 +53,14 @@ static void record_step(training *t, int64_t index)
     const tandem_step_times *times = t->run.backend->executor_times(t->run.executor);
     int64_t wait = 0;
     for (int b = 0; b < step->n_bucket; b++) wait += times->wait_ns[b];
-    if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
+    const int64_t place = t->times.n_counted % KEPT_STEPS;
     for (int k = 0; k < step->n_task; k++) {
         if (!step->task[k].active || times->start_ns[k] < 0) continue;
-        if (index >= WARM_UP_STEPS) t->times.task_ns[k] += times->end_ns[k] - times->start_ns[k];
+        t->times.task_ns[k * KEPT_STEPS + place] = times->end_ns[k] - times->start_ns[k];
         t->times.start_ns[k] = times->start_ns[k];
         t->times.end_ns[k] = times->end_ns[k];
     }
+    if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
 static void show_progress(const training *t, int64_t index, int64_t begin_ns)
@@ -153,6 +154,14 @@ static json_t *ranks_json(const training *t)
     return ranks;
 }
 
+static int64_t task_median(const training *t, int k)
+{
+    tandem_cost cost;
+    const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
+    tandem_cost_from_samples(&cost, t->times.task_ns + k * KEPT_STEPS, n, 0);
+    return cost.median_ns;
+}
+
 static json_t *operators_json(const training *t)
 {
     json_t *operators = json_array();
@@ -164,7 +173,7 @@ static json_t *operators_json(const training *t)
                                                    task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
                                                    tandem_task_kind_name(task->kind), "start_ns",
                                                    (json_int_t)t->times.start_ns[k], "measured_ns",
-                                                   (json_int_t)(t->times.task_ns[k] / t->times.n_counted)));
+                                                   (json_int_t)task_median(t, k)));
     }
     return operators;
 }

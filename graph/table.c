@@ -51,10 +51,9 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
         }
         candidates[p] = precisions[p].name;
     }
-    const char *near = tandem_nearest(name, candidates, TANDEM_N_PRECISION);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no precision '%.40s'%s%s%s; `tandem list precisions` shows them", name,
-                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                            "there is no precision '%.40s'.%s `tandem list precisions` shows them.", name,
+                            tandem_nearest_hint(name, candidates, TANDEM_N_PRECISION).text);
 }
 
 /* The sets that op.def names, as bits by the place of a row in precision.def. */

@@ -1,55 +1,62 @@
 /* fisher.c: harm in nats: how far rounding is expected to raise the training loss.
  *
- * 1. Rounding as noise. Stochastic rounding to multiples of s takes a number with fraction f (in steps) up with probability f:
- *    the error has mean 0 and variance s²·f(1 − f); over evenly spread fractions its mean is s²∫f(1−f)df = s²/6. An int8
- *    tensor has s = amax/127, or range/127 where its magnitude is known in advance (`range` in op.def, softmax). bf16 rounds
- *    to nearest: between 2^e and 2^(e+1) the error is even over an ulp 2^(e−7), variance 2^(2e)·2^(−14)/12. With x = m·2^e
- *    and log m even over [0, log 2), as for data without a scale of its own, E m² = 3/(2 ln 2), so as a share of the mean
- *    square the variance is
+ * 1. Rounding as noise. Stochastic rounding to multiples of s takes a number with fraction f (in steps) up
+ *    with probability f: the error has mean 0 and variance s²·f(1 − f); over evenly spread fractions its
+ *    mean is s²∫f(1−f)df = s²/6. An int8 tensor has s = amax/127, or range/127 where its magnitude is known
+ *    in advance (`range` in op.def, softmax). bf16 rounds to nearest: between 2^e and 2^(e+1) the error is
+ *    even over an ulp 2^(e−7), variance 2^(2e)·2^(−14)/12. With x = m·2^e and log m even over [0, log 2),
+ *    as for data without a scale of its own, E m² = 3/(2 ln 2), so as a share of the mean square the
+ *    variance is
  *        c = 2^(−14)·ln 2 / 18 ≈ 2.35·10⁻⁶.
- *    v_x, v_w, v_g below are such variances, an element, taken to be the same for all elements of a tensor and independent.
- *    (Zeros are never changed: for the output of a relu v_x errs upwards.)
+ *    v_x, v_w, v_g below are such variances, an element, taken to be the same for all elements of a tensor
+ *    and independent. (Zeros are never changed: for the output of a relu v_x errs upwards.)
  *
- * 2. Forward. y = x·w, x (rows, k), w (k, columns), noises ξ and ω: the error of y_ij is Σ_l (ξ_il w_lj + x_il ω_lj + ξ_il ω_lj),
+ * 2. Forward. y = x·w, x (rows, k), w (k, columns), noises ξ and ω: the error of y_ij is Σ_l (ξ_il w_lj +
+ *    x_il ω_lj + ξ_il ω_lj),
  *        Var(y_ij) = v_x Σ_l w_lj² + v_w Σ_l x_il² + k v_x v_w.
- *    Its mean is 0, so the loss rises by ½ Σ_ij H_ij Var(y_ij) to second order, H the curvature of the mean loss along y_ij.
- *    For a cross-entropy the expected curvature is the Fisher information: the mean of squared gradients. The loss is the mean
- *    of N = batch × predictions a sample; one prediction's own gradient is N·g, its curvature (N g)², its share of the mean
- *    1/N: H_ij = N g_ij². So
+ *    Its mean is 0, so the loss rises by ½ Σ_ij H_ij Var(y_ij) to second order, H the curvature of the mean
+ *    loss along y_ij. For a cross-entropy the expected curvature is the Fisher information: the mean of
+ *    squared gradients. The loss is the mean of N = batch × predictions a sample; one prediction's own
+ *    gradient is N·g, its curvature (N g)², its share of the mean 1/N: H_ij = N g_ij². So
  *        harm = ½ N [v_x·g2_w2 + v_w·g2_x2 + k v_x v_w·g_square].
- *    (A position that acts on several predictions: their gradients are uncorrelated under the model's own distribution, so
- *    the square of their sum is the sum of squares. Off-diagonal curvature is left out: a weight's error is common to all rows
- *    of a sample.) A result that is itself rounded to bf16 gets c·y_ij² more; with the products in the sum over l taken as
- *    uncorrelated, y_ij² ≈ Σ_l x_il² w_lj², and Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs.
- *    An embedding is a product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded again.
- *    (A convolution is the product of its unfolded input: k = kernel height × width × channels, and x_square is over rows·k.)
+ *    (A position that acts on several predictions: their gradients are uncorrelated under the model's own
+ *    distribution, so the square of their sum is the sum of squares. Off-diagonal curvature is left out: a
+ *    weight's error is common to all rows of a sample.) A result that is itself rounded to bf16 gets
+ *    c·y_ij² more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il² w_lj², and
+ *    Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs. An embedding is a
+ *    product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded
+ *    again. (A convolution is the product of its unfolded input: k = kernel height × width × channels, and
+ *    x_square is over rows·k.)
  *
  * 3. Gradient of the weight. dw_lj = Σ_i x_il g_ij, from rounded x and g:
  *        Var(dw_lj) = v_g Σ_i x_il² + v_x Σ_i g_ij² + rows v_g v_x.
- *    The next optimizer step carries η·(this noise) into w, and so η² Σ_l x_il² Var(dw_lj) into y_ij of the step after it, which
- *    costs as in 2:
+ *    The next optimizer step carries η·(this noise) into w, and so η² Σ_l x_il² Var(dw_lj) into y_ij of the
+ *    step after it, which costs as in 2:
  *        harm = ½ N η² [v_g·g2_x2_c + v_x·x2_g2_d + rows v_g v_x·g2_x2].
- *    η is the rate; AdamW divides by the size of the gradient, so there η = rate / rms(dw). One step's worth is counted:
- *    how long noise in a weight lasts depends on curvature and momentum, alike for all operators as far as is known. Errors of
- *    the dw_lj are taken as independent, though those of one column share draws. With `int8` x is what was saved, s8; turning
- *    it into bf16 costs at most a quarter as much again (amax² is at least the mean square), usually a fiftieth, left out.
- *    For an embedding c_l counts how often row l is picked; with all rows picked alike g2_x2_c = g_square·rows/(rows of the table).
+ *    η is the rate; AdamW divides by the size of the gradient, so there η = rate / rms(dw). One step's
+ *    worth is counted: how long noise in a weight lasts depends on curvature and momentum, alike for all
+ *    operators as far as is known. Errors of the dw_lj are taken as independent, though those of one column
+ *    share draws. With `int8` x is what was saved, s8; turning it into bf16 costs at most a quarter as much
+ *    again (amax² is at least the mean square), usually a fiftieth, left out. For an embedding c_l counts
+ *    how often row l is picked; with all rows picked alike g2_x2_c = g_square·rows/(rows of the table).
  *
  * 4. Gradient of the input. dx_il = Σ_j g_ij w_lj, so over all elements
  *        Σ_il Var(dx_il) = rows v_g·w_square + k v_w·g_square + rows k columns v_g v_w,
- *    a share ρ of dgrad_square. This noise goes on backwards, into the weight gradients of all operators before. A linear map
- *    lengthens noise and signal alike on average, so the share is taken to stay ρ; where a tensor has several readers, their
- *    gradients add up, and a share ρ of one of n is taken as ρ/n of the sum. An operator with weights whose output gradient
- *    carries noise of share 1 (v_g = g_square/(rows·columns)) suffers, by 3,
+ *    a share ρ of dgrad_square. This noise goes on backwards, into the weight gradients of all operators
+ *    before. A linear map lengthens noise and signal alike on average, so the share is taken to stay ρ;
+ *    where a tensor has several readers, their gradients add up, and a share ρ of one of n is taken as ρ/n
+ *    of the sum. An operator with weights whose output gradient carries noise of share 1 (v_g =
+ *    g_square/(rows·columns)) suffers, by 3,
  *        own = ½ N η² g_square/(rows·columns)·g2_x2_c,
  *    so noise of share ρ on the gradient of tensor t costs ρ·U(t) with
  *        U(t) = own(t) + Σ_{inputs s of t that have a gradient} U(s)/readers(s),
- *    one pass over the graph. Both operands of a matmul are activations: its "weight gradient" is noise of this kind on its
- *    second input, with Σ_lj Var(db_lj) = columns v_g·x_square + k v_x·g_square + m w_elements v_g v_x, a share of wgrad_square;
- *    m: rows of one matrix of the batch.
+ *    one pass over the graph. Both operands of a matmul are activations: its "weight gradient" is noise of
+ *    this kind on its second input, with Σ_lj Var(db_lj) = columns v_g·x_square + k v_x·g_square + m
+ *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
- * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than the mean square, so
- * 0 = fp32 ≤ int8 ≤ int8_full. Harms add: noises of different operators are independent. */
+ * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
+ * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full. Harms add: noises of different operators are
+ * independent. */
 #include "predictor/methods.h"
 
 #include <math.h>
@@ -64,9 +71,9 @@ typedef struct operand {
 
 typedef struct product {
     operand x, w, g;
-    double rows_of_one;   /* rows that one matrix w is multiplied with */
-    double rate;          /* η */
-    double half_n;        /* ½ N */
+    double rows_of_one; /* rows that one matrix w is multiplied with */
+    double rate;        /* η */
+    double half_n;      /* ½ N */
 } product;
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
@@ -83,16 +90,14 @@ static double variance(tandem_dtype type, operand of)
 /* Largest magnitude of input `slot` as the step program's cast knows it: views are looked through. */
 static double magnitude(const tandem_graph *graph, const tandem_op *op, int slot, double measured)
 {
-    if (slot >= tandem_op_row_get(op->kind)->n_input)
-        return measured;
+    if (slot >= tandem_op_row_get(op->kind)->n_input) return measured;
     const double range = (double)tandem_op_row_get(graph->op[graph->view[op->input[slot]]].kind)->range;
     return range > 0 ? range : measured;
 }
 
 static double effective_rate(const tandem_optimizer_options *optimizer, const tandem_statistics *s)
 {
-    if (optimizer->kind == TANDEM_SGD)
-        return (double)optimizer->rate;
+    if (optimizer->kind == TANDEM_SGD) return (double)optimizer->rate;
     const double rms = sqrt(ratio(s->wgrad_square, (double)s->w_elements));
     return ratio((double)optimizer->rate, rms);
 }
@@ -112,11 +117,11 @@ static product product_of(const tandem_graph *graph, int i, const tandem_statist
 }
 
 /* Section 2. */
-static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const tandem_precision_row *row)
+static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
+                           const tandem_precision_row *row)
 {
     const double v_w = variance(row->forward, o->w);
-    if (kind == TANDEM_OP_EMBEDDING)
-        return o->half_n * v_w * s->g_square;
+    if (kind == TANDEM_OP_EMBEDDING) return o->half_n * v_w * s->g_square;
     const double v_x = variance(row->forward, o->x);
     const double operands = v_x * s->g2_w2 + v_w * s->g2_x2 + (double)s->k * v_x * v_w * s->g_square;
     return o->half_n * (operands + variance(row->output, o->w) * s->g2_x2);
@@ -125,24 +130,25 @@ static double forward_harm(const product *o, const tandem_statistics *s, tandem_
 /* Σ_ij g_ij² Σ_l x_il² c_l */
 static double squares_through_weight(const tandem_statistics *s, tandem_op_kind kind)
 {
-    if (kind != TANDEM_OP_EMBEDDING)
-        return s->g2_x2_c;
+    if (kind != TANDEM_OP_EMBEDDING) return s->g2_x2_c;
     return s->g_square * ratio((double)s->rows * (double)s->columns, (double)s->w_elements);
 }
 
-/* What the backward pass sees of x: it was rounded when it was saved, and is read in the type of the product. */
+/* What the backward pass sees of x: it was rounded when it was saved, and is read in the type of the
+ * product. */
 static double saved_variance(const product *o, const tandem_precision_row *row, tandem_dtype type)
 {
     return fmax(variance(row->saved, o->x), variance(type, o->x));
 }
 
 /* Section 3. */
-static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const tandem_precision_row *row,
-                         tandem_dtype type)
+static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
+                         const tandem_precision_row *row, tandem_dtype type)
 {
     const double v_g = variance(type, o->g);
     const double v_x = kind == TANDEM_OP_EMBEDDING ? 0 : saved_variance(o, row, type);
-    const double sum = v_g * squares_through_weight(s, kind) + v_x * s->x2_g2_d + (double)s->rows * v_g * v_x * s->g2_x2;
+    const double sum =
+        v_g * squares_through_weight(s, kind) + v_x * s->x2_g2_d + (double)s->rows * v_g * v_x * s->g2_x2;
     return o->half_n * o->rate * o->rate * sum;
 }
 
@@ -155,7 +161,8 @@ static double dgrad_share(const product *o, const tandem_statistics *s, tandem_d
     return ratio(sum, s->dgrad_square);
 }
 
-static double second_share(const product *o, const tandem_statistics *s, const tandem_precision_row *row, tandem_dtype type)
+static double second_share(const product *o, const tandem_statistics *s, const tandem_precision_row *row,
+                           tandem_dtype type)
 {
     const double v_g = variance(type, o->g), v_x = saved_variance(o, row, type);
     const double sum = v_g * (double)s->columns * s->x_square + v_x * (double)s->k * s->g_square +
@@ -167,11 +174,9 @@ static double second_share(const product *o, const tandem_statistics *s, const t
 static double upstream(const double *harm, const tandem_graph *graph, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    if (slot >= row->n_input || row->dgrad == TANDEM_BACKWARD_ABSENT)
-        return 0;
+    if (slot >= row->n_input || row->dgrad == TANDEM_BACKWARD_ABSENT) return 0;
     const int t = graph->op[i].input[slot];
-    if (!graph->op[t].needs_gradient)
-        return 0;
+    if (!graph->op[t].needs_gradient) return 0;
     const int readers = graph->consumer_start[t + 1] - graph->consumer_start[t];
     return harm[t * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] / readers;
 }
@@ -210,16 +215,14 @@ static void compute(double *harm, const tandem_graph *graph, const tandem_statis
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            if (p == TANDEM_PRECISION_FP32)
-                continue;
+            if (p == TANDEM_PRECISION_FP32) continue;
             double *const of_op = &harm[i * TANDEM_N_PRECISION + p];
             *of_op = 0;
             if (precisions & 1u << p)
                 *of_op = harm_of(harm, graph, i, &statistics[i], tandem_precision_get((tandem_precision)p), wider);
         }
     }
-    for (int i = 0; i < graph->n_op; i++)
-        harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;
+    for (int i = 0; i < graph->n_op; i++) harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;
 }
 
 const tandem_sensitivity_method tandem_sensitivity_fisher = {

@@ -23,10 +23,9 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
         }
         candidates[m] = tandem_sensitivity_methods[m]->name;
     }
-    const char *near = tandem_nearest(name, candidates, N_METHOD);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no sensitivity method '%.40s'%s%s%s; there are %s, %s",
-                            name, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "", candidates[0],
-                            candidates[1]);
+    return tandem_error_set(
+        error, TANDEM_UNKNOWN_NAME, "there is no sensitivity method '%.40s'.%s There are %s and %s.", name,
+        tandem_nearest_hint(name, candidates, N_METHOD).text, candidates[0], candidates[1]);
 }
 _Static_assert(N_METHOD == 2, "the message above lists every method");
 
@@ -43,22 +42,19 @@ static tandem_status check_complete(const tandem_graph *graph, const tandem_stat
     return TANDEM_OK;
 }
 
-tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph, const char *method,
-                                      tandem_dtype wider, tandem_error *error)
+tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
+                                      const char *method, tandem_dtype wider, tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     tandem_statistics *statistics = calloc(graph->n_op ? (size_t)graph->n_op : 1, sizeof *statistics);
     if (!statistics)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of model %s (%d operators)",
                                 graph->model, graph->n_op);
     status = tandem_store_load_statistics(statistics, store, graph, NULL, error);
-    if (status == TANDEM_OK)
-        status = check_complete(graph, statistics, error);
-    if (status == TANDEM_OK)
-        found->compute(harm, graph, statistics, wider);
+    if (status == TANDEM_OK) status = check_complete(graph, statistics, error);
+    if (status == TANDEM_OK) found->compute(harm, graph, statistics, wider);
     free(statistics);
     return status;
 }

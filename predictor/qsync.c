@@ -1,24 +1,30 @@
-/* qsync.c: the sensitivity of QSync as it is published (IPDPS 2024), kept as the mark that others are measured against.
+/* qsync.c: the sensitivity of QSync as it is published (IPDPS 2024), kept as the mark that others are
+ * measured against.
  *
  *   Ω = γ·(L − d)·F + d·B          γ = 4; d: depth of the operator; L: the largest depth
  *
- *   int8        F = ⅙ (W·S_v²·D_v + X·S_w²·D_w)              B = ⅙ (G·S_v²·D_v + X·2^(2e_v)·2^(−2k)·D_o),  k = 9
- *   16 bits     F = ⅙·2^(−2k) (W·D_v·e_v + X·D_w·e_w)        B = ⅙·2^(−2k) (G·D_v·e_v + X·D_o·e_g),       k = 7 for bf16
- *   fp32        0
+ *   int8      F = ⅙ (W·S_v²·D_v + X·S_w²·D_w)
+ *             B = ⅙ (G·S_v²·D_v + X·2^(2e_v)·2^(−2k)·D_o)                 k = 9
+ *   16 bits   F = ⅙·2^(−2k) (W·D_v·e_v + X·D_w·e_w)
+ *             B = ⅙·2^(−2k) (G·D_v·e_v + X·D_o·e_g)                       k = 7 for bf16
+ *   fp32      0
  *
- * v, w, o, g: input, weight, output, output gradient. S = amax/127; e = ⌊log₂ amax⌋; D: number of elements; X, W, G: L2
- * norms of input, weight and *weight* gradient. What the formulas leave open is settled so: d is the number of edges on the
- * shortest path from any source, and a reshape is a node like others; the second operand of a matmul is its weight.
+ * v, w, o, g: input, weight, output, output gradient. S = amax/127; e = ⌊log₂ amax⌋; D: number of elements;
+ * X, W, G: L2 norms of input, weight and *weight* gradient. What the formulas leave open is settled so: d
+ * is the number of edges on the shortest path from any source, and a reshape is a node like others; the
+ * second operand of a matmul is its weight.
  *
- * bf16 takes the formula of FP16 (the paper has no bf16) with its own 7 stored bits of mantissa. int8 and int8_full get the
- * same value: the formulas know one backward pass, in 16 bits, whatever the device does.
+ * bf16 takes the formula of FP16 (the paper has no bf16) with its own 7 stored bits of mantissa. int8 and
+ * int8_full get the same value: the formulas know one backward pass, in 16 bits, whatever the device does.
  *
  * Where it departs from the theory it rests on (variances of unbiased rounding, carried to the gradient):
  *   - the norms are not squared, though a variance scales with the square of what it is multiplied by;
- *   - with 16 bits e multiplies where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and gradients are,
- *     so that harm would come out negative; it is cut off at 0 here, which a sensitivity must not fall below;
+ *   - with 16 bits e multiplies where 2^(2e) belongs. e is negative for magnitudes below 1, as weights and
+ *     gradients are, so that harm would come out negative; it is cut off at 0 here, which a sensitivity
+ *     must not fall below;
  *   - the weight gradient stands in for the output gradient;
- *   - depth weighs operators, and nothing measured says how much the loss answers to any of them: there is no unit. */
+ *   - depth weighs operators, and nothing measured says how much the loss answers to any of them: there is
+ *     no unit. */
 #include "predictor/methods.h"
 
 #include <math.h>
@@ -72,8 +78,7 @@ static void compute(double *harm, const tandem_graph *graph, const tandem_statis
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             of_op[p] = 0;
-            if (p == TANDEM_PRECISION_FP32 || !(precisions & 1u << p))
-                continue;
+            if (p == TANDEM_PRECISION_FP32 || !(precisions & 1u << p)) continue;
             const int is_int8 = tandem_precision_get((tandem_precision)p)->forward == TANDEM_S8;
             const parts part = is_int8 ? of_int8(&statistics[i]) : of_bf16(&statistics[i]);
             of_op[p] = fmax(0, gamma_forward * (largest - depth) * part.forward + depth * part.backward);

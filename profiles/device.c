@@ -126,10 +126,8 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         candidates[i] = devices[i].name;
         append(known, sizeof known, devices[i].name);
     }
-    const char *near = tandem_nearest(name, candidates, N_DEVICE);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'%s%s%s. Devices: %s.",
-                            TANDEM_DEVICE_NAME, name ? name : "", near ? "; did you mean '" : "",
-                            near ? near : "", near ? "'?" : "", known);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'.%s Devices: %s.", TANDEM_DEVICE_NAME,
+                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE).text, known);
 }
 
 int tandem_device_present(const char *name)

@@ -49,9 +49,8 @@ tandem_status tandem_json_check_members(const tandem_json_place *place, const js
         size_t i = 0;
         while (i < n && strcmp(allowed[i], name) != 0) i++;
         if (i < n) continue;
-        const char *const near = tandem_nearest(name, allowed, n);
-        size_t used = (size_t)snprintf(why, sizeof why, "is no member here%s%s%s; allowed are",
-                                       near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+        size_t used = (size_t)snprintf(why, sizeof why, "is no member here.%s Allowed are",
+                                       tandem_nearest_hint(name, allowed, n).text);
         for (i = 0; i < n && used < sizeof why; i++)
             used += (size_t)snprintf(why + used, sizeof why - used, "%s %s", i ? "," : "", allowed[i]);
         return tandem_json_refuse(place, name, why);

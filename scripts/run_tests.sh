@@ -10,7 +10,7 @@ export OMP_NUM_THREADS=1
 passed=0 failed=0 skipped=0
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 for program in "$@"; do
-    name=${program#*/tests/}
+    name=${program##*tests/}
     begin=$(date +%s)
     timeout "${TEST_TIMEOUT:-300}" "$program" >"$log" 2>&1
     code=$?

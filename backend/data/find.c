@@ -21,12 +21,11 @@ static tandem_status unknown_name(const char *name, tandem_error *error)
     const char *names[N_SET];
     for (int i = 0; i < N_SET; i++)
         names[i] = sets[i].name;
-    const char *const nearest = tandem_nearest(name, names, N_SET);
     return tandem_error_set(
         error, TANDEM_UNKNOWN_NAME,
-        "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s%s%s A data "
+        "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data "
         "set is %s, a directory with the four files of the MNIST family, or a text file.",
-        name, nearest ? " Did you mean " : "", nearest ? nearest : "", nearest ? "?" : "", sets[0].name);
+        name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
 }
 
 /* The directories as the error lists them; what does not fit is left out. */

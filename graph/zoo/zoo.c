@@ -135,10 +135,9 @@ static tandem_status option_find(int *index, const tandem_model *model, piece na
         candidates[n] = model->option[n].name;
     }
     const quote got = quote_of(name);
-    const char *near = tandem_nearest(got.text, candidates, n);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "model %s has no option '%s'%s%s%s; `tandem list models` shows them", model->name,
-                            got.text, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                            "model %s has no option '%s'.%s `tandem list models` shows them.", model->name, got.text,
+                            tandem_nearest_hint(got.text, candidates, n).text);
 }
 
 /* One "option=value" at `text`. */
@@ -194,10 +193,9 @@ static tandem_status model_find(const tandem_zoo_model **model, piece name, tand
         candidates[i] = models[i]->model.name;
     }
     const quote got = quote_of(name);
-    const char *near = tandem_nearest(got.text, candidates, N_MODEL);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no model '%s'%s%s%s; `tandem list models` shows them", got.text,
-                            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                            "there is no model '%s'.%s `tandem list models` shows them.", got.text,
+                            tandem_nearest_hint(got.text, candidates, N_MODEL).text);
 }
 
 /* The name with the options that differ from the defaults, in the order of the table. */

@@ -282,6 +282,28 @@ static void test_quantise_gives_the_bits_of_its_definition(void **state)
     }
 }
 
+/* x = 1 − u_i reaches 1 exactly; 2^−17 less does not. */
+static void test_quantise_turns_at_each_draw(void **state)
+{
+    (void)state;
+    const tandem_rounding rounding = {5, {1, 2, 3}};
+    float at_turn[LARGEST], before[LARGEST];
+    int8_t q[LARGEST];
+    for (size_t i = 0; i < LARGEST; i++) {
+        const uint32_t counter[4] = {(uint32_t)(i / 8), 1, 2, 3};
+        const uint32_t draw = tandem_philox(counter, 5).word[i % 8 / 2] >> 16 * (i % 2) & 0xFFFF;
+        at_turn[i] = 1 - ((float)draw + 0.5f) / 65536;
+        before[i] = at_turn[i] - 0x1p-17f;
+    }
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        table->quantise_f32(q, at_turn, LARGEST, 1, &rounding);
+        for (size_t i = 0; i < LARGEST; i++) assert_int_equal(q[i], 1);
+        table->quantise_f32(q, before, LARGEST, 1, &rounding);
+        for (size_t i = 0; i < LARGEST; i++) assert_int_equal(q[i], 0);
+    }
+}
+
 /* The mean of n draws lies within 4 standard deviations, sqrt(f(1 − f)/n), and the 2^−17 of the definition. */
 static void test_quantise_is_unbiased(void **state)
 {
@@ -584,7 +606,7 @@ static void test_im2col(void **state)
     static const struct {
         int64_t h, w, c, kernel, stride, pad;
     } cases[] = {{5, 7, 3, 3, 1, 1},  {8, 8, 16, 3, 2, 1}, {9, 5, 1, 5, 1, 2}, {4, 4, 64, 1, 1, 0},
-                 {7, 7, 33, 1, 2, 0}, {12, 9, 3, 7, 2, 3}, {1, 1, 8, 3, 1, 1}, {2, 3, 5, 5, 1, 4},
+                 {7, 7, 33, 1, 2, 0}, {12, 9, 3, 7, 2, 3}, {1, 1, 8, 3, 1, 1}, {2, 3, 5, 5, 1, 4}, {3, 4, 2, 2, 1, 4},
                  {3, 3, 2, 3, 3, 0},  {2, 2, 3, 3, 1, 0}};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
@@ -780,6 +802,7 @@ int main(void)
         cmocka_unit_test(test_philox_gives_the_published_answers),
         cmocka_unit_test(test_amax_is_the_largest_magnitude),
         cmocka_unit_test(test_quantise_gives_the_bits_of_its_definition),
+        cmocka_unit_test(test_quantise_turns_at_each_draw),
         cmocka_unit_test(test_quantise_is_unbiased),
         cmocka_unit_test(test_dequantise),
         cmocka_unit_test(test_every_bf16_widens_and_comes_back),

@@ -88,12 +88,12 @@ static void a_search_does_without_its_suggestion(void **state)
     tandem_error error = {0};
     int op = 77;
     assert_int_equal(tandem_graph_find(&op, graph, "haed", &error), TANDEM_UNKNOWN_NAME);
-    assert_non_null(strstr(error.text, "did you mean 'head'"));
+    assert_non_null(strstr(error.text, "Did you mean 'head'"));
     tandem_fail_allocation_after(0);
     assert_int_equal(tandem_graph_find(&op, graph, "haed", &error), TANDEM_UNKNOWN_NAME);
     assert_true(tandem_allocation_failed());
     tandem_fail_allocation_after(-1);
-    assert_null(strstr(error.text, "did you mean"));
+    assert_null(strstr(error.text, "Did you mean"));
     assert_int_equal(op, 77);
     tandem_graph_close(graph);
 }

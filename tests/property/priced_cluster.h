@@ -1,5 +1,5 @@
-/* priced_cluster.h: clusters whose costs and harms are drawn by Philox: every cost that any plan could need is in a store
- * of its own, in a new temporary folder. For tests of what searches over plans. */
+/* priced_cluster.h: clusters whose costs and harms are drawn by Philox: every cost that any plan could need
+ * is in a store of its own, in a new temporary folder. For tests of what searches over plans. */
 #ifndef TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
 #define TANDEM_TESTS_PROPERTY_PRICED_CLUSTER_H
 
@@ -25,15 +25,15 @@ typedef struct priced_cluster {
 static inline double draw(uint64_t seed, const char *text, uint32_t purpose)
 {
     uint64_t hash = 14695981039346656037u;
-    for (const char *c = text; *c; c++)
-        hash = (hash ^ (uint64_t)(unsigned char)*c) * 1099511628211u;
+    for (const char *c = text; *c; c++) hash = (hash ^ (uint64_t)(unsigned char)*c) * 1099511628211u;
     const uint32_t counter[4] = {(uint32_t)hash, (uint32_t)(hash >> 32), purpose, 77};
     return (double)tandem_philox_uniform(tandem_philox(counter, seed).word[0]);
 }
 
 static inline double between(double low, double high, double u) { return low + (high - low) * u; }
 
-/* Operators 20 to 400 us a pass on the strongest device, narrower types mostly but not always faster; casts by elements. */
+/* Operators 20 to 400 us a pass on the strongest device, narrower types mostly but not always faster; casts
+ * by elements. */
 static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_cost_key *key, int beside)
 {
     char text[2 * TANDEM_MAX_SIGNATURE];
@@ -46,7 +46,8 @@ static inline int64_t priced_ns(uint64_t seed, const char *device, const tandem_
     if (strcmp(key->precision, "bf16") == 0)
         ns *= between(0.4, 1.1, draw(seed, text, 6));
     else if (strcmp(key->precision, "int8") == 0)
-        ns *= key->pass == TANDEM_PASS_FORWARD ? between(0.2, 0.8, draw(seed, text, 7)) : between(0.9, 1.1, draw(seed, text, 7));
+        ns *= key->pass == TANDEM_PASS_FORWARD ? between(0.2, 0.8, draw(seed, text, 7))
+                                               : between(0.9, 1.1, draw(seed, text, 7));
     else if (strcmp(key->precision, "int8_full") == 0)
         ns *= between(0.2, 0.9, draw(seed, text, 8));
     return (int64_t)(weak * company * ns);
@@ -61,8 +62,8 @@ static inline tandem_cost priced_cost(int64_t ns)
 
 typedef int priced_filter(const tandem_cost_key *key); /* whether a cost is measured; NULL = all are */
 
-static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *neighbour, priced_filter *measured,
-                                 tandem_error *error)
+static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed, const char *neighbour,
+                                        priced_filter *measured, tandem_error *error)
 {
     const tandem_device *device = &p->cluster.member[c].device;
     tandem_step *step = NULL;
@@ -70,7 +71,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
-            if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE || (measured && !measured(&key)))
+            if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE ||
+                (measured && !measured(&key)))
                 continue;
             const tandem_cost cost = priced_cost(priced_ns(seed, device->name, &key, neighbour[0] != '\0'));
             status = tandem_store_put_cost(p->store, device->name, neighbour, &key, &cost, error);
@@ -95,8 +97,8 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
         status = tandem_store_put_collective(p->store, group, "all-reduce", loaded, &point, error);
     }
     for (int c = 0; c < n && status == TANDEM_OK; c++)
-        status = tandem_store_put_interference(p->store, p->cluster.member[c].device.name, group, "compute_under_comm", 1.2, 1,
-                                               error);
+        status = tandem_store_put_interference(p->store, p->cluster.member[c].device.name, group,
+                                               "compute_under_comm", 1.2, 1, error);
     return status == TANDEM_OK ? tandem_store_commit(p->store, error) : status;
 }
 
@@ -104,8 +106,7 @@ static inline tandem_status draw_harm(priced_cluster *p, int c, uint64_t seed, t
 {
     const tandem_graph *graph = p->graph[c];
     p->harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **p->harm);
-    if (!p->harm[c])
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a test");
+    if (!p->harm[c]) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a test");
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         const double size = pow(10, between(-6, -3, draw(seed, graph->op[i].name, 20)));
@@ -115,8 +116,7 @@ static inline tandem_status draw_harm(priced_cluster *p, int c, uint64_t seed, t
             [TANDEM_PRECISION_INT8_FULL] = size * between(1, 3, draw(seed, graph->op[i].name, 22)),
         };
         for (int q = 0; q < TANDEM_N_PRECISION; q++)
-            if (precisions & 1u << q)
-                p->harm[c][i * TANDEM_N_PRECISION + q] = of[q];
+            if (precisions & 1u << q) p->harm[c][i * TANDEM_N_PRECISION + q] = of[q];
     }
     return TANDEM_OK;
 }
@@ -142,8 +142,9 @@ static inline void priced_cluster_close(priced_cluster *p)
 }
 
 /* `cluster` as for tandem_cluster_parse, at most two classes. */
-static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster, int64_t batch,
-                                                uint64_t seed, priced_filter *measured, tandem_error *error)
+static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
+                                                int64_t batch, uint64_t seed, priced_filter *measured,
+                                                tandem_error *error)
 {
     *p = (priced_cluster){.folder = "/tmp/tandem-priced-XXXXXX"};
     if (!mkdtemp(p->folder)) {
@@ -153,29 +154,27 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
     (void)snprintf(p->path, sizeof p->path, "%s/store.db", p->folder);
     tandem_status status = tandem_cluster_parse(&p->cluster, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < p->cluster.n_class; c++) {
-        if (p->cluster.member[c].batch == 0)
-            p->cluster.member[c].batch = batch;
+        if (p->cluster.member[c].batch == 0) p->cluster.member[c].batch = batch;
         status = tandem_graph_open(&p->graph[c], model, p->cluster.member[c].batch, error);
-        if (status == TANDEM_OK)
-            status = draw_harm(p, c, seed, error);
+        if (status == TANDEM_OK) status = draw_harm(p, c, seed, error);
     }
+    if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = price_all(p, seed, measured, error);
     if (status == TANDEM_OK)
-        status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK)
-        status = price_all(p, seed, measured, error);
-    if (status == TANDEM_OK)
-        status = tandem_replayer_open(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph, p->store, 0, error);
-    if (status != TANDEM_OK)
-        priced_cluster_close(p);
+        status = tandem_replayer_open(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,
+                                      p->store, 0, error);
+    if (status != TANDEM_OK) priced_cluster_close(p);
     return status;
 }
 
 static inline tandem_allocation_problem priced_problem(const priced_cluster *p, double slowdown)
 {
-    tandem_allocation_problem problem = {.replayer = p->replayer, .graph = p->graph[0], .base = TANDEM_PRECISION_FP32,
-                                         .uniform = TANDEM_PRECISION_INT8, .slowdown = slowdown};
-    for (int c = 0; c < p->cluster.n_class; c++)
-        problem.harm[c] = p->harm[c];
+    tandem_allocation_problem problem = {.replayer = p->replayer,
+                                         .graph = p->graph[0],
+                                         .base = TANDEM_PRECISION_FP32,
+                                         .uniform = TANDEM_PRECISION_INT8,
+                                         .slowdown = slowdown};
+    for (int c = 0; c < p->cluster.n_class; c++) problem.harm[c] = p->harm[c];
     return problem;
 }
 

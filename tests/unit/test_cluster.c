@@ -49,7 +49,7 @@ static void an_unknown_device_has_a_nearest(void **state)
     tandem_error error = {0};
     tandem_device device = {.name = "untouched"};
     assert_int_equal(tandem_device_find(&device, "cpu:avx512vnni", &error), TANDEM_UNKNOWN_NAME);
-    assert_non_null(strstr(error.text, "did you mean 'cpu:avx512_vnni'"));
+    assert_non_null(strstr(error.text, "Did you mean 'cpu:avx512_vnni'"));
     assert_non_null(strstr(error.text, "cpu:sse41, cpu:avx, "));
     assert_string_equal(device.name, "untouched");
     assert_int_equal(tandem_device_find(&device, NULL, &error), TANDEM_UNKNOWN_NAME);
@@ -249,7 +249,7 @@ static void what_is_wrong_is_said(void **state)
         {"cpu:avx2 +", TANDEM_USAGE, "class 2, '': a device is missing"},
         {"+ cpu:avx2", TANDEM_USAGE, "class 1, '': a device is missing"},
         {"cpu:avx2 ++ cpu:avx2", TANDEM_USAGE, "class 2, '': a device is missing"},
-        {"cpu:avx2 + cpu:avx22", TANDEM_UNKNOWN_NAME, "did you mean 'cpu:avx2'"},
+        {"cpu:avx2 + cpu:avx22", TANDEM_UNKNOWN_NAME, "Did you mean 'cpu:avx2'"},
         {"0*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
         {"-1*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
         {"*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
@@ -342,7 +342,7 @@ static void a_wrong_file_is_said(void **state)
         {"{}", TANDEM_MALFORMED, "schema: is missing"},
         {"{\"schema\":\"tandem.cluster/2\",\"classes\":[]}", TANDEM_MALFORMED, "tandem.cluster/1"},
         {"{\"schema\":1}", TANDEM_MALFORMED, "must be a text"},
-        {"{\"schema\":\"tandem.cluster/1\",\"clases\":[]}", TANDEM_MALFORMED, "did you mean 'classes'"},
+        {"{\"schema\":\"tandem.cluster/1\",\"clases\":[]}", TANDEM_MALFORMED, "Did you mean 'classes'"},
         {"{\"schema\":\"a\",\"schema\":\"a\"}", TANDEM_MALFORMED, "duplicate"},
         {CLUSTER(""), TANDEM_MALFORMED, "1 to 8 classes"},
         {CLUSTER("1"), TANDEM_MALFORMED, "classes[0]: must be an object"},

@@ -113,7 +113,7 @@ static void precisions_are_found_by_name(void **state)
     tandem_error error = {0};
     assert_int_equal(tandem_precision_find(&found, "itn8", &error), TANDEM_UNKNOWN_NAME);
     assert_int_equal(found, TANDEM_PRECISION_BF16);
-    assert_non_null(strstr(error.text, "did you mean 'int8'"));
+    assert_non_null(strstr(error.text, "Did you mean 'int8'"));
     assert_int_equal(tandem_precision_find(&found, "", &error), TANDEM_UNKNOWN_NAME);
 }
 
@@ -983,13 +983,13 @@ static void wrong_names_are_answered(void **state)
         tandem_status status;
         const char *text; /* part of the error */
     } cases[] = {
-        {"resnet", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet'; did you mean 'resnet20'?"},
-        {"vit-tiny", 1, TANDEM_UNKNOWN_NAME, "did you mean 'vit_tiny'?"},
-        {"gpttiny:length=3", 1, TANDEM_UNKNOWN_NAME, "there is no model 'gpttiny'; did you mean 'gpt_tiny'?"},
-        {"", 1, TANDEM_UNKNOWN_NAME, "there is no model ''; `tandem list models` shows them"},
+        {"resnet", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet'. Did you mean 'resnet20'?"},
+        {"vit-tiny", 1, TANDEM_UNKNOWN_NAME, "Did you mean 'vit_tiny'?"},
+        {"gpttiny:length=3", 1, TANDEM_UNKNOWN_NAME, "there is no model 'gpttiny'. Did you mean 'gpt_tiny'?"},
+        {"", 1, TANDEM_UNKNOWN_NAME, "there is no model ''. `tandem list models` shows them"},
         {NULL, 1, TANDEM_UNKNOWN_NAME, "there is no model ''"},
         {"\033[2J\xff", 1, TANDEM_UNKNOWN_NAME, "there is no model '?[2J?'"},
-        {"mlp:widht=3", 1, TANDEM_UNKNOWN_NAME, "model mlp has no option 'widht'; did you mean 'width'?"},
+        {"mlp:widht=3", 1, TANDEM_UNKNOWN_NAME, "model mlp has no option 'widht'. Did you mean 'width'?"},
         {"mlp:patch=3", 1, TANDEM_UNKNOWN_NAME, "model mlp has no option 'patch'"},
         {"mlp: width=3", 1, TANDEM_UNKNOWN_NAME, "no option ' width'"},
         {"mlp:", 1, TANDEM_USAGE, "model mlp: an option without a name; write mlp:option=value,option=value"},
@@ -1065,7 +1065,7 @@ static void operators_are_found_by_name(void **state)
     assert_int_equal(tandem_graph_find(&op, graph, "block2.mlp.fc3", &error), TANDEM_UNKNOWN_NAME);
     assert_int_equal(op, 5);
     assert_non_null(strstr(
-        error.text, "model vit_tiny has no operator 'block2.mlp.fc3'; did you mean 'block2.mlp.fc1'?"));
+        error.text, "model vit_tiny has no operator 'block2.mlp.fc3'. Did you mean 'block2.mlp.fc1'?"));
     tandem_graph_close(graph);
 }
 

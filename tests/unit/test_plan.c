@@ -258,10 +258,10 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 18"},
         {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED, "schema: must be"},
         {"\"schema\"", "\"schemata\"", TANDEM_MALFORMED, "schema: is missing"},
-        {"\"policy\"", "\"polisy\"", TANDEM_MALFORMED, "did you mean 'policy'"},
+        {"\"policy\"", "\"polisy\"", TANDEM_MALFORMED, "Did you mean 'policy'"},
         {"\"allocated\"", "7", TANDEM_MALFORMED, "name: must be a text"},
         {"\"allocated\"", "\"0123456789012345678901234567890123456789012345678\"", TANDEM_MALFORMED, "less than 48"},
-        {"\"mlp\"", "\"mlq\"", TANDEM_MALFORMED, "did you mean"},
+        {"\"mlp\"", "\"mlq\"", TANDEM_MALFORMED, "Did you mean"},
         {"\"mlp\"", "\"mlp:width=64\"", TANDEM_WRONG_MODEL, "mlp:width=64"},
         {"\"mlp\"", "null", TANDEM_MALFORMED, "model: is missing"},
         {"\"graph_hash\": \"", "\"graph_hash\": \"0", TANDEM_MALFORMED, "16 hexadecimal"},
@@ -283,7 +283,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"fc1\": \"bf16\"", "\"fc1.relu\": \"bf16\"", TANDEM_MALFORMED, "is a relu, which carries no precision"},
         {"\"fc1\": \"bf16\"", "\"fc1\": \"bf16\", \"fc1\": \"bf16\"", TANDEM_MALFORMED, "duplicate"},
         {"\"fc1\": \"int8_full\"", "\"fc1\": \"bf16\"", TANDEM_MALFORMED, "the device cpu:avx2 has no bf16"},
-        {"\"precision\"", "\"precisions\"", TANDEM_MALFORMED, "did you mean 'precision'"},
+        {"\"precision\"", "\"precisions\"", TANDEM_MALFORMED, "Did you mean 'precision'"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
     };
     tandem_graph *const graph = open_graph("mlp"), *const no_graph = (tandem_graph *)(uintptr_t)16;

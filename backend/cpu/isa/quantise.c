@@ -94,7 +94,7 @@ static inline words plus(words a, words b) { return _mm256_add_epi64(a, b); }
 static inline words product(words a, words b) { return _mm256_mul_epu32(a, b); }
 static inline words upper(words a) { return _mm256_srli_epi64(a, 32); }
 static inline words xor2(words a, words b) { return _mm256_xor_si256(a, b); }
-static inline words xor3(words a, words b, words c) { return xor2(xor2(a, b), c); }
+static inline words xor3(words a, words b, words c) { return xor2(a, xor2(b, c)); }
 
 static inline words first_blocks(void) { return _mm256_set_epi64x(3, 2, 1, 0); }
 
@@ -146,12 +146,9 @@ typedef __m128 floats;
 static inline words splat(uint64_t value) { return _mm_set1_epi64x((long long)value); }
 static inline words plus(words a, words b) { return _mm_add_epi64(a, b); }
 static inline words product(words a, words b) { return _mm_mul_epu32(a, b); }
-static inline words upper(words a)
-{
-    return _mm_shuffle_epi32(a, 0xF5);
-} /* needs no copy of a, unlike a shift */
+static inline words upper(words a) { return _mm_srli_epi64(a, 32); }
 static inline words xor2(words a, words b) { return _mm_xor_si128(a, b); }
-static inline words xor3(words a, words b, words c) { return xor2(xor2(a, b), c); }
+static inline words xor3(words a, words b, words c) { return xor2(a, xor2(b, c)); }
 
 static inline words first_blocks(void) { return _mm_set_epi64x(1, 0); }
 
@@ -194,7 +191,7 @@ static inline void store(int8_t *q, words v[4])
 #endif
 
 #ifndef CHAINS
-#define CHAINS 4
+#define CHAINS 3
 #endif
 enum { GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
 

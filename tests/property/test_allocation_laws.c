@@ -1,0 +1,321 @@
+/* Laws of allocation over clusters with drawn costs: beside every plan there is (brute force), and beside
+ * itself. A failure names its seed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/property/priced_cluster.h"
+
+static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
+static const char five_layers[] = "mlp:depth=4,width=64", six_layers[] = "mlp:depth=5,width=64";
+static const char attention[] = "vit_tiny:depth=2,width=32,heads=2";
+static const double slowdowns[] = {0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5};
+enum { N_SLOWDOWN = sizeof slowdowns / sizeof slowdowns[0], MAX_ADJUSTABLE = 6 };
+
+static void must(tandem_status status, const tandem_error *error, uint64_t seed)
+{
+    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
+}
+
+static const tandem_policy *policy_of(const char *name)
+{
+    const tandem_policy *policy = NULL;
+    tandem_error error = {0};
+    must(tandem_policy_find(&policy, name, &error), &error, 0);
+    return policy;
+}
+
+static tandem_plan *allocate(const priced_cluster *p, const char *policy, double slowdown, uint64_t seed,
+                             tandem_allocation *allocation)
+{
+    tandem_plan *plan = NULL;
+    tandem_error error = {0};
+    const tandem_allocation_problem problem = priced_problem(p, slowdown);
+    must(tandem_allocate(&plan, allocation, policy_of(policy), &problem, "drawn", &error), &error, seed);
+    return plan;
+}
+
+static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch, uint64_t seed)
+{
+    tandem_error error = {0};
+    must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+}
+
+/* --- Every plan of a class ------------------------------------------------------------------------------- */
+
+typedef struct every_plan {
+    int c, n, op[MAX_ADJUSTABLE];
+    int64_t target_ns;
+    double least_harm;       /* of those within the target that fit the limit */
+    uint64_t smallest_bytes; /* of all */
+    int with_memory;
+    uint64_t limit_bytes;
+} every_plan;
+
+static void try_from(const priced_cluster *p, const tandem_allocation_problem *problem, every_plan *all, int k)
+{
+    if (k < all->n) {
+        const unsigned precisions =
+            tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions & p->cluster.member[all->c].device.precisions;
+        for (int q = 0; q < TANDEM_N_PRECISION; q++) {
+            if (!(precisions & 1u << q)) continue;
+            tandem_replayer_set(p->replayer, all->c, all->op[k], (tandem_precision)q);
+            try_from(p, problem, all, k + 1);
+        }
+        return;
+    }
+    tandem_replay replay;
+    tandem_error error = {0};
+    must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error), &error, 0);
+    const uint64_t peak_bytes = replay.member[all->c].peak_bytes;
+    if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
+    if (replay.step_ns > all->target_ns || (all->limit_bytes && peak_bytes > all->limit_bytes)) return;
+    const double harm = tandem_allocation_sensitivity(problem);
+    if (harm < all->least_harm) all->least_harm = harm;
+}
+
+/* All plans of class c, the other classes as they are now. */
+static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_ns, uint64_t limit_bytes)
+{
+    const tandem_allocation_problem problem = priced_problem(p, 0);
+    every_plan all = {.c = c, .target_ns = target_ns, .least_harm = INFINITY, .smallest_bytes = UINT64_MAX,
+                      .with_memory = limit_bytes > 0, .limit_bytes = limit_bytes};
+    for (int i = 0; i < p->graph[c]->n_op; i++)
+        if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+            assert_true(all.n < MAX_ADJUSTABLE);
+            all.op[all.n++] = i;
+        }
+    try_from(p, &problem, &all, 0);
+    return all;
+}
+
+/* Sum and number of greedy's sensitivity over the least there is, where that is not 0. */
+static void compare_with_brute_force(const char *model, const char *cluster, uint64_t seed, double *sum, int *n)
+{
+    static const double few[] = {0, 0.02, 0.08, 0.2};
+    priced_cluster p;
+    open_priced(&p, model, cluster, 16, seed);
+    for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
+        tandem_allocation a;
+        tandem_plan *plan = allocate(&p, "greedy", few[k], seed, &a);
+        const every_plan all = try_every_plan(&p, a.lowered < 0 ? 0 : a.lowered, a.target_ns, 0);
+        if (a.sensitivity < all.least_harm * (1 - 1e-12))
+            fail_msg("seed %llu, slowdown %g: sensitivity %g, but the least of all plans is %g",
+                     (unsigned long long)seed, few[k], a.sensitivity, all.least_harm);
+        if (all.least_harm > 0) {
+            *sum += a.sensitivity / all.least_harm;
+            ++*n;
+        } else if (a.sensitivity > 0 && a.lowered >= 0) {
+            fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed, few[k],
+                     a.sensitivity);
+        }
+        tandem_plan_close(plan);
+    }
+    priced_cluster_close(&p);
+}
+
+static void greedy_is_close_to_the_best_of_all_plans(void **state)
+{
+    (void)state;
+    double sum = 0;
+    int n = 0;
+    for (uint64_t seed = 1; seed <= 24; seed++) compare_with_brute_force(six_layers, two_devices, seed, &sum, &n);
+    for (uint64_t seed = 1; seed <= 12; seed++) compare_with_brute_force(five_layers, one_device, seed, &sum, &n);
+    print_message("greedy / least sensitivity: mean %.4f over %d problems\n", sum / n, n);
+    assert_true(n > 60);
+    assert_true(sum / n < 1.05);
+}
+
+/* --- The plan is what is said about it ----------------------------------------------------------------------- */
+
+static void check_figures(priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, double slowdown,
+                          uint64_t seed)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    const tandem_allocation_problem problem = priced_problem(p, slowdown);
+    for (int c = 0; c < p->cluster.n_class; c++) /* what was turned down is undone, to the last operator */
+        for (int i = 0; i < plan->n_op; i++)
+            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
+    for (int c = 0; c < p->cluster.n_class; c++) /* away, and back again */
+        for (int i = 0; i < plan->n_op; i++)
+            if (tandem_op_row_get(p->graph[c]->op[i].kind)->precisions)
+                tandem_replayer_set(p->replayer, c, i, TANDEM_PRECISION_FP32);
+    must(tandem_replayer_run(p->replayer, &replay, 0, &error), &error, seed);
+    assert_int_equal(replay.step_ns, a->base_ns);
+    tandem_replayer_set_plan(p->replayer, plan);
+    must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    assert_int_equal(replay.step_ns, a->step_ns);
+    assert_int_equal(plan->step_ns, a->step_ns);
+    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity && plan->sensitivity == a->sensitivity);
+    for (int c = 0; c < p->cluster.n_class; c++) {
+        assert_int_equal(replay.member[c].peak_bytes, a->peak_bytes[c]);
+        assert_int_equal(plan->peak_bytes[c], a->peak_bytes[c]);
+    }
+}
+
+static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, double slowdown)
+{
+    assert_true(a->fastest_ns <= a->base_ns);
+    assert_true(a->step_ns <= a->target_ns);
+    assert_int_equal(a->target_ns, a->fastest_ns + (int64_t)((double)a->fastest_ns * slowdown));
+    assert_true(a->sensitivity <= a->fastest_sensitivity);
+    assert_true(a->base_sensitivity == 0);
+    for (int c = 0; c < p->cluster.n_class; c++) /* who only waits keeps the base */
+        for (int i = 0; i < plan->n_op; i++)
+            if (c != a->lowered) assert_int_equal(plan->precision[c][i], TANDEM_PRECISION_FP32);
+    for (int i = 0; i < plan->n_op; i++) {
+        const unsigned precisions = tandem_op_row_get(p->graph[0]->op[i].kind)->precisions;
+        if (a->lowered < 0 || !precisions) continue;
+        assert_true(precisions & p->cluster.member[a->lowered].device.precisions & 1u << plan->precision[a->lowered][i]);
+    }
+}
+
+static void follow_slowdowns(const char *model, const char *cluster, uint64_t seed)
+{
+    priced_cluster p;
+    double before = INFINITY;
+    open_priced(&p, model, cluster, 16, seed);
+    for (int k = 0; k < N_SLOWDOWN; k++) {
+        tandem_allocation a;
+        tandem_plan *plan = allocate(&p, "greedy", slowdowns[k], seed, &a);
+        check_bounds(&p, plan, &a, slowdowns[k]);
+        check_figures(&p, plan, &a, slowdowns[k], seed);
+        if (a.sensitivity > before)
+            fail_msg("seed %llu: sensitivity %g with a slowdown of %g, %g with a smaller one", (unsigned long long)seed,
+                     a.sensitivity, slowdowns[k], before);
+        before = a.sensitivity;
+        tandem_plan_close(plan);
+    }
+    priced_cluster_close(&p);
+}
+
+static void more_time_is_never_more_harm_and_figures_are_those_of_the_plan(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 100; seed < 116; seed++) follow_slowdowns(six_layers, two_devices, seed);
+    for (uint64_t seed = 200; seed < 206; seed++) follow_slowdowns(attention, two_devices, seed);
+    for (uint64_t seed = 300; seed < 306; seed++) follow_slowdowns(attention, one_device, seed);
+}
+
+static void no_uniform_plan_within_the_target_is_better(void **state)
+{
+    (void)state;
+    int n_within = 0;
+    for (uint64_t seed = 400; seed < 412; seed++) {
+        priced_cluster p;
+        open_priced(&p, attention, one_device, 16, seed);
+        tandem_allocation a, uniform;
+        tandem_plan *plan = allocate(&p, "greedy", 0.3, seed, &a);
+        tandem_plan_close(plan);
+        for (int q = 0; q < TANDEM_N_PRECISION; q++) {
+            tandem_error error = {0};
+            tandem_allocation_problem problem = priced_problem(&p, 0);
+            problem.uniform = (tandem_precision)q;
+            must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error, seed);
+            tandem_plan_close(plan);
+            assert_true(uniform.step_ns >= a.fastest_ns);
+            if (uniform.step_ns > a.target_ns) continue;
+            n_within++;
+            assert_true(a.sensitivity <= uniform.sensitivity);
+        }
+        priced_cluster_close(&p);
+    }
+    assert_true(n_within > 6);
+}
+
+static void the_same_problem_has_the_same_plan(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    open_priced(&p, attention, two_devices, 16, 7);
+    tandem_allocation a, b;
+    tandem_plan *first = allocate(&p, "greedy", 0.03, 7, &a);
+    tandem_plan *other = allocate(&p, "greedy", 0.4, 7, &b);
+    tandem_plan_close(other);
+    other = allocate(&p, "greedy", 0.03, 7, &b);
+    for (int c = 0; c < p.cluster.n_class; c++)
+        assert_memory_equal(first->precision[c], other->precision[c], (size_t)first->n_op * sizeof *first->precision[c]);
+    assert_int_equal(a.replays, b.replays);
+    tandem_plan_close(first);
+    tandem_plan_close(other);
+    priced_cluster_close(&p);
+}
+
+/* --- Memory ------------------------------------------------------------------------------------------------------ */
+
+/* Bytes of one rank in base precision, and in the smallest plan of all. */
+static void find_sizes(uint64_t seed, uint64_t *base_bytes, uint64_t *smallest_bytes)
+{
+    priced_cluster p;
+    tandem_replay replay;
+    tandem_error error = {0};
+    open_priced(&p, five_layers, one_device, 256, seed);
+    must(tandem_replayer_run(p.replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    *base_bytes = replay.member[0].peak_bytes;
+    *smallest_bytes = try_every_plan(&p, 0, INT64_MAX, 1).smallest_bytes;
+    priced_cluster_close(&p);
+}
+
+static void allocate_within(uint64_t seed, uint64_t limit_bytes, uint64_t smallest_bytes)
+{
+    char cluster[96];
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a = {.replays = -5};
+    tandem_error error = {0};
+    (void)snprintf(cluster, sizeof cluster, "%s memory=%lluB", one_device, (unsigned long long)limit_bytes);
+    open_priced(&p, five_layers, cluster, 256, seed);
+    const tandem_allocation_problem problem = priced_problem(&p, 0.05);
+    const tandem_status status = tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error);
+    if (limit_bytes < smallest_bytes) {
+        char limit[32];
+        assert_int_equal(status, TANDEM_NO_FIT);
+        assert_null(plan);
+        assert_int_equal(a.replays, -5);
+        assert_non_null(strstr(error.text, one_device));
+        (void)snprintf(limit, sizeof limit, "(%llu B)", (unsigned long long)limit_bytes);
+        assert_non_null(strstr(error.text, limit));
+    } else {
+        if (status != TANDEM_OK)
+            fail_msg("seed %llu: %llu B would do, %llu B are allowed: %s", (unsigned long long)seed,
+                     (unsigned long long)smallest_bytes, (unsigned long long)limit_bytes, error.text);
+        assert_true(a.peak_bytes[0] <= limit_bytes);
+        assert_true(a.step_ns <= a.target_ns);
+        const every_plan all = try_every_plan(&p, 0, a.target_ns, limit_bytes);
+        assert_true(a.sensitivity >= all.least_harm * (1 - 1e-12));
+        assert_true(a.sensitivity <= all.least_harm * 3);
+    }
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+static void plans_fit_their_memory_wherever_one_does(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 500; seed < 504; seed++) {
+        uint64_t base_bytes, smallest_bytes;
+        find_sizes(seed, &base_bytes, &smallest_bytes);
+        assert_true(smallest_bytes < base_bytes);
+        allocate_within(seed, base_bytes, smallest_bytes);
+        allocate_within(seed, base_bytes - 1, smallest_bytes);
+        allocate_within(seed, (base_bytes + smallest_bytes) / 2, smallest_bytes);
+        allocate_within(seed, smallest_bytes, smallest_bytes);
+        allocate_within(seed, smallest_bytes - 1, smallest_bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(greedy_is_close_to_the_best_of_all_plans),
+        cmocka_unit_test(more_time_is_never_more_harm_and_figures_are_those_of_the_plan),
+        cmocka_unit_test(no_uniform_plan_within_the_target_is_better),
+        cmocka_unit_test(the_same_problem_has_the_same_plan),
+        cmocka_unit_test(plans_fit_their_memory_wherever_one_does),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,343 @@
+/* Policies, their figures and their refusals, on an mlp on two devices with drawn costs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/property/priced_cluster.h"
+
+static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
+enum { STRONG, WEAK };
+
+static void must(tandem_status status, const tandem_error *error)
+{
+    if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+static void open_priced(priced_cluster *p, const char *cluster, int64_t batch, priced_filter *measured)
+{
+    tandem_error error = {0};
+    must(priced_cluster_open(p, model, cluster, batch, 11, measured, &error), &error);
+}
+
+static const tandem_policy *policy_of(const char *name)
+{
+    const tandem_policy *policy = NULL;
+    tandem_error error = {0};
+    must(tandem_policy_find(&policy, name, &error), &error);
+    return policy;
+}
+
+static int64_t step_ns(const priced_cluster *p)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    must(tandem_replayer_run(p->replayer, &replay, 0, &error), &error);
+    return replay.step_ns;
+}
+
+static int is_adjustable(const priced_cluster *p, int op)
+{
+    return tandem_op_row_get(p->graph[0]->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+}
+
+/* --- Names ------------------------------------------------------------------------------------------------- */
+
+static void policies_are_found_by_name(void **state)
+{
+    (void)state;
+    const tandem_policy *policy = NULL;
+    for (int k = 0; tandem_policies[k]; k++) {
+        assert_true(tandem_policies[k]->name[0] && tandem_policies[k]->meaning[0]);
+        assert_int_equal(tandem_policy_find(&policy, tandem_policies[k]->name, NULL), TANDEM_OK);
+        assert_ptr_equal(policy, tandem_policies[k]);
+    }
+    const tandem_policy *const before = policy;
+    tandem_error error = {0};
+    assert_int_equal(tandem_policy_find(&policy, "gredy", &error), TANDEM_UNKNOWN_NAME);
+    assert_ptr_equal(policy, before);
+    assert_non_null(strstr(error.text, "'greedy'"));
+}
+
+/* --- Sensitivity ----------------------------------------------------------------------------------------------- */
+
+static void classes_count_by_their_part_of_the_batch(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    open_priced(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
+    const tandem_allocation_problem problem = priced_problem(&p, 0);
+    int op = -1;
+    for (int i = 0; i < p.graph[0]->n_op && op < 0; i++)
+        if (is_adjustable(&p, i)) op = i;
+    assert_true(tandem_allocation_sensitivity(&problem) == 0);
+    p.harm[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
+    p.harm[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
+    tandem_replayer_set(p.replayer, STRONG, op, TANDEM_PRECISION_BF16); /* 48 of 64 samples */
+    assert_true(fabs(tandem_allocation_sensitivity(&problem) - 0.75 * 3) < 1e-12);
+    tandem_replayer_set(p.replayer, WEAK, op, TANDEM_PRECISION_INT8);
+    assert_true(fabs(tandem_allocation_sensitivity(&problem) - (0.75 * 3 + 0.25 * 5)) < 1e-12);
+    priced_cluster_close(&p);
+}
+
+/* --- Uniform ----------------------------------------------------------------------------------------------------- */
+
+static void uniform_lowers_the_slowest_class(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    open_priced(&p, two_devices, 16, NULL);
+    const int64_t base_ns = step_ns(&p);
+    const tandem_allocation_problem problem = priced_problem(&p, 0);
+    must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
+    double harm = 0;
+    assert_int_equal(a.lowered, WEAK);
+    for (int i = 0; i < plan->n_op; i++) {
+        assert_int_equal(plan->precision[STRONG][i], TANDEM_PRECISION_FP32);
+        assert_int_equal(plan->precision[WEAK][i], is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
+        harm += p.harm[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
+    }
+    assert_true(fabs(a.sensitivity - harm) < 1e-12 * harm);
+    assert_true(a.base_sensitivity == 0 && a.fastest_sensitivity == a.sensitivity);
+    assert_int_equal(a.base_ns, base_ns);
+    assert_int_equal(a.step_ns, step_ns(&p));
+    assert_int_equal(a.target_ns, a.step_ns);
+    assert_int_equal(a.fastest_ns, a.step_ns);
+    assert_int_equal(a.replays, 3);
+    assert_string_equal(plan->name, "uniform int8");
+    assert_string_equal(plan->policy, "uniform");
+    assert_string_equal(plan->method, "drawn");
+    assert_int_equal(plan->cluster.member[WEAK].batch, 16);
+    assert_true(isnan(plan->lower_bound) && isnan(plan->gap));
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+static void uniform_base_lowers_none(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    open_priced(&p, two_devices, 16, NULL);
+    tandem_allocation_problem problem = priced_problem(&p, 0);
+    problem.uniform = TANDEM_PRECISION_FP32;
+    must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), &error);
+    assert_int_equal(a.lowered, -1);
+    assert_int_equal(a.step_ns, a.base_ns);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+static void a_precision_that_the_device_lacks_is_refused(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a = {.replays = -5};
+    tandem_error error = {0};
+    open_priced(&p, two_devices, 16, NULL);
+    tandem_allocation_problem problem = priced_problem(&p, 0);
+    problem.uniform = TANDEM_PRECISION_BF16;
+    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), TANDEM_NO_KERNEL);
+    assert_null(plan);
+    assert_int_equal(a.replays, -5);
+    priced_cluster_close(&p);
+}
+
+/* --- Limits ------------------------------------------------------------------------------------------------------- */
+
+static void a_plan_that_does_not_fit_names_device_bytes_and_limit(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a = {.replays = -5};
+    open_priced(&p, two_devices, 16, NULL);
+    tandem_allocation_problem problem = priced_problem(&p, 0);
+    tandem_error none = {0};
+    tandem_allocation free_one;
+    must(tandem_allocate(&plan, &free_one, policy_of("uniform"), &problem, NULL, &none), &none);
+    tandem_plan_close(plan);
+    plan = NULL;
+    priced_cluster_close(&p);
+    open_priced(&p, "cpu:avx512_bf16 + cpu:avx2_vnni memory=4KiB", 16, NULL);
+    problem = priced_problem(&p, 0);
+    for (int k = 0; tandem_policies[k]; k++) {
+        tandem_error error = {0};
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error), TANDEM_NO_FIT);
+        assert_null(plan);
+        assert_int_equal(a.replays, -5);
+        assert_non_null(strstr(error.text, "cpu:avx2_vnni"));
+        assert_non_null(strstr(error.text, "(4096 B)"));
+        const char *takes = strstr(error.text, "takes ");
+        assert_non_null(takes);
+        const uint64_t bytes = strtoull(strchr(takes, '(') + 1, NULL, 10);
+        assert_true(bytes > 4096 && bytes <= free_one.peak_bytes[WEAK]);
+        if (tandem_policies[k] == policy_of("uniform")) assert_int_equal(bytes, free_one.peak_bytes[WEAK]);
+        assert_int_equal(error.status, TANDEM_NO_FIT);
+    }
+    priced_cluster_close(&p);
+}
+
+/* A class that waits is lowered only where it does not fit; the step does not suffer by it. */
+static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
+{
+    (void)state;
+    char cluster[96];
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation free_one, tight;
+    tandem_error error = {0};
+    open_priced(&p, two_devices, 256, NULL);
+    tandem_allocation_problem problem = priced_problem(&p, 0.05);
+    must(tandem_allocate(&plan, &free_one, policy_of("greedy"), &problem, NULL, &error), &error);
+    assert_int_equal(free_one.lowered, WEAK);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+
+    const uint64_t limit_bytes = free_one.peak_bytes[STRONG] - 1;
+    (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 memory=%lluB + cpu:avx2_vnni", (unsigned long long)limit_bytes);
+    open_priced(&p, cluster, 256, NULL);
+    problem = priced_problem(&p, 0.05);
+    must(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
+    assert_true(tight.peak_bytes[STRONG] <= limit_bytes);
+    assert_true(tight.sensitivity > free_one.sensitivity);
+    assert_int_equal(tight.lowered, WEAK);
+    assert_true(tight.step_ns <= tight.target_ns);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+/* --- What was not measured ---------------------------------------------------------------------------------------- */
+
+static int is_no_int8_product(const tandem_cost_key *key)
+{
+    return key->kind != TANDEM_COST_OP || strncmp(key->precision, "int8", 4) != 0;
+}
+
+static int is_full_or_no_int8(const tandem_cost_key *key) { return strcmp(key->precision, "int8") != 0; }
+
+static int is_no_linear(const tandem_cost_key *key) { return strncmp(key->signature, "linear", 6) != 0; }
+
+static void what_was_not_measured_is_left_out(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    open_priced(&p, two_devices, 16, is_no_int8_product); /* of the weak device fp32 is left */
+    tandem_allocation_problem problem = priced_problem(&p, 0);
+    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    assert_int_equal(a.lowered, -1);
+    assert_int_equal(a.step_ns, a.base_ns);
+    assert_true(a.sensitivity == 0);
+    tandem_plan_close(plan);
+    plan = NULL;
+    assert_int_equal(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, NULL, &error), TANDEM_MISSING);
+    assert_null(plan);
+    priced_cluster_close(&p);
+
+    open_priced(&p, two_devices, 16, is_full_or_no_int8);
+    problem = priced_problem(&p, 0);
+    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    assert_true(a.step_ns < a.base_ns);
+    for (int i = 0; i < plan->n_op; i++) assert_int_not_equal(plan->precision[WEAK][i], TANDEM_PRECISION_INT8);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+static void a_base_plan_without_costs_is_an_error(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a = {.replays = -5};
+    open_priced(&p, two_devices, 16, is_no_linear);
+    const tandem_allocation_problem problem = priced_problem(&p, 0);
+    for (int k = 0; tandem_policies[k]; k++) {
+        tandem_error error = {0};
+        assert_int_equal(tandem_allocate(&plan, &a, tandem_policies[k], &problem, NULL, &error), TANDEM_MISSING);
+        assert_null(plan);
+        assert_int_equal(a.replays, -5);
+        assert_non_null(strstr(error.text, "linear"));
+    }
+    priced_cluster_close(&p);
+}
+
+/* --- Bad input ------------------------------------------------------------------------------------------------------- */
+
+static void bad_numbers_are_refused(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a = {.replays = -5};
+    open_priced(&p, two_devices, 16, NULL);
+    static const double bad[] = {-0.01, NAN, INFINITY, -INFINITY};
+    for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        const tandem_allocation_problem problem = priced_problem(&p, bad[k]);
+        tandem_error error = {0};
+        assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), TANDEM_USAGE);
+        const tandem_allocation_problem sound = priced_problem(&p, 0);
+        const double kept = p.harm[WEAK][5];
+        p.harm[WEAK][5] = bad[k];
+        assert_int_equal(tandem_allocate(&plan, &a, policy_of("greedy"), &sound, NULL, &error), TANDEM_USAGE);
+        p.harm[WEAK][5] = kept;
+        assert_null(plan);
+        assert_int_equal(a.replays, -5);
+    }
+    tandem_error error = {0};
+    const tandem_allocation_problem patient = priced_problem(&p, 1e300); /* no overflow of the target */
+    must(tandem_allocate(&plan, &a, policy_of("greedy"), &patient, NULL, &error), &error);
+    assert_true(a.target_ns > a.fastest_ns && a.sensitivity == 0);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+/* --- Another base ------------------------------------------------------------------------------------------------------ */
+
+static void the_base_need_not_be_fp32(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    open_priced(&p, "cpu:avx512_bf16", 16, NULL);
+    tandem_allocation_problem problem = priced_problem(&p, 0);
+    problem.base = TANDEM_PRECISION_BF16;
+    must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
+    double harm = 0;
+    for (int i = 0; i < plan->n_op; i++) harm += p.harm[0][i * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16];
+    assert_true(fabs(a.base_sensitivity - harm) < 1e-12 * harm);
+    assert_true(a.fastest_ns <= a.base_ns);
+    assert_true(a.step_ns <= a.target_ns);
+    tandem_plan_close(plan);
+    priced_cluster_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(policies_are_found_by_name),
+        cmocka_unit_test(classes_count_by_their_part_of_the_batch),
+        cmocka_unit_test(uniform_lowers_the_slowest_class),
+        cmocka_unit_test(uniform_base_lowers_none),
+        cmocka_unit_test(a_precision_that_the_device_lacks_is_refused),
+        cmocka_unit_test(a_plan_that_does_not_fit_names_device_bytes_and_limit),
+        cmocka_unit_test(a_class_that_waits_is_lowered_for_its_memory_alone),
+        cmocka_unit_test(what_was_not_measured_is_left_out),
+        cmocka_unit_test(a_base_plan_without_costs_is_an_error),
+        cmocka_unit_test(bad_numbers_are_refused),
+        cmocka_unit_test(the_base_need_not_be_fp32),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
