@@ -241,7 +241,7 @@ void tandem_search_return(tandem_search *search)
     memcpy(search->now, search->kept.now, (size_t)search->n_op * sizeof *search->now);
     memcpy(search->move, search->kept.move, (size_t)search->n_move * sizeof *search->move);
     search->figures = search->kept.figures;
-    ;
+    search->n_change = search->kept.n_change;
     for (int i = 0; i < search->n_op; i++) set(search, i, search->now[i]);
 }
 

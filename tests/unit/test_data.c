@@ -360,7 +360,7 @@ static void what_is_absent_is_named(void **state)
     write_small(f, &s);
     assert_int_equal(unlink(in(f, test_labels)), 0);
     refused(f->path, 0, TANDEM_MISSING, f->path, test_labels);
-    refused("fashion-mnits", 0, TANDEM_UNKNOWN_NAME, "fashion-mnits", "Did you mean fashion-mnist?");
+    refused("fashion-mnits", 0, TANDEM_UNKNOWN_NAME, "fashion-mnits", "Did you mean 'fashion-mnist'?");
     refused("quite-another", 0, TANDEM_UNKNOWN_NAME, "quite-another", "fashion-mnist");
     refused("", 0, TANDEM_USAGE, "No data set", "fashion-mnist");
     refused(NULL, 0, TANDEM_USAGE, "No data set", "fashion-mnist");
