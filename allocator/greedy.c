@@ -397,7 +397,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     const double base_sensitivity = tandem_allocation_sensitivity(problem);
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
         const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-        if (0 && limit_bytes && base.member[c].peak_bytes > limit_bytes)
+        if (c != base.slowest && limit_bytes && base.member[c].peak_bytes > limit_bytes)
             status = lower(&result, problem, plan, c, 0, base.step_ns, error);
     }
     if (status == TANDEM_OK)

@@ -1,14 +1,15 @@
 /* api.c: the one exported function of libtandem_backend. */
 #include <stdio.h>
 
-#include "backend/comm/comm.h"
+#include "backend/comm/gloo_shim.h"
 #include "backend/executor.h"
 #include "backend/measure.h"
 
-static const char *libraries(void)
+static const char *libraries(char *text, size_t size)
 {
     extern const tandem_device_backend tandem_cpu_backend;
-    return tandem_cpu_backend.version();
+    (void)snprintf(text, size, "%s, %s", tandem_cpu_backend.version(), tandem_gloo_version());
+    return text;
 }
 
 static const tandem_step_times *times(const tandem_executor *executor) { return &executor->times; }

@@ -119,10 +119,11 @@ static void check_directory(checks *all)
 
 static const tandem_backend_api *check_backend(checks *all)
 {
+    char libraries[128];
     tandem_error error = {0};
     const tandem_backend_api *backend = cli_backend(&error);
     check *one = add(all, "backend", backend ? FINE : OFF);
-    say(one, "%s", backend ? backend->libraries() : error.text);
+    say(one, "%s", backend ? backend->libraries(libraries, sizeof libraries) : error.text);
     if (!backend) mend(one, "make setup all");
     return backend;
 }

@@ -12,7 +12,7 @@ static const struct argp_option rows[] = {
     {"model", OPTION_MODEL, "MODEL", 0, "Model and its options, e.g. vit_tiny:width=256 (tandem list models)", 1},
     {"batch", OPTION_BATCH, "N", 0, "Samples a step on each rank [16]", 1},
     {"device", OPTION_DEVICE, "DEVICE,...", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
-    {"cluster", OPTION_CLUSTER, "CLUSTER", 0, "Ranks: \"cpu:avx512 + cpu:sse41\", \"16*v100@8 + 16*t4@8 net=100Gbit/s,5us\", or a JSON file", 1},
+    {"cluster", OPTION_CLUSTER, "CLUSTER", 0, "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
     {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},

@@ -42,15 +42,16 @@ static tandem_status profile_all(profile_rank *rank, stage_counts *counts, tande
 static tandem_status open_rank(profile_rank *rank, tandem_error *error)
 {
     const cli_options *options = rank->options;
+    char libraries[128];
     rank->member = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
     rank->device = rank->subject->cluster.member[rank->member].device.name;
     rank->backend = cli_backend(error);
-    if (!rank->backend) return error->status;
+    if (!rank->backend) return TANDEM_MISSING;
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
         status = rank->backend->data_open(&rank->data, options->data, (int)rank->subject->graph[0]->length, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = tandem_store_set_environment(rank->store, rank->backend->libraries(), 1, error);
+    if (status == TANDEM_OK) status = tandem_store_set_environment(rank->store, rank->backend->libraries(libraries, sizeof libraries), 1, error);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(&rank->worker,
@@ -134,7 +135,7 @@ static tandem_status check(const cli_options *options, const cli_subject *subjec
     }
     if (tandem_cluster_n_rank(&subject->cluster) > 64)
         return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most 64 ranks at once, got %d", tandem_cluster_n_rank(&subject->cluster));
-    if (!cli_backend(error)) return error->status;
+    if (!cli_backend(error)) return TANDEM_MISSING;
     tandem_store *store = NULL;
     const tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
     tandem_store_close(store);

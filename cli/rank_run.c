@@ -68,7 +68,7 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
     run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
     const char *device = subject->cluster.member[run->member].device.name;
     tandem_status status = tandem_device_require(device, error);
-    if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = error->status;
+    if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = TANDEM_MISSING;
     if (status == TANDEM_OK && options->data) {
         status = run->backend->data_open(&run->data, options->data, (int)subject->graph[run->member]->length, error);
         if (status == TANDEM_OK) status = check_data(&run->data, subject->graph[run->member], error);

@@ -27,7 +27,7 @@ static const float *numbers(const collector *c, const tandem_executor *executor,
 static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
 {
     const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
-    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3], k = op->kernel_h * op->kernel_w * channels;
+    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3], k = (int64_t)op->kernel_h * op->kernel_w * channels;
     float *columns = calloc((size_t)(out->dim[0] * out->dim[1] * out->dim[2] * k), sizeof *columns);
     if (!columns) return NULL;
     float *row = columns;
@@ -153,11 +153,12 @@ static tandem_status collect(collector *c, rank_run *run, const cli_options *opt
 static tandem_status file_statistics(const collector *c, const cli_options *options, tandem_error *error)
 {
     const tandem_graph *graph = c->step->graph;
+    char libraries[128];
     tandem_store *store = NULL;
     double *harm = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *harm);
     if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = tandem_store_set_environment(store, c->backend->libraries(), 1, error);
+    if (status == TANDEM_OK) status = tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (c->of[i].n_batch > 0) status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
@@ -186,7 +187,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
     const tandem_graph *graph = c->step->graph;
     double *harm[8] = {0};
     int n_method = 0, code = 0;
-    for (; tandem_sensitivity_methods[n_method] && n_method < 8; n_method++) {
+    for (; n_method < 8 && tandem_sensitivity_methods[n_method]; n_method++) {
         harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
         if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
         if (harm[n_method]) tandem_sensitivity_methods[n_method]->compute(harm[n_method], graph, c->of, device->wider);

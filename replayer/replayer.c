@@ -120,6 +120,7 @@ static void file_collectives(tandem_replayer *replayer)
 static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store, tandem_error *error)
 {
     const tandem_step *step = replayer->member[0].step;
+    assert(step);
     const size_t n = (size_t)step->n_bucket;
     int measured = 0;
     replayer->n_bucket = step->n_bucket;

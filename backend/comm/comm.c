@@ -36,10 +36,8 @@ typedef enum kind { KIND_SUM = 1, KIND_BARRIER, KIND_BROADCAST, KIND_GATHER } ki
 
 static const char *name_of(kind k)
 {
-    static const char *const name[] = {[KIND_SUM] = "an all-reduce",
-                                       [KIND_BARRIER] = "a barrier",
-                                       [KIND_BROADCAST] = "a broadcast",
-                                       [KIND_GATHER] = "a gather"};
+    static const char *const name[] = {
+        [KIND_SUM] = "an all-reduce", [KIND_BARRIER] = "a barrier", [KIND_BROADCAST] = "a broadcast", [KIND_GATHER] = "a gather"};
     return name[k];
 }
 
@@ -63,8 +61,7 @@ static void block_sigpipe(sigset_t *before)
 
 static void unblock_sigpipe(const sigset_t *before)
 {
-    if (sigismember(before, SIGPIPE))
-        return;
+    if (sigismember(before, SIGPIPE)) return;
     sigset_t pending, pipe;
     sigpending(&pending);
     if (sigismember(&pending, SIGPIPE)) {
@@ -80,8 +77,7 @@ static void unblock_sigpipe(const sigset_t *before)
 
 static tandem_status report_failure(tandem_comm *comm, tandem_error *error)
 {
-    if (error)
-        *error = comm->failure;
+    if (error) *error = comm->failure;
     return TANDEM_PEER;
 }
 
@@ -89,8 +85,7 @@ static bool is_dead(tandem_comm *comm, tandem_error *error)
 {
     pthread_mutex_lock(&comm->mutex);
     const bool dead = comm->dead;
-    if (dead)
-        report_failure(comm, error);
+    if (dead) report_failure(comm, error);
     pthread_mutex_unlock(&comm->mutex);
     return dead;
 }
@@ -103,8 +98,8 @@ static tandem_status fail(tandem_comm *comm, tandem_gloo_result result, const ch
     if (!comm->dead) {
         if (result == TANDEM_GLOO_NO_MEMORY) {
             char text[TANDEM_ERROR_TEXT];
-            (void)snprintf(text, sizeof text, "rank %d ran out of memory during %s; the other ranks stop", comm->rank,
-                           what);
+            (void)snprintf(text, sizeof text, "rank %d ran out of memory during %s; the other ranks stop",
+                           comm->rank, what);
             tandem_presence_accuse(&comm->presence, comm->rank, text);
         }
         tandem_presence_stop(&comm->presence);
@@ -126,8 +121,7 @@ static void look(void *context)
     pthread_mutex_lock(&comm->mutex);
     const bool is_running = comm->n_running > 0;
     pthread_mutex_unlock(&comm->mutex);
-    if (is_running && tandem_presence_is_broken(&comm->presence))
-        tandem_gloo_abort(comm->gloo);
+    if (is_running && tandem_presence_is_broken(&comm->presence)) tandem_gloo_abort(comm->gloo);
 }
 
 /* --- Opening and closing ------------------------------------------------------------------------------------------ */
@@ -141,8 +135,8 @@ static tandem_status check(const tandem_comm_options *options, tandem_error *err
         return tandem_error_set(error, TANDEM_USAGE, "a timeout of %lld ns; it must be longer than 0",
                                 (long long)options->timeout_ns);
     if (options->cpu >= CPU_SETSIZE)
-        return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any", options->cpu,
-                                CPU_SETSIZE - 1);
+        return tandem_error_set(error, TANDEM_USAGE, "core %d; they are counted up to %d, -1 = any",
+                                options->cpu, CPU_SETSIZE - 1);
     if (options->n_rank > 1 && !options->store)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "no store; %d ranks need a directory that all of them reach (TANDEM_STORE)",
@@ -153,8 +147,7 @@ static tandem_status check(const tandem_comm_options *options, tandem_error *err
 static tandem_status choose_interface(const char **interface, tandem_error *error)
 {
     const char *name = getenv("TANDEM_IFACE");
-    if (name && !*name)
-        name = NULL;
+    if (name && !*name) name = NULL;
     if (name && if_nametoindex(name) == 0)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "TANDEM_IFACE is '%s', but this host has no network interface of that name; "
@@ -170,8 +163,7 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
 {
     const char *interface = NULL;
     tandem_status status = choose_interface(&interface, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     cpu_set_t before;
     if (cpu >= 0) {
         cpu_set_t one;
@@ -187,13 +179,11 @@ static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
     tandem_gloo_why why;
     const tandem_gloo_result result = tandem_gloo_open(&comm->gloo, interface, &why);
     pthread_sigmask(SIG_SETMASK, &mask, NULL);
-    if (cpu >= 0)
-        pthread_setaffinity_np(pthread_self(), sizeof before, &before);
-    if (result == TANDEM_GLOO_OK)
-        return TANDEM_OK;
+    if (cpu >= 0) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+    if (result == TANDEM_GLOO_OK) return TANDEM_OK;
     return tandem_error_set(error, result == TANDEM_GLOO_NO_MEMORY ? TANDEM_NO_MEMORY : TANDEM_IO,
-                            "cannot open a TCP device on the network interface '%s': %s", interface ? interface : "lo",
-                            why.text);
+                            "cannot open a TCP device on the network interface '%s': %s",
+                            interface ? interface : "lo", why.text);
 }
 
 /* All ranks are there: connects them, in what is left of the timeout, though in no less than a second. */
@@ -207,8 +197,7 @@ static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t
     const tandem_gloo_result result = tandem_gloo_connect(comm->gloo, store, comm->rank, comm->n_rank,
                                                           (left_ms > 1000 ? left_ms : 1000) / 6 + 1, &why);
     unblock_sigpipe(&mask);
-    if (result != TANDEM_GLOO_OK)
-        return fail(comm, result, "the joining of the ranks", why.text, error);
+    if (result != TANDEM_GLOO_OK) return fail(comm, result, "the joining of the ranks", why.text, error);
     const tandem_status status = tandem_watch_open(&comm->watch, look, comm, error);
     /* Nobody may leave (and be missed) before all are connected. */
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
@@ -218,10 +207,8 @@ static tandem_status join(tandem_comm *comm, const tandem_comm_options *options,
 {
     const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
     tandem_status status = tandem_presence_join(&comm->presence, options->store, options->timeout_ns, error);
-    if (status == TANDEM_OK)
-        status = start_gloo(comm, options->cpu, error);
-    if (status == TANDEM_OK)
-        status = connect_ranks(comm, options->store, deadline_ns, error);
+    if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
+    if (status == TANDEM_OK) status = connect_ranks(comm, options->store, deadline_ns, error);
     return status;
 }
 
@@ -238,11 +225,9 @@ static void destroy(tandem_comm *comm)
 tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *options, tandem_error *error)
 {
     tandem_status status = check(options, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     tandem_comm *comm = calloc(1, sizeof *comm);
-    if (!comm)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    if (!comm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
     comm->rank = options->rank;
     comm->n_rank = options->n_rank;
     const int64_t timeout_ms = options->timeout_ns / 1000000 + (options->timeout_ns % 1000000 != 0);
@@ -262,8 +247,7 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     }
     if (status != TANDEM_OK) {
         destroy(comm);
-        if (error)
-            *error = local;
+        if (error) *error = local;
         return status;
     }
     *out = comm;
@@ -272,10 +256,8 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
 
 void tandem_comm_close(tandem_comm *comm)
 {
-    if (!comm)
-        return;
-    if (comm->n_rank > 1 && !is_dead(comm, NULL))
-        tandem_presence_leave(&comm->presence);
+    if (!comm) return;
+    if (comm->n_rank > 1 && !is_dead(comm, NULL)) tandem_presence_leave(&comm->presence);
     destroy(comm);
 }
 
@@ -317,12 +299,10 @@ static void count_running(tandem_comm *comm, int more)
 
 static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tandem_error *error)
 {
-    if (is_dead(comm, error))
-        return TANDEM_PEER;
+    if (is_dead(comm, error)) return TANDEM_PEER;
     const size_t scratch_bytes = tandem_ring_scratch_bytes(ring);
     void *scratch = scratch_bytes ? take_scratch(comm, scratch_bytes) : NULL;
-    if (scratch_bytes && !scratch)
-        return fail(comm, TANDEM_GLOO_NO_MEMORY, name_of(k), "", error);
+    if (scratch_bytes && !scratch) return fail(comm, TANDEM_GLOO_NO_MEMORY, name_of(k), "", error);
     tandem_gloo_why why;
     sigset_t mask;
     block_sigpipe(&mask);
@@ -330,19 +310,14 @@ static tandem_status run(tandem_comm *comm, kind k, const tandem_ring *ring, tan
     const tandem_gloo_result result = tandem_ring_run(ring, comm->gloo, scratch, &why);
     count_running(comm, -1);
     unblock_sigpipe(&mask);
-    if (scratch)
-        give_scratch(comm, scratch, scratch_bytes);
+    if (scratch) give_scratch(comm, scratch, scratch_bytes);
     return result == TANDEM_GLOO_OK ? TANDEM_OK : fail(comm, result, name_of(k), why.text, error);
 }
 
 static tandem_ring ring_of(const tandem_comm *comm, void *data, size_t bytes, uint64_t slot)
 {
-    return (tandem_ring){.rank = comm->rank,
-                         .n_rank = comm->n_rank,
-                         .data = data,
-                         .bytes = bytes,
-                         .slot = slot,
-                         .timeout_ms = comm->timeout_ms};
+    return (tandem_ring){
+        .rank = comm->rank, .n_rank = comm->n_rank, .data = data, .bytes = bytes, .slot = slot, .timeout_ms = comm->timeout_ms};
 }
 
 static tandem_status sum(tandem_comm *comm, kind k, float *data, size_t n, uint32_t tag, tandem_error *error)
@@ -366,8 +341,7 @@ static tandem_status nothing(tandem_comm *comm, tandem_error *error)
 
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error)
 {
-    if (comm->n_rank == 1 || n == 0)
-        return nothing(comm, error);
+    if (comm->n_rank == 1 || n == 0) return nothing(comm, error);
     if (!data || n > PTRDIFF_MAX / sizeof *data)
         return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
     return sum(comm, KIND_SUM, data, n, tag, error);
@@ -375,8 +349,7 @@ tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint
 
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)
 {
-    if (comm->n_rank == 1)
-        return TANDEM_OK;
+    if (comm->n_rank == 1) return TANDEM_OK;
     float token = 0;
     return sum(comm, KIND_BARRIER, &token, 1, tag, error);
 }
@@ -386,10 +359,8 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
 {
     if (root < 0 || root >= comm->n_rank)
         return tandem_error_set(error, TANDEM_USAGE, "a broadcast from rank %d of %d ranks", root, comm->n_rank);
-    if (comm->n_rank == 1 || bytes == 0)
-        return nothing(comm, error);
-    if (!data)
-        return tandem_error_set(error, TANDEM_USAGE, "a broadcast of %zu bytes at NULL", bytes);
+    if (comm->n_rank == 1 || bytes == 0) return nothing(comm, error);
+    if (!data) return tandem_error_set(error, TANDEM_USAGE, "a broadcast of %zu bytes at NULL", bytes);
     tandem_ring ring = ring_of(comm, data, bytes, slot_of(KIND_BROADCAST, bytes, tag));
     const bool is_root = comm->rank == root, is_last = comm->rank == (root + 1) % comm->n_rank;
     ring.chunk_bytes = bytes;
@@ -403,16 +374,13 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
                                  tandem_error *error)
 {
     const size_t n_rank = (size_t)comm->n_rank;
-    if (bytes == 0)
-        return nothing(comm, error);
+    if (bytes == 0) return nothing(comm, error);
     if (!mine || !all || bytes > PTRDIFF_MAX / n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "a gather of %zu bytes of each of %zu ranks from %p to %p", bytes,
-                                n_rank, mine, all);
-    if (is_dead(comm, error))
-        return TANDEM_PEER;
+        return tandem_error_set(error, TANDEM_USAGE, "a gather of %zu bytes of each of %zu ranks from %p to %p",
+                                bytes, n_rank, mine, all);
+    if (is_dead(comm, error)) return TANDEM_PEER;
     memmove((char *)all + (size_t)comm->rank * bytes, mine, bytes);
-    if (n_rank == 1)
-        return TANDEM_OK;
+    if (n_rank == 1) return TANDEM_OK;
     tandem_ring ring = ring_of(comm, all, n_rank * bytes, slot_of(KIND_GATHER, bytes, tag));
     ring.chunk_bytes = bytes;
     ring.own = comm->rank;

@@ -14,24 +14,26 @@
 #include <new>
 #include <stdexcept>
 
+#include <gloo/config.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/rendezvous/prefix_store.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
-namespace {
+namespace
+{
 
 using std::chrono::milliseconds;
 
 /* A stop sign in Gloo's event loop: while somebody posts, its descriptor is readable, so that the loop comes by here
  * before it looks at any connection twice, and waits. */
-class StopSign : public gloo::transport::tcp::Handler {
+class StopSign : public gloo::transport::tcp::Handler
+{
   public:
     StopSign() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE))
     {
-        if (fd_ < 0)
-            throw std::runtime_error("no descriptor is left for an eventfd");
+        if (fd_ < 0) throw std::runtime_error("no descriptor is left for an eventfd");
     }
     ~StopSign() override { close(fd_); }
     StopSign(const StopSign &) = delete;
@@ -54,8 +56,7 @@ class StopSign : public gloo::transport::tcp::Handler {
         uint64_t one;
         (void)!read(fd_, &one, sizeof one);
         std::lock_guard<std::mutex> lock(mutex_);
-        if (--n_poster_ == 0)
-            lowered_.notify_one();
+        if (--n_poster_ == 0) lowered_.notify_one();
     }
 
     /* On Gloo's thread. Bounded, because a poster that meets a broken connection waits for the loop to turn. */
@@ -109,8 +110,7 @@ struct tandem_gloo {
     ~tandem_gloo()
     {
         context.reset();
-        if (device)
-            device->unregisterDescriptor(sign.fd(), &sign);
+        if (device) device->unregisterDescriptor(sign.fd(), &sign);
     }
 };
 
@@ -124,8 +124,7 @@ struct tandem_gloo_buffer {
     {
         std::lock_guard<std::mutex> lock(gloo->mutex);
         next = gloo->first;
-        if (next)
-            next->previous = this;
+        if (next) next->previous = this;
         gloo->first = this;
     }
 
@@ -133,15 +132,13 @@ struct tandem_gloo_buffer {
     {
         std::lock_guard<std::mutex> lock(gloo->mutex);
         (previous ? previous->next : gloo->first) = next;
-        if (next)
-            next->previous = previous;
+        if (next) next->previous = previous;
     }
 
     void check() const
     {
         std::lock_guard<std::mutex> lock(gloo->mutex);
-        if (gloo->aborted)
-            throw std::runtime_error(aborted_text);
+        if (gloo->aborted) throw std::runtime_error(aborted_text);
     }
 
     static constexpr const char *aborted_text = "the connection is lost";
@@ -156,10 +153,9 @@ tandem_gloo_result tandem_gloo_open(tandem_gloo **gloo, const char *interface, t
             attributes.iface = interface;
         else
             attributes.hostname = "127.0.0.1";
-        auto device = std::dynamic_pointer_cast<gloo::transport::tcp::Device>(
-            gloo::transport::tcp::CreateDevice(attributes));
-        if (!device)
-            throw std::runtime_error("Gloo's TCP device is not what its header says");
+        auto device =
+            std::dynamic_pointer_cast<gloo::transport::tcp::Device>(gloo::transport::tcp::CreateDevice(attributes));
+        if (!device) throw std::runtime_error("Gloo's TCP device is not what its header says");
         device->registerDescriptor(made->sign.fd(), EPOLLIN, &made->sign);
         made->device = std::move(device);
         *gloo = made.release();
@@ -192,8 +188,7 @@ void tandem_gloo_abort(tandem_gloo *gloo)
 
 void tandem_gloo_break(tandem_gloo *gloo)
 {
-    if (!gloo || !gloo->context)
-        return;
+    if (!gloo || !gloo->context) return;
     tandem_gloo_abort(gloo);
     /* Gloo has no call for it, but a receive that times out makes it fail and close all connections. */
     tandem_gloo_why why;
@@ -209,12 +204,10 @@ void tandem_gloo_close(tandem_gloo *gloo)
     guarded(&why, [&] { delete gloo; });
 }
 
-tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data, size_t bytes,
-                                           tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data,
+                                           size_t bytes, tandem_gloo_why *why)
 {
-    return guarded(why, [&] {
-        *buffer = new tandem_gloo_buffer(gloo, data, bytes);
-    });
+    return guarded(why, [&] { *buffer = new tandem_gloo_buffer(gloo, data, bytes); });
 }
 
 void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer)
@@ -226,14 +219,14 @@ void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer)
 void tandem_gloo_hold(tandem_gloo *gloo) { gloo->sign.raise(); }
 void tandem_gloo_release(tandem_gloo *gloo) { gloo->sign.lower(); }
 
-tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset, size_t bytes,
-                                    tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset,
+                                    size_t bytes, tandem_gloo_why *why)
 {
     return guarded(why, [&] { buffer->unbound->recv(from, slot, offset, bytes); });
 }
 
-tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset, size_t bytes,
-                                    tandem_gloo_why *why)
+tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset,
+                                    size_t bytes, tandem_gloo_why *why)
 {
     return guarded(why, [&] { buffer->unbound->send(to, slot, offset, bytes); });
 }
@@ -254,4 +247,11 @@ tandem_gloo_result tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t tim
         if (!buffer->unbound->waitSend(milliseconds(timeout_ms)))
             throw std::runtime_error(tandem_gloo_buffer::aborted_text);
     });
+}
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+const char *tandem_gloo_version(void)
+{
+    return "Gloo " TEXT(GLOO_VERSION_MAJOR) "." TEXT(GLOO_VERSION_MINOR) "." TEXT(GLOO_VERSION_PATCH);
 }

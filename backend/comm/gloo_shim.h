@@ -58,10 +58,13 @@ void tandem_gloo_break(tandem_gloo *gloo);
 void tandem_gloo_close(tandem_gloo *gloo);
 
 /* A view of the caller's memory, to send from and receive into. *buffer is unchanged on error. */
-tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data, size_t bytes,
-                                           tandem_gloo_why *why);
+tandem_gloo_result tandem_gloo_buffer_open(tandem_gloo_buffer **buffer, tandem_gloo *gloo, void *data,
+                                           size_t bytes, tandem_gloo_why *why);
 /* Messages still posted are dropped; the memory is not touched after. NULL is fine. */
 void tandem_gloo_buffer_close(tandem_gloo_buffer *buffer);
+
+/* "Gloo 0.5.0", as compiled. */
+const char *tandem_gloo_version(void);
 
 /* Around recv() and send(): keeps Gloo's thread from spinning on the connections' locks. Several threads may hold. */
 void tandem_gloo_hold(tandem_gloo *gloo);
@@ -69,10 +72,10 @@ void tandem_gloo_release(tandem_gloo *gloo);
 
 /* Messages between two ranks match by slot, and within a slot in the order of posting; both sides name the same
  * number of bytes (> 0). */
-tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset, size_t bytes,
-                                    tandem_gloo_why *why);
-tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset, size_t bytes,
-                                    tandem_gloo_why *why);
+tandem_gloo_result tandem_gloo_recv(tandem_gloo_buffer *buffer, int from, uint64_t slot, size_t offset,
+                                    size_t bytes, tandem_gloo_why *why);
+tandem_gloo_result tandem_gloo_send(tandem_gloo_buffer *buffer, int to, uint64_t slot, size_t offset,
+                                    size_t bytes, tandem_gloo_why *why);
 
 /* Block until the next posted message of this buffer has arrived, or has been handed to the kernel. */
 tandem_gloo_result tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);

@@ -49,8 +49,7 @@ static bool has(const tandem_presence *presence, int rank, const char *kind)
 static void create(const tandem_presence *presence, const char *name)
 {
     const int file = openat(presence->directory, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (file >= 0)
-        (void)close(file);
+    if (file >= 0) (void)close(file);
 }
 
 static void mark(const tandem_presence *presence, const char *kind)
@@ -66,12 +65,10 @@ static struct flock whole_file(void) { return (struct flock){.l_type = F_WRLCK, 
 static bool read_text(const tandem_presence *presence, const char *name, char *text, size_t size)
 {
     const int file = openat(presence->directory, name, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return false;
+    if (file < 0) return false;
     const ssize_t n = pread(file, text, size - 1, 0);
     (void)close(file);
-    if (n <= 0)
-        return false;
+    if (n <= 0) return false;
     text[n] = '\0';
     return true;
 }
@@ -87,13 +84,11 @@ static holder holder_of(const tandem_presence *presence, int rank)
     char name[NAME_BYTES];
     name_of(name, rank, "alive");
     const int file = openat(presence->directory, name, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return errno == ENOENT ? HOLDER_ABSENT : HOLDER_UNKNOWN;
+    if (file < 0) return errno == ENOENT ? HOLDER_ABSENT : HOLDER_UNKNOWN;
     struct flock lock = whole_file();
     const int failed = fcntl(file, F_OFD_GETLK, &lock);
     (void)close(file);
-    if (failed)
-        return HOLDER_UNKNOWN;
+    if (failed) return HOLDER_UNKNOWN;
     return lock.l_type == F_UNLCK ? HOLDER_GONE : HOLDER_ALIVE;
 }
 
@@ -101,15 +96,12 @@ static holder holder_of(const tandem_presence *presence, int rank)
 static bool read_verdict(const tandem_presence *presence, tandem_error *error)
 {
     char text[VERDICT_BYTES];
-    if (!read_text(presence, "failed", text, sizeof text))
-        return false;
+    if (!read_text(presence, "failed", text, sizeof text)) return false;
     char *words = text;
     const long rank = strtol(text, &words, 10);
-    while (*words == ' ')
-        words++;
+    while (*words == ' ') words++;
     tandem_error_set(error, TANDEM_PEER, "%s", words);
-    if (error)
-        error->rank = rank >= 0 && rank < presence->n_rank ? (int)rank : -1;
+    if (error) error->rank = rank >= 0 && rank < presence->n_rank ? (int)rank : -1;
     return true;
 }
 
@@ -120,20 +112,17 @@ void tandem_presence_accuse(const tandem_presence *presence, int rank, const cha
     name_of(aside, presence->rank, "verdict");
     (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
     const int file = openat(presence->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file < 0)
-        return;
+    if (file < 0) return;
     const bool written = write_text(file, verdict);
     (void)close(file);
-    if (written)
-        (void)linkat(presence->directory, aside, presence->directory, "failed", 0);
+    if (written) (void)linkat(presence->directory, aside, presence->directory, "failed", 0);
     (void)unlinkat(presence->directory, aside, 0);
 }
 
 static tandem_status refuse_used(const tandem_presence *presence, const char *store, tandem_error *error)
 {
     bool used = exists(presence, "failed");
-    for (int r = 0; r < presence->n_rank && !used; r++)
-        used = has(presence, r, "left");
+    for (int r = 0; r < presence->n_rank && !used; r++) used = has(presence, r, "left");
     if (used)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "the store '%s' is left over from another run; give a fresh directory", store);
@@ -159,8 +148,9 @@ static tandem_status take_place(const tandem_presence *presence, const char *sto
     (void)snprintf(text, sizeof text, "%d\n", presence->n_rank);
     struct flock whole = whole_file();
     if (!write_text(file, text) || fcntl(file, F_OFD_SETLK, &whole) != 0) {
-        tandem_error_set(error, TANDEM_IO, "cannot write and lock '%s/%s': %s; the store needs a file system with locks",
-                         store, name, strerror(errno));
+        tandem_error_set(error, TANDEM_IO,
+                         "cannot write and lock '%s/%s': %s; the store needs a file system with locks", store,
+                         name, strerror(errno));
         (void)unlinkat(presence->directory, name, 0);
         (void)close(file);
         return TANDEM_IO;
@@ -179,8 +169,7 @@ tandem_status tandem_presence_open(tandem_presence *presence, const char *store,
                                 "cannot open the store '%s': %s; it must be a fresh directory that all ranks reach",
                                 store, strerror(errno));
     tandem_status status = refuse_used(&made, store, error);
-    if (status == TANDEM_OK)
-        status = take_place(&made, store, &made.lock, error);
+    if (status == TANDEM_OK) status = take_place(&made, store, &made.lock, error);
     if (status != TANDEM_OK) {
         (void)close(made.directory);
         return status;
@@ -194,14 +183,12 @@ static tandem_status compare_count(const tandem_presence *presence, int r, tande
 {
     char name[NAME_BYTES], text[16];
     name_of(name, r, "alive");
-    if (!read_text(presence, name, text, sizeof text) || !strchr(text, '\n'))
-        return TANDEM_OK;
+    if (!read_text(presence, name, text, sizeof text) || !strchr(text, '\n')) return TANDEM_OK;
     const long n_rank = strtol(text, NULL, 10);
-    if (n_rank == presence->n_rank)
-        return TANDEM_OK;
+    if (n_rank == presence->n_rank) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "rank %d was started for %ld ranks, rank %d for %d; give all the same WORLD_SIZE", r, n_rank,
-                            presence->rank, presence->n_rank);
+                            "rank %d was started for %ld ranks, rank %d for %d; give all the same WORLD_SIZE",
+                            r, n_rank, presence->rank, presence->n_rank);
 }
 
 static tandem_status report_missing(const tandem_presence *presence, const char *store, int r, bool died,
@@ -212,14 +199,12 @@ static tandem_status report_missing(const tandem_presence *presence, const char 
         (void)snprintf(text, sizeof text, "rank %d died while the ranks joined; the other ranks stop", r);
     else
         (void)snprintf(text, sizeof text,
-                       "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'", r,
-                       presence->n_rank, (double)timeout_ns * 1e-9, r, store);
+                       "rank %d of %d did not join within %g s; start it with RANK=%d and the same store '%s'",
+                       r, presence->n_rank, (double)timeout_ns * 1e-9, r, store);
     tandem_presence_accuse(presence, r, text);
-    if (read_verdict(presence, error))
-        return TANDEM_PEER;
+    if (read_verdict(presence, error)) return TANDEM_PEER;
     tandem_error_set(error, TANDEM_PEER, "%s", text);
-    if (error)
-        error->rank = r;
+    if (error) error->rank = r;
     return TANDEM_PEER;
 }
 
@@ -231,8 +216,7 @@ tandem_status tandem_presence_join(const tandem_presence *presence, const char *
     for (int r = 0; r < presence->n_rank;) {
         const holder state = r == presence->rank ? HOLDER_ALIVE : holder_of(presence, r);
         const tandem_status status = compare_count(presence, r, error);
-        if (status != TANDEM_OK)
-            return status;
+        if (status != TANDEM_OK) return status;
         if (state == HOLDER_ALIVE) {
             gone_ns = 0;
             r++;
@@ -240,8 +224,7 @@ tandem_status tandem_presence_join(const tandem_presence *presence, const char *
         }
         const int64_t now_ns = tandem_now_ns();
         gone_ns = state != HOLDER_GONE ? 0 : gone_ns ? gone_ns : now_ns;
-        if (read_verdict(presence, error))
-            return TANDEM_PEER;
+        if (read_verdict(presence, error)) return TANDEM_PEER;
         const bool died = gone_ns && now_ns - gone_ns > look_ns;
         if (died || now_ns - begin_ns >= timeout_ns)
             return report_missing(presence, store, r, died, timeout_ns, error);
@@ -273,12 +256,9 @@ static int first_gone(const tandem_presence *presence)
 {
     int left = -1;
     for (int r = 0; r < presence->n_rank; r++) {
-        if (r == presence->rank || holder_of(presence, r) != HOLDER_GONE)
-            continue;
-        if (!has(presence, r, "left"))
-            return r;
-        if (left < 0)
-            left = r;
+        if (r == presence->rank || holder_of(presence, r) != HOLDER_GONE) continue;
+        if (!has(presence, r, "left")) return r;
+        if (left < 0) left = r;
     }
     return left;
 }
@@ -287,8 +267,7 @@ static int first_gone(const tandem_presence *presence)
 static int first_silent(const tandem_presence *presence)
 {
     for (int r = 0; r < presence->n_rank; r++)
-        if (r != presence->rank && !has(presence, r, "stopping"))
-            return r;
+        if (r != presence->rank && !has(presence, r, "stopping")) return r;
     return -1;
 }
 
@@ -296,14 +275,14 @@ static void write_charge(char text[TANDEM_ERROR_TEXT], const tandem_presence *pr
                          const char *what, const char *why)
 {
     if (gone >= 0 && has(presence, gone, "left"))
-        (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d left the run before %s was over (%s); the other ranks stop",
-                       gone, what, why);
+        (void)snprintf(text, TANDEM_ERROR_TEXT,
+                       "rank %d left the run before %s was over (%s); the other ranks stop", gone, what, why);
     else if (gone >= 0)
         (void)snprintf(text, TANDEM_ERROR_TEXT, "rank %d died during %s (%s); the other ranks stop", gone, what, why);
     else if (silent >= 0)
         (void)snprintf(text, TANDEM_ERROR_TEXT,
-                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks stop", silent,
-                       what, why);
+                       "rank %d was silent during %s (%s): it hangs, is stopped or cut off; the other ranks stop",
+                       silent, what, why);
     else
         (void)snprintf(text, TANDEM_ERROR_TEXT,
                        "%s failed (%s) though every rank is alive: the network broke, or the ranks disagree about the "
@@ -319,10 +298,8 @@ tandem_status tandem_presence_blame(const tandem_presence *presence, const char 
     for (;;) {
         gone = first_gone(presence);
         /* Read after looking: who leaves because of a failure has written the verdict before. */
-        if (read_verdict(presence, error))
-            return TANDEM_PEER;
-        if (gone >= 0 || tandem_now_ns() >= deadline_ns)
-            break;
+        if (read_verdict(presence, error)) return TANDEM_PEER;
+        if (gone >= 0 || tandem_now_ns() >= deadline_ns) break;
         nap();
     }
     const int silent = gone < 0 ? first_silent(presence) : -1;
@@ -330,11 +307,9 @@ tandem_status tandem_presence_blame(const tandem_presence *presence, const char 
     char text[TANDEM_ERROR_TEXT];
     write_charge(text, presence, gone, silent, what, why);
     tandem_presence_accuse(presence, culprit, text);
-    if (read_verdict(presence, error))
-        return TANDEM_PEER;
+    if (read_verdict(presence, error)) return TANDEM_PEER;
     tandem_error_set(error, TANDEM_PEER, "%s", text);
-    if (error)
-        error->rank = culprit;
+    if (error) error->rank = culprit;
     return TANDEM_PEER;
 }
 
@@ -342,9 +317,7 @@ void tandem_presence_leave(const tandem_presence *presence) { mark(presence, "le
 
 void tandem_presence_close(tandem_presence *presence)
 {
-    if (presence->lock >= 0)
-        (void)close(presence->lock);
-    if (presence->directory >= 0)
-        (void)close(presence->directory);
+    if (presence->lock >= 0) (void)close(presence->lock);
+    if (presence->directory >= 0) (void)close(presence->directory);
     presence->lock = presence->directory = -1;
 }

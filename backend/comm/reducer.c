@@ -38,8 +38,7 @@ struct tandem_reducer {
 static bucket *next_bucket(tandem_reducer *reducer)
 {
     for (;;) {
-        if (reducer->is_closing || reducer->has_failed)
-            return NULL;
+        if (reducer->is_closing || reducer->has_failed) return NULL;
         if (reducer->n_reduced < reducer->n_bucket && reducer->bucket[reducer->n_reduced].is_handed)
             return &reducer->bucket[reducer->n_reduced];
         pthread_cond_wait(&reducer->work_came, &reducer->mutex);
@@ -55,8 +54,7 @@ static void *reduce_buckets(void *argument)
         pthread_mutex_unlock(&reducer->mutex);
         tandem_error error = {TANDEM_OK, -1, ""};
         const int64_t start_ns = tandem_now_ns();
-        const tandem_status status =
-            tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
+        const tandem_status status = tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
         const int64_t end_ns = tandem_now_ns();
         pthread_mutex_lock(&reducer->mutex);
         if (status == TANDEM_OK) {
@@ -96,8 +94,7 @@ static tandem_status start(tandem_reducer *reducer, int cpu, tandem_error *error
     pthread_attr_destroy(&attributes);
     if (failed && cpu >= 0 && failed != EAGAIN)
         return tandem_error_set(error, TANDEM_USAGE, "core %d is not one that this process may run on", cpu);
-    if (failed)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a reducer");
+    if (failed) return tandem_error_set(error, TANDEM_NO_MEMORY, "no thread could be had for a reducer");
     return TANDEM_OK;
 }
 
@@ -119,8 +116,7 @@ tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a reducer of %d buckets", n_bucket);
     reducer->comm = comm;
     reducer->n_bucket = n_bucket;
-    for (int b = 0; b < n_bucket; b++)
-        reducer->bucket[b].view = view[b];
+    for (int b = 0; b < n_bucket; b++) reducer->bucket[b].view = view[b];
     pthread_mutex_init(&reducer->mutex, NULL);
     pthread_cond_init(&reducer->work_came, NULL);
     pthread_cond_init(&reducer->work_done, NULL);
@@ -135,8 +131,7 @@ tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const
 
 void tandem_reducer_close(tandem_reducer *reducer)
 {
-    if (!reducer)
-        return;
+    if (!reducer) return;
     pthread_mutex_lock(&reducer->mutex);
     reducer->is_closing = true;
     pthread_cond_signal(&reducer->work_came);
@@ -147,12 +142,10 @@ void tandem_reducer_close(tandem_reducer *reducer)
 
 void tandem_reducer_ready(tandem_reducer *reducer, int b)
 {
-    if (b < 0 || b >= reducer->n_bucket)
-        return; /* wait() says so */
+    if (b < 0 || b >= reducer->n_bucket) return; /* wait() says so */
     pthread_mutex_lock(&reducer->mutex);
     reducer->bucket[b].is_handed = true;
-    if (b == reducer->n_reduced)
-        pthread_cond_signal(&reducer->work_came);
+    if (b == reducer->n_reduced) pthread_cond_signal(&reducer->work_came);
     pthread_mutex_unlock(&reducer->mutex);
 }
 
@@ -166,12 +159,9 @@ tandem_status tandem_reducer_wait(tandem_reducer *reducer, int b, int64_t *start
         pthread_cond_wait(&reducer->work_done, &reducer->mutex);
     const bool is_reduced = b < reducer->n_reduced;
     const tandem_status status = is_reduced ? TANDEM_OK : reducer->failure.status;
-    if (is_reduced && start_ns)
-        *start_ns = reducer->bucket[b].start_ns;
-    if (is_reduced && end_ns)
-        *end_ns = reducer->bucket[b].end_ns;
-    if (!is_reduced && error)
-        *error = reducer->failure;
+    if (is_reduced && start_ns) *start_ns = reducer->bucket[b].start_ns;
+    if (is_reduced && end_ns) *end_ns = reducer->bucket[b].end_ns;
+    if (!is_reduced && error) *error = reducer->failure;
     pthread_mutex_unlock(&reducer->mutex);
     return status;
 }
@@ -181,7 +171,6 @@ void tandem_reducer_next_step(tandem_reducer *reducer)
     pthread_mutex_lock(&reducer->mutex);
     assert(reducer->has_failed || reducer->n_reduced == reducer->n_bucket);
     reducer->n_reduced = 0;
-    for (int b = 0; b < reducer->n_bucket; b++)
-        reducer->bucket[b].is_handed = false;
+    for (int b = 0; b < reducer->n_bucket; b++) reducer->bucket[b].is_handed = false;
     pthread_mutex_unlock(&reducer->mutex);
 }

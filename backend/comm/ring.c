@@ -60,8 +60,7 @@ static size_t scratch_offset(const run *r, size_t receive) { return receive % WI
 static tandem_gloo_result post_receive(run *r, size_t receive)
 {
     const span s = received_span(r, receive);
-    if (s.bytes == 0)
-        return TANDEM_GLOO_OK;
+    if (s.bytes == 0) return TANDEM_GLOO_OK;
     const int from = (r->ring->rank + 1) % r->ring->n_rank;
     if (is_added(r, receive))
         return tandem_gloo_recv(r->scratch, from, r->ring->slot, scratch_offset(r, receive), s.bytes, r->why);
@@ -70,8 +69,7 @@ static tandem_gloo_result post_receive(run *r, size_t receive)
 
 static tandem_gloo_result post_send(run *r, span s)
 {
-    if (s.bytes == 0)
-        return TANDEM_GLOO_OK;
+    if (s.bytes == 0) return TANDEM_GLOO_OK;
     const int to = (r->ring->rank + r->ring->n_rank - 1) % r->ring->n_rank;
     r->n_sent++;
     return tandem_gloo_send(r->data, to, r->ring->slot, s.offset, s.bytes, r->why);
@@ -81,8 +79,7 @@ static tandem_gloo_result start(run *r)
 {
     tandem_gloo_result result = TANDEM_GLOO_OK;
     tandem_gloo_hold(r->gloo);
-    for (size_t i = 0; !result && i < smaller(WINDOW, r->n_receive); i++)
-        result = post_receive(r, i);
+    for (size_t i = 0; !result && i < smaller(WINDOW, r->n_receive); i++) result = post_receive(r, i);
     for (size_t i = 0; !result && r->ring->own >= 0 && i < r->n_segment; i++)
         result = post_send(r, span_of(r, r->ring->own, i));
     tandem_gloo_release(r->gloo);
@@ -94,10 +91,8 @@ static void add(float *sum, const float *more, size_t n)
 {
     typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
     const size_t n_lane = n / 4 * 4;
-    for (size_t i = 0; i < n_lane; i += 4)
-        *(lanes *)(sum + i) += *(const lanes *)(more + i);
-    for (size_t i = n_lane; i < n; i++)
-        sum[i] += more[i];
+    for (size_t i = 0; i < n_lane; i += 4) *(lanes *)(sum + i) += *(const lanes *)(more + i);
+    for (size_t i = n_lane; i < n; i++) sum[i] += more[i];
 }
 
 /* Waits for one receive, adds it where it is a summand, passes it on, and posts the receive a window later. */
@@ -108,8 +103,7 @@ static tandem_gloo_result turn(run *r, size_t receive)
         const bool added = is_added(r, receive);
         const tandem_gloo_result result =
             tandem_gloo_wait_received(added ? r->scratch : r->data, r->ring->timeout_ms, r->why);
-        if (result)
-            return result;
+        if (result) return result;
         if (added)
             add((float *)(void *)(r->ring->data + s.offset),
                 (const float *)(const void *)(r->scratch_memory + scratch_offset(r, receive)),
@@ -117,12 +111,10 @@ static tandem_gloo_result turn(run *r, size_t receive)
     }
     const bool forwarded = receive < (size_t)r->ring->n_forward * r->n_segment;
     const bool posted = receive + WINDOW < r->n_receive;
-    if (!forwarded && !posted)
-        return TANDEM_GLOO_OK;
+    if (!forwarded && !posted) return TANDEM_GLOO_OK;
     tandem_gloo_hold(r->gloo);
     tandem_gloo_result result = forwarded ? post_send(r, s) : TANDEM_GLOO_OK;
-    if (!result && posted)
-        result = post_receive(r, receive + WINDOW);
+    if (!result && posted) result = post_receive(r, receive + WINDOW);
     tandem_gloo_release(r->gloo);
     return result;
 }
@@ -137,10 +129,8 @@ tandem_gloo_result tandem_ring_run(const tandem_ring *ring, tandem_gloo *gloo, v
     tandem_gloo_result result = tandem_gloo_buffer_open(&r.data, gloo, ring->data, ring->bytes, why);
     if (!result && ring->n_add > 0)
         result = tandem_gloo_buffer_open(&r.scratch, gloo, scratch, tandem_ring_scratch_bytes(ring), why);
-    if (!result)
-        result = start(&r);
-    for (size_t i = 0; !result && i < r.n_receive; i++)
-        result = turn(&r, i);
+    if (!result) result = start(&r);
+    for (size_t i = 0; !result && i < r.n_receive; i++) result = turn(&r, i);
     for (size_t i = 0; !result && i < r.n_sent; i++)
         result = tandem_gloo_wait_sent(r.data, ring->timeout_ms, why);
     tandem_gloo_buffer_close(r.scratch);

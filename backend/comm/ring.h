@@ -16,16 +16,16 @@
 #include "backend/comm/gloo_shim.h"
 
 typedef struct tandem_ring {
-    int rank, n_rank;   /* n_rank >= 2 */
-    char *data;         /* bytes; never NULL */
-    size_t bytes;       /* > 0 */
+    int rank, n_rank; /* n_rank >= 2 */
+    char *data;       /* bytes; never NULL */
+    size_t bytes;     /* > 0 */
     size_t chunk_bytes; /* chunk c is data[c · chunk_bytes, …) as far as `bytes` reaches; a multiple of 4 for a sum */
     int own;            /* the chunk this rank sends unasked, -1 = none */
-    int first;          /* the first chunk it receives; first + 1 … modulo n_rank follow */
-    int n_step;         /* chunks it receives */
-    int n_add;          /* of these, the first n_add are added to data as floats; the rest replace what is there */
-    int n_forward;      /* of these, the first n_forward are passed on */
-    uint64_t slot;      /* the same on every rank; no other pass with this slot may run at once */
+    int first;     /* the first chunk it receives; first + 1 … modulo n_rank follow */
+    int n_step;    /* chunks it receives */
+    int n_add;     /* of these, the first n_add are added to data as floats; the rest replace what is there */
+    int n_forward; /* of these, the first n_forward are passed on */
+    uint64_t slot; /* the same on every rank; no other pass with this slot may run at once */
     int64_t timeout_ms; /* longest wait without progress */
 } tandem_ring;
 

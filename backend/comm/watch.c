@@ -35,8 +35,7 @@ static void *keep_looking(void *argument)
         int rc = 0;
         while (!watch->is_closing && rc == 0)
             rc = pthread_cond_timedwait(&watch->closed, &watch->mutex, &next);
-        if (watch->is_closing)
-            break;
+        if (watch->is_closing) break;
         pthread_mutex_unlock(&watch->mutex);
         watch->look(watch->context);
         pthread_mutex_lock(&watch->mutex);
@@ -55,8 +54,7 @@ static void destroy(tandem_watch *watch)
 tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context), void *context, tandem_error *error)
 {
     tandem_watch *watch = calloc(1, sizeof *watch);
-    if (!watch)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
+    if (!watch) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
     watch->look = look;
     watch->context = context;
     pthread_condattr_t attributes;
@@ -80,8 +78,7 @@ tandem_status tandem_watch_open(tandem_watch **out, void (*look)(void *context),
 
 void tandem_watch_close(tandem_watch *watch)
 {
-    if (!watch)
-        return;
+    if (!watch) return;
     pthread_mutex_lock(&watch->mutex);
     watch->is_closing = true;
     pthread_cond_signal(&watch->closed);

@@ -101,7 +101,8 @@ typedef struct tandem_step_times {
 
 typedef struct tandem_backend_api {
     int version;
-    const char *(*libraries)(void); /* "oneDNN 2.6.3, Gloo 0.5.0" */
+    /* Text about the libraries behind it, "oneDNN 2.6.3, Gloo 0.5.0", cut to fit; returns `text`. */
+    const char *(*libraries)(char *text, size_t size);
 
     /* The functions of data.h, which this library holds: for programs that open it and link nothing of it. */
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);

@@ -51,12 +51,12 @@ typedef struct board {
 typedef int body(board *board, int rank);
 
 /* Is not cmocka's: a rank has no test to fail, only an exit code. */
-#define EXPECT(condition)                                                                   \
-    do {                                                                                    \
-        if (!(condition)) {                                                                 \
-            (void)fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #condition);    \
-            return __LINE__;                                                                \
-        }                                                                                   \
+#define EXPECT(condition)                                                                                    \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            (void)fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #condition);                     \
+            return __LINE__;                                                                                 \
+        }                                                                                                    \
     } while (0)
 
 #ifdef __SANITIZE_THREAD__
@@ -78,8 +78,7 @@ static int set_up(void **state)
 {
     (void)state;
     b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (b == MAP_FAILED)
-        return -1;
+    if (b == MAP_FAILED) return -1;
     const char *parent = getenv("TMPDIR");
     (void)snprintf(b->store, sizeof b->store, "%s/tandem-comm-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
     b->timeout_ns = 10000 * (int64_t)MS;
@@ -91,8 +90,7 @@ static void remove_store(void)
     DIR *directory = opendir(b->store);
     for (struct dirent *entry; directory && (entry = readdir(directory)) != NULL;)
         (void)unlinkat(dirfd(directory), entry->d_name, 0);
-    if (directory)
-        (void)closedir(directory);
+    if (directory) (void)closedir(directory);
     (void)rmdir(b->store);
 }
 
@@ -129,10 +127,8 @@ static void run_ranks(int n_rank, body *what)
     b->n_rank = n_rank;
     start_ranks(n_rank, what);
     int end[MAX_RANK];
-    for (int r = 0; r < n_rank; r++)
-        end[r] = end_of(r);
-    for (int r = 0; r < n_rank; r++)
-        assert_int_equal(end[r], 0);
+    for (int r = 0; r < n_rank; r++) end[r] = end_of(r);
+    for (int r = 0; r < n_rank; r++) assert_int_equal(end[r], 0);
 }
 
 static void wait_until_ready(int n_rank)
@@ -161,8 +157,7 @@ static float element(int rank, size_t i)
 
 static void fill(float *data, size_t n, int rank)
 {
-    for (size_t i = 0; i < n; i++)
-        data[i] = element(rank, i);
+    for (size_t i = 0; i < n; i++) data[i] = element(rank, i);
 }
 
 /* Of whole words. */
@@ -185,8 +180,7 @@ static bool is_sum(const float *data, size_t n, int n_rank, size_t stride)
             sum += (double)element(r, i);
             size += fabs((double)element(r, i));
         }
-        if (!(fabs((double)data[i] - sum) <= size * n_rank * 0x1p-24))
-            return false;
+        if (!(fabs((double)data[i] - sum) <= size * n_rank * 0x1p-24)) return false;
     }
     return true;
 }
@@ -235,8 +229,7 @@ static void sums_are_right_and_the_same_bits(void **state)
     (void)state;
     for (int n_rank = 2; n_rank <= MAX_RANK; n_rank++) {
         run_ranks(n_rank, sum_all_sizes);
-        for (int r = 1; r < n_rank; r++)
-            assert_true(b->rank[r].hash == b->rank[0].hash);
+        for (int r = 1; r < n_rank; r++) assert_true(b->rank[r].hash == b->rank[0].hash);
         remove_store();
         assert_int_equal(mkdir(b->store, 0700), 0);
         memset(b->rank, 0, sizeof b->rank);
@@ -255,18 +248,15 @@ static int other_collectives(board *my, int rank)
     static const size_t size[] = {1, 3, 8, 1000, LARGE};
     for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
         memset(all, 0xee, (size_t)n_rank * size[s]);
-        for (size_t i = 0; i < size[s]; i++)
-            mine[i] = (unsigned char)(i * 7 + (size_t)rank);
+        for (size_t i = 0; i < size[s]; i++) mine[i] = (unsigned char)(i * 7 + (size_t)rank);
         EXPECT(tandem_comm_gather(comm, mine, all, size[s], 1, error) == TANDEM_OK);
         for (int r = 0; r < n_rank; r++)
             for (size_t i = 0; i < size[s]; i++)
                 EXPECT(all[(size_t)r * size[s] + i] == (unsigned char)(i * 7 + (size_t)r));
         for (int root = 0; root < n_rank; root++) {
-            for (size_t i = 0; i < size[s]; i++)
-                mine[i] = (unsigned char)(i * 5 + (size_t)rank);
+            for (size_t i = 0; i < size[s]; i++) mine[i] = (unsigned char)(i * 5 + (size_t)rank);
             EXPECT(tandem_comm_broadcast(comm, mine, size[s], root, 1, error) == TANDEM_OK);
-            for (size_t i = 0; i < size[s]; i++)
-                EXPECT(mine[i] == (unsigned char)(i * 5 + (size_t)root));
+            for (size_t i = 0; i < size[s]; i++) EXPECT(mine[i] == (unsigned char)(i * 5 + (size_t)root));
         }
     }
     EXPECT(tandem_comm_broadcast(comm, mine, 1, n_rank, 1, error) == TANDEM_USAGE);
@@ -300,11 +290,9 @@ static int wait_for_the_last(board *my, int rank)
         EXPECT(tandem_comm_barrier(comm, 1, &my->rank[rank].error[0]) == TANDEM_OK);
         EXPECT(getrusage(RUSAGE_SELF, &after) == 0);
         EXPECT(atomic_load(&my->rank[late].ready));
-        const int64_t burnt_us = (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec -
-                                  before.ru_stime.tv_sec) *
-                                     1000000 +
-                                 after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec -
-                                 before.ru_stime.tv_usec;
+        const int64_t burnt_us =
+            (after.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_utime.tv_sec - before.ru_stime.tv_sec) * 1000000 +
+            after.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_utime.tv_usec - before.ru_stime.tv_usec;
         EXPECT(burnt_us < 100000); /* of 200 ms; spinning would take them all */
     }
     tandem_comm_close(comm);
@@ -344,8 +332,7 @@ static void assert_refused(const tandem_comm_options *options, tandem_status sta
     assert_int_equal(tandem_comm_open(&comm, options, &error), status);
     assert_int_equal(error.status, status);
     assert_null(comm);
-    if (!strstr(error.text, words))
-        fail_msg("'%s' does not say '%s'", error.text, words);
+    if (!strstr(error.text, words)) fail_msg("'%s' does not say '%s'", error.text, words);
 }
 
 static void what_cannot_be_opened_is_refused(void **state)
@@ -380,8 +367,7 @@ static int just_open(board *my, int rank)
 static int open_off_core(board *my, int rank)
 {
     tandem_comm *comm = NULL;
-    if (rank == 1)
-        EXPECT(setenv("TANDEM_IFACE", "no-such-interface", 1) == 0);
+    if (rank == 1) EXPECT(setenv("TANDEM_IFACE", "no-such-interface", 1) == 0);
     const tandem_comm_options options = {.rank = rank,
                                          .n_rank = my->n_rank,
                                          .store = my->store,
@@ -415,8 +401,7 @@ static void a_missing_rank_is_named(void **state)
     b->n_rank = 3;
     b->timeout_ns = 300 * (int64_t)MS;
     start_ranks(2, just_open);
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(end_of(r), 0);
+    for (int r = 0; r < 2; r++) assert_int_equal(end_of(r), 0);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(b->rank[r].error[0].status, TANDEM_PEER);
         assert_int_equal(b->rank[r].error[0].rank, 2);
@@ -438,8 +423,7 @@ static void ranks_of_different_worlds_do_not_join(void **state)
 {
     (void)state;
     run_ranks(2, join_another_world);
-    for (int r = 0; r < 2; r++)
-        assert_non_null(strstr(b->rank[r].error[0].text, "WORLD_SIZE"));
+    for (int r = 0; r < 2; r++) assert_non_null(strstr(b->rank[r].error[0].text, "WORLD_SIZE"));
 }
 
 static void assert_store_refused(const char *words)
@@ -465,8 +449,7 @@ static int stay(board *my, int rank)
     tandem_comm *comm = NULL;
     EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
     atomic_store(&my->rank[rank].ready, 1);
-    for (;;)
-        (void)pause();
+    for (;;) (void)pause();
 }
 
 static void a_store_in_use_is_refused(void **state)
@@ -476,10 +459,8 @@ static void a_store_in_use_is_refused(void **state)
     start_ranks(2, stay);
     wait_until_ready(2);
     assert_store_refused("is in use by another run");
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(kill(process[r], SIGKILL), 0);
-    for (int r = 0; r < 2; r++)
-        assert_int_equal(end_of(r), 1000 + SIGKILL);
+    for (int r = 0; r < 2; r++) assert_int_equal(kill(process[r], SIGKILL), 0);
+    for (int r = 0; r < 2; r++) assert_int_equal(end_of(r), 1000 + SIGKILL);
     assert_store_refused("left over from another run");
 }
 
@@ -497,8 +478,7 @@ static int sum_for_ever(board *my, int rank)
     for (int round = 0; status == TANDEM_OK; round++) {
         memset(data, 0, sizeof data);
         status = tandem_comm_sum_f32(comm, data, N, 1, error);
-        if (round == 3)
-            atomic_store(&my->rank[rank].ready, 1);
+        if (round == 3) atomic_store(&my->rank[rank].ready, 1);
     }
     my->rank[rank].noticed_ns = tandem_now_ns();
     EXPECT(status == TANDEM_PEER && error->status == TANDEM_PEER);
@@ -513,13 +493,11 @@ static int sum_for_ever(board *my, int rank)
 static void assert_all_blame(int n_rank, int culprit, const char *words)
 {
     for (int r = 0; r < n_rank; r++) {
-        if (r == culprit)
-            continue;
+        if (r == culprit) continue;
         const tandem_error *error = &b->rank[r].error[0];
         assert_int_equal(error->status, TANDEM_PEER);
         assert_int_equal(error->rank, culprit);
-        if (!strstr(error->text, words))
-            fail_msg("'%s' does not say '%s'", error->text, words);
+        if (!strstr(error->text, words)) fail_msg("'%s' does not say '%s'", error->text, words);
     }
 }
 
@@ -532,8 +510,7 @@ static void strike_rank(int n_rank, int victim, int signal)
     const int64_t struck_ns = tandem_now_ns();
     assert_int_equal(kill(process[victim], signal), 0);
     for (int r = 0; r < n_rank; r++) {
-        if (r == victim)
-            continue;
+        if (r == victim) continue;
         assert_int_equal(end_of(r), 0);
         assert_true(b->rank[r].noticed_ns - struck_ns < 5000 * (int64_t)MS);
     }
@@ -558,8 +535,7 @@ static int broadcast_to_the_dying(board *my, int rank)
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     atomic_store(&my->rank[rank].ready, 1);
-    while (rank == 1 && atomic_load(&my->rank[1].ready) == 1)
-        (void)usleep(1000);
+    while (rank == 1 && atomic_load(&my->rank[1].ready) == 1) (void)usleep(1000);
     EXPECT(tandem_comm_broadcast(comm, data, sizeof data, 0, 1, error) == TANDEM_PEER);
     my->rank[rank].noticed_ns = tandem_now_ns();
     tandem_comm_close(comm);
@@ -592,8 +568,7 @@ static int come_late(board *my, int rank)
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     atomic_store(&my->rank[rank].ready, 1);
-    if (rank == 2)
-        (void)pause();
+    if (rank == 2) (void)pause();
     (void)usleep(rank == 1 ? 1100000 : 0);
     EXPECT(tandem_comm_barrier(comm, 1, error) == TANDEM_PEER);
     tandem_comm_close(comm);
@@ -634,8 +609,7 @@ static int leave_early(board *my, int rank)
     float one = 1;
     EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK);
     EXPECT(one == (float)my->n_rank);
-    if (rank != 1)
-        EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_PEER);
+    if (rank != 1) EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_PEER);
     tandem_comm_close(comm);
     return 0;
 }
@@ -698,8 +672,7 @@ typedef struct second_thread {
 static void *barriers(void *argument)
 {
     second_thread *second = argument;
-    do
-        second->status = tandem_comm_barrier(second->comm, 9, second->error);
+    do second->status = tandem_comm_barrier(second->comm, 9, second->error);
     while (second->status == TANDEM_OK);
     return NULL;
 }
@@ -717,8 +690,7 @@ static int two_threads(board *my, int rank)
         /* Only rank 2 is still to come: the others can notice its death only of each other. */
         if (round == 10) {
             atomic_store(&my->rank[rank].ready, 1);
-            if (rank == 2)
-                (void)pause();
+            if (rank == 2) (void)pause();
         }
         status = tandem_comm_sum_f32(comm, data, 200000, 4, &my->rank[rank].error[0]);
     }
@@ -736,12 +708,10 @@ static void every_thread_learns_of_a_death(void **state)
     wait_until_ready(4);
     (void)usleep(20000);
     assert_int_equal(kill(process[2], SIGKILL), 0);
-    for (int r = 0; r < 4; r++)
-        assert_int_equal(end_of(r), r == 2 ? 1000 + SIGKILL : 0);
+    for (int r = 0; r < 4; r++) assert_int_equal(end_of(r), r == 2 ? 1000 + SIGKILL : 0);
     assert_all_blame(4, 2, "rank 2 died");
     for (int r = 0; r < 4; r++)
-        if (r != 2)
-            assert_string_equal(b->rank[r].error[0].text, b->rank[r].error[1].text);
+        if (r != 2) assert_string_equal(b->rank[r].error[0].text, b->rank[r].error[1].text);
 }
 
 /* --- The reducer -------------------------------------------------------------------------------------------------- */
@@ -785,8 +755,7 @@ static int reduce_steps(board *my, int rank)
     tandem_reducer_ready(reducer, 1); /* never all of the next step */
     tandem_reducer_close(reducer);
     tandem_comm_close(comm);
-    for (int i = 0; i < N_BUCKET; i++)
-        free(view[i].data);
+    for (int i = 0; i < N_BUCKET; i++) free(view[i].data);
     return 0;
 }
 
@@ -817,8 +786,7 @@ static int reduce_until_death(board *my, int rank)
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     float data[N_BUCKET] = {0};
     tandem_bucket_view view[N_BUCKET];
-    for (int i = 0; i < N_BUCKET; i++)
-        view[i] = (tandem_bucket_view){&data[i], 1};
+    for (int i = 0; i < N_BUCKET; i++) view[i] = (tandem_bucket_view){&data[i], 1};
     EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
     tandem_reducer_ready(reducer, 0);
     EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, error) == TANDEM_OK);
@@ -853,8 +821,7 @@ static void a_death_wakes_all_who_wait_for_buckets(void **state)
     wait_until_ready(3);
     (void)usleep(20000);
     assert_int_equal(kill(process[0], SIGKILL), 0);
-    for (int r = 0; r < 3; r++)
-        assert_int_equal(end_of(r), r == 0 ? 1000 + SIGKILL : 0);
+    for (int r = 0; r < 3; r++) assert_int_equal(end_of(r), r == 0 ? 1000 + SIGKILL : 0);
     assert_all_blame(3, 0, "rank 0 died");
 }
 
@@ -910,8 +877,7 @@ static int run_out_of_memory(board *my, int rank)
     EXPECT(tandem_reducer_open(&reducer, comm, NULL, 0, -1, error) == TANDEM_OK);
     tandem_reducer_close(reducer);
     static float data[100000];
-    if (rank == 1)
-        tandem_fail_allocation_after(0);
+    if (rank == 1) tandem_fail_allocation_after(0);
     EXPECT(tandem_comm_sum_f32(comm, data, 100000, 1, error) == (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
     EXPECT(tandem_comm_barrier(comm, 1, NULL) == TANDEM_PEER);
     tandem_comm_close(comm);

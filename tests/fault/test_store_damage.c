@@ -37,7 +37,10 @@ static int make_place(void **state)
      * plug */
     (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    if (!mkdtemp(p->folder)) return -1;
+    if (!mkdtemp(p->folder)) {
+        free(p);
+        return -1;
+    }
     (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
     *state = p;
     return 0;

@@ -1,15 +1,8 @@
 /* fuzz_main.h: runs a fuzz target where there is no fuzzer: its corpus, then a fixed number of mutated
  * inputs.
  *
- * A target is a file fuzz_NAME.c with
- *
- *     int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);   // always 0; aborts where a law is
- *     broken #ifndef TANDEM_LIBFUZZER
- *     int main(int argc, char **argv)
- *     {
- *         return tandem_fuzz_main("NAME", LLVMFuzzerTestOneInput, seeds, seed_bytes, n_seed, argc, argv);
- *     }
- *     #endif
+ * A target is a file fuzz_NAME.c with LLVMFuzzerTestOneInput(data, size), which returns 0 and aborts where a law
+ * is broken, and, unless TANDEM_LIBFUZZER is defined, a main that returns tandem_fuzz_main("NAME", …).
  *
  * With clang, -fsanitize=fuzzer -DTANDEM_LIBFUZZER makes a real fuzzer of the same file. */
 #ifndef TANDEM_TESTS_FUZZ_MAIN_H

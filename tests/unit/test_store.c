@@ -39,8 +39,12 @@ static int count_files(const char *folder)
 static int make_place(void **state)
 {
     place *const p = calloc(1, sizeof *p);
+    if (!p) return -1;
     (void)snprintf(p->folder, sizeof p->folder, "/tmp/tandem_store_XXXXXX");
-    if (!p || !mkdtemp(p->folder)) return -1;
+    if (!mkdtemp(p->folder)) {
+        free(p);
+        return -1;
+    }
     (void)snprintf(p->path, sizeof p->path, "%s/tandem.db", p->folder);
     *state = p;
     return 0;

@@ -23,8 +23,8 @@ static inline void clear(int8_t *to, int64_t n)
     for (int64_t i = 0; i < n; i++) to[i] = 0;
 }
 
-/* `pixels` pixels of a line of the image from `x` on; those outside 0 … w − 1 are zero. */
-static inline int8_t *copy_line(int8_t *to, const int8_t *line, int64_t x, int64_t pixels, int64_t w, int64_t c)
+/* `pixels` pixels of a line of the image from `x` on, zero where they lie outside 0 … w − 1. */
+static void copy_cut(int8_t *to, const int8_t *line, int64_t x, int64_t pixels, int64_t w, int64_t c)
 {
     const int64_t before = x < 0 ? (-x < pixels ? -x : pixels) : 0;
     const int64_t room = w - x - before, rest = pixels - before;
@@ -32,7 +32,6 @@ static inline int8_t *copy_line(int8_t *to, const int8_t *line, int64_t x, int64
     clear(to, before * c);
     copy(to + before * c, line + (x + before) * c, inside * c);
     clear(to + (before + inside) * c, (rest - inside) * c);
-    return to + pixels * c;
 }
 
 void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
@@ -40,13 +39,13 @@ void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, 
 {
     for (int64_t y = -pad; y + kernel <= h + pad; y += stride) {
         for (int64_t x = -pad; x + kernel <= w + pad; x += stride) {
-            for (int64_t line = y; line < y + kernel; line++) {
-                if (line >= 0 && line < h) {
-                    columns = copy_line(columns, image + line * w * c, x, kernel, w, c);
-                } else {
+            for (int64_t line = y; line < y + kernel; line++, columns += kernel * c) {
+                if (line < 0 || line >= h)
                     clear(columns, kernel * c);
-                    columns += kernel * c;
-                }
+                else if (x >= 0 && x + kernel <= w)
+                    copy(columns, image + (line * w + x) * c, kernel * c);
+                else
+                    copy_cut(columns, image + line * w * c, x, kernel, w, c);
             }
         }
     }

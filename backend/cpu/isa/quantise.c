@@ -190,15 +190,8 @@ static inline void store(int8_t *q, words v[4])
 
 #endif
 
-#ifndef CHAINS
-#define CHAINS 3
-#endif
-enum { GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
-
-#define EACH(statement)                                                                                      \
-    do {                                                                                                     \
-        for (int c = 0; c < CHAINS; c++) statement;                                                          \
-    } while (0)
+/* A round waits for the one before it; a single group's blocks would leave the multipliers idle most of the time. */
+enum { CHAINS = 4, GROUP = 8 * BLOCKS * CHAINS, FULL_ROUNDS = 7 };
 
 /* What a call's blocks share. Round numbers count from 1; k0, k1 are the keys of a round. */
 typedef struct generator {
@@ -232,39 +225,55 @@ static generator prepare(const tandem_rounding *rounding)
     return g;
 }
 
-/* Rounds 1 to 10 for CHAINS groups at once, whose first products MULTIPLIER_0 · block are p0: a round waits for the one
- * before it, so that a single group would leave the multipliers idle. */
-static inline void draw(words w01[CHAINS], words w23[CHAINS], const words first[CHAINS], const generator *g)
+/* The four counter words of CHAINS times BLOCKS blocks. */
+typedef struct chains {
+    words w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS];
+} chains;
+
+/* Rounds 1 to 3 for the blocks whose first products, MULTIPLIER_0 · block, are `first`. */
+static inline chains begin(const words first[CHAINS], const generator *g)
 {
     const words m0 = splat(MULTIPLIER_0), m1 = splat(MULTIPLIER_1);
-    words p0[CHAINS], p1[CHAINS], w0[CHAINS], w1[CHAINS], w2[CHAINS], w3[CHAINS];
-    EACH(w1[c] = product(xor2(upper(first[c]), g->upper_1), m1));
-    EACH(w0[c] = xor2(upper(w1[c]), g->upper_2));
-    EACH(w2[c] = xor2(first[c], g->word_2));
-
-    EACH(p0[c] = product(w0[c], m0));
-    EACH(p1[c] = product(w2[c], m1));
-    EACH(w0[c] = xor3(upper(p1[c]), w1[c], g->key[0][0]));
-    EACH(w2[c] = xor2(upper(p0[c]), g->upper_3));
-    for (int round = 1; round < FULL_ROUNDS; round++) {
-        EACH((w1[c] = p1[c], w3[c] = p0[c]));
-        EACH(p0[c] = product(w0[c], m0));
-        EACH(p1[c] = product(w2[c], m1));
-        EACH(w0[c] = xor3(upper(p1[c]), w1[c], g->key[round][0]));
-        EACH(w2[c] = xor3(upper(p0[c]), w3[c], g->key[round][1]));
+    chains s;
+    for (int c = 0; c < CHAINS; c++) {
+        const words round_2 = product(xor2(upper(first[c]), g->upper_1), m1);
+        const words p0 = product(xor2(upper(round_2), g->upper_2), m0);
+        const words p1 = product(xor2(first[c], g->word_2), m1);
+        s.w0[c] = xor3(upper(p1), round_2, g->key[0][0]);
+        s.w1[c] = p1;
+        s.w2[c] = xor2(upper(p0), g->upper_3);
+        s.w3[c] = p0;
     }
-    EACH((w1[c] = p1[c], w3[c] = p0[c]));
-    EACH(p0[c] = product(w0[c], m0));
-    EACH(p1[c] = product(w2[c], m1));
-    EACH(w01[c] = pair(p1[c], w1[c], g->key[FULL_ROUNDS][0]));
-    EACH(w23[c] = pair(p0[c], w3[c], g->key[FULL_ROUNDS][1]));
+    return s;
+}
+
+/* Rounds 4 to 10: the words 0 and 1 of each block, and its words 2 and 3, side by side in a lane. */
+static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const generator *g)
+{
+    const words m0 = splat(MULTIPLIER_0), m1 = splat(MULTIPLIER_1);
+    for (int round = 1; round < FULL_ROUNDS; round++) {
+        for (int c = 0; c < CHAINS; c++) {
+            const words p0 = product(s.w0[c], m0), p1 = product(s.w2[c], m1);
+            s.w0[c] = xor3(upper(p1), s.w1[c], g->key[round][0]);
+            s.w2[c] = xor3(upper(p0), s.w3[c], g->key[round][1]);
+            s.w1[c] = p1;
+            s.w3[c] = p0;
+            /* Nothing of one chain's round is to be moved into another's: their values would not fit the registers. */
+            __asm__("" : "+v"(s.w0[c]), "+v"(s.w1[c]), "+v"(s.w2[c]), "+v"(s.w3[c]));
+        }
+    }
+    for (int c = 0; c < CHAINS; c++) {
+        const words p0 = product(s.w0[c], m0), p1 = product(s.w2[c], m1);
+        w01[c] = pair(p1, s.w1[c], g->key[FULL_ROUNDS][0]);
+        w23[c] = pair(p0, s.w3[c], g->key[FULL_ROUNDS][1]);
+    }
 }
 
 /* Rounds GROUP elements and moves on by as many. */
 #define QUANTISE_GROUP(q, x, load)                                                                           \
     do {                                                                                                     \
         words w01[CHAINS], w23[CHAINS];                                                                      \
-        draw(w01, w23, p0, &g);                                                                              \
+        end(w01, w23, begin(p0, &g), &g);                                                                    \
         for (int c = 0; c < CHAINS; c++) {                                                                   \
             floats u[4];                                                                                     \
             words v[4];                                                                                      \
