@@ -69,7 +69,7 @@ define isa_rule
 $(B)/obj/isa/$(1)/%.o: backend/cpu/isa/%.c
 	@mkdir -p $$(@D)
 	@echo "  cc    $$< for $(1)"
-	@$(CC) $(CPPFLAGS) $(CFLAGS) -O3 -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -O3 -fno-math-errno -DTANDEM_ISA=$(1) $(ISA_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
 endef
 $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 

@@ -24,8 +24,7 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
     argument[n++] = "--steps", argument[n++] = steps;
     argument[n++] = "--batch", argument[n++] = batch;
     if (options->bucket_bytes) argument[n++] = "--bucket", argument[n++] = bucket;
-    if (options->quiet) argument[n++] = "--quiet";
-    json_t *run = cli_run_self(argument, &code);
+    json_t *run = cli_run_self(options, argument, &code);
     if (code == 0) {
         bench_case *one = &result->one[result->n_case++];
         *one = (bench_case){.median_ns = json_integer_value(json_object_get(run, "step_ns")),

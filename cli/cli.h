@@ -99,9 +99,9 @@ int cli_rank_joined(cli_rank *rank, tandem_error *error);
 /* Starts this very command (same arguments) n_rank times, each a rank pinned to a core of its own, and waits. Returns the exit
  * code: 0, that of the rank that failed first, 6 where one was killed. Rank 0 owns stdout. */
 int cli_ranks_start(int n_rank, const cli_options *options);
-/* Runs `tandem argument…` (NULL-terminated) with --json and returns the object it printed; its stderr is ours. NULL and
+/* Runs `tandem argument…` (NULL-terminated) with --json, and -q where options say so, and returns the object it printed; its stderr is ours. NULL and
  * *exit_code where it failed. */
-json_t *cli_run_self(const char *const *argument, int *exit_code);
+json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code);
 void cli_remember_arguments(int argc, char **argv);
 
 #endif

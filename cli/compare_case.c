@@ -113,8 +113,7 @@ static json_t *train(const cli_options *options, const char *plan_path, int *exi
     add_number(&line, "--timeout", (uint64_t)options->timeout_ns, "ns");
     if (options->bucket_bytes) add_number(&line, "--bucket", options->bucket_bytes, "B");
     if (options->per_operator) add(&line, "--operators", NULL);
-    if (options->quiet) add(&line, "--quiet", NULL);
-    return cli_run_self(line.argument, exit_code);
+    return cli_run_self(options, line.argument, exit_code);
 }
 
 static int64_t whole(const json_t *object, const char *member)

@@ -33,7 +33,7 @@ static json_t *run_stage(const demo *d, const char *const *argument, int *code)
         (void)snprintf(line + used, sizeof line - used, has_space ? " \"%s\"" : " %s", argument[k]);
     }
     cli_note(&d->options, "$ %s", line);
-    return cli_run_self(argument, code);
+    return cli_run_self(&d->options, argument, code);
 }
 
 static int profile(const demo *d)

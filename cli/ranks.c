@@ -160,10 +160,11 @@ int cli_ranks_start(int n_rank, const cli_options *options)
 
 /* --- Running a command of our own ------------------------------------------------------------------------------------------ */
 
-static void become_command(const char *const *argument, int out)
+static void become_command(const cli_options *options, const char *const *argument, int out)
 {
     const char *all[64] = {"tandem", "--json"};
     size_t n = 2;
+    if (options->quiet) all[n++] = "-q";
     for (; *argument && n + 1 < sizeof all / sizeof *all; argument++) all[n++] = *argument;
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)dup2(out, STDOUT_FILENO);
@@ -171,7 +172,7 @@ static void become_command(const char *const *argument, int out)
     _exit(tandem_status_exit_code(TANDEM_IO));
 }
 
-json_t *cli_run_self(const char *const *argument, int *exit_code)
+json_t *cli_run_self(const cli_options *options, const char *const *argument, int *exit_code)
 {
     int ends[2];
     *exit_code = tandem_status_exit_code(TANDEM_IO);
@@ -180,7 +181,7 @@ json_t *cli_run_self(const char *const *argument, int *exit_code)
         return NULL;
     }
     const pid_t pid = fork();
-    if (pid == 0) become_command(argument, ends[1]);
+    if (pid == 0) become_command(options, argument, ends[1]);
     (void)close(ends[1]);
     json_t *object = NULL;
     FILE *out = fdopen(ends[0], "r");

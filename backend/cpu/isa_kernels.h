@@ -1,7 +1,7 @@
 /* isa_kernels.h: the kernels that are tandem's own, one table of functions for each instruction set.
  *
- * Every file in backend/cpu/isa/ is compiled once for each instruction set (ISA = sse41, avx, avx2, avx512, avx512_bf16 …)
- * and ends as a row of tandem_isa_kernels. A device `cpu:X` calls only the table of X, so that a device held to an older
+ * Every file in backend/cpu/isa/ is compiled once for each of sse41, avx, avx2, avx512;
+ * every instruction set, and those beyond them with VNNI, has a row of tandem_isa_kernels. A device `cpu:X` calls only the table of X, so that a device held to an older
  * instruction set really is one. Arithmetic is the same IEEE operations in the same order in every table (no
  * contraction, no reassociation that depends on the vector width, unless the line says so), so that the *bits* agree
  * across tables, and later with the CUDA kernels.
@@ -42,7 +42,8 @@ typedef struct tandem_isa_kernels {
     float (*amax_bf16)(const uint16_t *x, size_t n);
 
     /* q[i] = clamp(floor(x[i]·inv_scale + u_i), −127, 127), u_i = (r_i + ½)/65536 with r_i the 16-bit draw of element i:
-     * unbiased within 2^−17 of a quantisation step. inv_scale = 127/amax (0 where amax is 0). */
+     * unbiased within 2^−17 of a quantisation step. inv_scale = 127/amax (0 where amax is 0).
+     * A NaN becomes −127: the scale carries the NaN. n ≤ 2^35, since the block counter has 32 bits. */
     void (*quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
     void (*quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
     void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
@@ -71,15 +72,16 @@ typedef struct tandem_isa_kernels {
     void (*column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
     void (*column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
 
+    /* y = x < 0 ? 0 : x: NaN and −0 pass through; the gradient at a NaN is 0 */
     void (*relu_f32)(float *y, const float *x, size_t n);
     void (*relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
     /* gx = y > 0 ? gy : 0 */
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
-    /* SGD with momentum:  v = momentum·v + g + decay·w;  w −= rate·v. */
+    /* SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */
     void (*sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
-    /* AdamW:  m, v moments;  correction1 = 1/(1−beta1^t), correction2 = 1/(1−beta2^t);
+    /* AdamW:  m = beta1·m + (1 − beta1)·g,  v = beta2·v + ((1 − beta2)·g)·g;  correction1 = 1/(1−beta1^t), correction2 = 1/(1−beta2^t);
      * w −= rate·( m·correction1 / (sqrt(v·correction2) + epsilon) + decay·w ).
      * Source: Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019. */
     void (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,

@@ -49,6 +49,7 @@ static void open_priced(priced_cluster *p, const char *model, const char *cluste
 typedef struct every_plan {
     int c, n, op[MAX_ADJUSTABLE];
     int64_t target_ns;
+    int64_t fastest_ns;
     double least_harm;       /* of those within the target that fit the limit */
     uint64_t smallest_bytes; /* of all */
     int with_memory;
@@ -58,8 +59,8 @@ typedef struct every_plan {
 static void try_from(const priced_cluster *p, const tandem_allocation_problem *problem, every_plan *all, int k)
 {
     if (k < all->n) {
-        const unsigned precisions =
-            tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions & p->cluster.member[all->c].device.precisions;
+        const unsigned precisions = tandem_op_row_get(p->graph[all->c]->op[all->op[k]].kind)->precisions &
+                                    p->cluster.member[all->c].device.precisions;
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             if (!(precisions & 1u << q)) continue;
             tandem_replayer_set(p->replayer, all->c, all->op[k], (tandem_precision)q);
@@ -72,6 +73,7 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
     must(tandem_replayer_run(p->replayer, &replay, all->with_memory ? TANDEM_REPLAY_MEMORY : 0, &error), &error, 0);
     const uint64_t peak_bytes = replay.member[all->c].peak_bytes;
     if (peak_bytes < all->smallest_bytes) all->smallest_bytes = peak_bytes;
+    if (replay.step_ns < all->fastest_ns) all->fastest_ns = replay.step_ns;
     if (replay.step_ns > all->target_ns || (all->limit_bytes && peak_bytes > all->limit_bytes)) return;
     const double harm = tandem_allocation_sensitivity(problem);
     if (harm < all->least_harm) all->least_harm = harm;
@@ -81,8 +83,13 @@ static void try_from(const priced_cluster *p, const tandem_allocation_problem *p
 static every_plan try_every_plan(const priced_cluster *p, int c, int64_t target_ns, uint64_t limit_bytes)
 {
     const tandem_allocation_problem problem = priced_problem(p, 0);
-    every_plan all = {.c = c, .target_ns = target_ns, .least_harm = INFINITY, .smallest_bytes = UINT64_MAX,
-                      .with_memory = limit_bytes > 0, .limit_bytes = limit_bytes};
+    every_plan all = {.c = c,
+                      .target_ns = target_ns,
+                      .fastest_ns = INT64_MAX,
+                      .least_harm = INFINITY,
+                      .smallest_bytes = UINT64_MAX,
+                      .with_memory = limit_bytes > 0,
+                      .limit_bytes = limit_bytes};
     for (int i = 0; i < p->graph[c]->n_op; i++)
         if (tandem_op_row_get(p->graph[c]->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
             assert_true(all.n < MAX_ADJUSTABLE);
@@ -102,6 +109,10 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
         tandem_allocation a;
         tandem_plan *plan = allocate(&p, "greedy", few[k], seed, &a);
         const every_plan all = try_every_plan(&p, a.lowered < 0 ? 0 : a.lowered, a.target_ns, 0);
+        assert_true(a.lowered < 0 || a.fastest_ns >= all.fastest_ns);
+        if ((double)a.fastest_ns > 1.001 * (double)all.fastest_ns)
+            fail_msg("seed %llu: a step of %lld ns is called the fastest, there is one of %lld ns",
+                     (unsigned long long)seed, (long long)a.fastest_ns, (long long)all.fastest_ns);
         if (a.sensitivity < all.least_harm * (1 - 1e-12))
             fail_msg("seed %llu, slowdown %g: sensitivity %g, but the least of all plans is %g",
                      (unsigned long long)seed, few[k], a.sensitivity, all.least_harm);
@@ -109,8 +120,8 @@ static void compare_with_brute_force(const char *model, const char *cluster, uin
             *sum += a.sensitivity / all.least_harm;
             ++*n;
         } else if (a.sensitivity > 0 && a.lowered >= 0) {
-            fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed, few[k],
-                     a.sensitivity);
+            fail_msg("seed %llu, slowdown %g: sensitivity %g where none is needed", (unsigned long long)seed,
+                     few[k], a.sensitivity);
         }
         tandem_plan_close(plan);
     }
@@ -122,17 +133,43 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
     (void)state;
     double sum = 0;
     int n = 0;
-    for (uint64_t seed = 1; seed <= 24; seed++) compare_with_brute_force(six_layers, two_devices, seed, &sum, &n);
-    for (uint64_t seed = 1; seed <= 12; seed++) compare_with_brute_force(five_layers, one_device, seed, &sum, &n);
+    for (uint64_t seed = 1; seed <= 24; seed++)
+        compare_with_brute_force(six_layers, two_devices, seed, &sum, &n);
+    for (uint64_t seed = 1; seed <= 12; seed++)
+        compare_with_brute_force(five_layers, one_device, seed, &sum, &n);
     print_message("greedy / least sensitivity: mean %.4f over %d problems\n", sum / n, n);
     assert_true(n > 60);
-    assert_true(sum / n < 1.05);
+    assert_true(sum / n < 1.01);
+}
+
+/* Where there are too many plans to try them all: the share of the fastest plan's harm that is left, as a geometric mean. It
+ * is 0.079; 0.082 without exchanges, 0.089 where recovery takes the worst move first. */
+static void little_harm_is_left_in_larger_models(void **state)
+{
+    (void)state;
+    static const double few[] = {0.01, 0.02, 0.05, 0.1};
+    double sum = 0;
+    int n = 0;
+    for (uint64_t seed = 1; seed <= 12; seed++) {
+        priced_cluster p;
+        open_priced(&p, "vit_tiny:depth=3,width=32,heads=2", one_device, 16, seed);
+        for (size_t k = 0; k < sizeof few / sizeof few[0]; k++) {
+            tandem_allocation a;
+            tandem_plan_close(allocate(&p, "greedy", few[k], seed, &a));
+            if (a.sensitivity > 0) sum += log(a.sensitivity / a.fastest_sensitivity);
+            n += a.sensitivity > 0;
+        }
+        priced_cluster_close(&p);
+    }
+    print_message("harm left: %.4f over %d problems\n", exp(sum / n), n);
+    assert_true(n > 40);
+    assert_true(exp(sum / n) < 0.081);
 }
 
 /* --- The plan is what is said about it ----------------------------------------------------------------------- */
 
-static void check_figures(priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, double slowdown,
-                          uint64_t seed)
+static void check_figures(priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a,
+                          double slowdown, uint64_t seed)
 {
     tandem_replay replay;
     tandem_error error = {0};
@@ -170,7 +207,8 @@ static void check_bounds(const priced_cluster *p, const tandem_plan *plan, const
     for (int i = 0; i < plan->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(p->graph[0]->op[i].kind)->precisions;
         if (a->lowered < 0 || !precisions) continue;
-        assert_true(precisions & p->cluster.member[a->lowered].device.precisions & 1u << plan->precision[a->lowered][i]);
+        assert_true(precisions & p->cluster.member[a->lowered].device.precisions &
+                    1u << plan->precision[a->lowered][i]);
     }
 }
 
@@ -185,8 +223,8 @@ static void follow_slowdowns(const char *model, const char *cluster, uint64_t se
         check_bounds(&p, plan, &a, slowdowns[k]);
         check_figures(&p, plan, &a, slowdowns[k], seed);
         if (a.sensitivity > before)
-            fail_msg("seed %llu: sensitivity %g with a slowdown of %g, %g with a smaller one", (unsigned long long)seed,
-                     a.sensitivity, slowdowns[k], before);
+            fail_msg("seed %llu: sensitivity %g with a slowdown of %g, %g with a smaller one",
+                     (unsigned long long)seed, a.sensitivity, slowdowns[k], before);
         before = a.sensitivity;
         tandem_plan_close(plan);
     }
@@ -238,7 +276,8 @@ static void the_same_problem_has_the_same_plan(void **state)
     tandem_plan_close(other);
     other = allocate(&p, "greedy", 0.03, 7, &b);
     for (int c = 0; c < p.cluster.n_class; c++)
-        assert_memory_equal(first->precision[c], other->precision[c], (size_t)first->n_op * sizeof *first->precision[c]);
+        assert_memory_equal(first->precision[c], other->precision[c],
+                            (size_t)first->n_op * sizeof *first->precision[c]);
     assert_int_equal(a.replays, b.replays);
     tandem_plan_close(first);
     tandem_plan_close(other);
@@ -312,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_is_close_to_the_best_of_all_plans),
+        cmocka_unit_test(little_harm_is_left_in_larger_models),
         cmocka_unit_test(more_time_is_never_more_harm_and_figures_are_those_of_the_plan),
         cmocka_unit_test(no_uniform_plan_within_the_target_is_better),
         cmocka_unit_test(the_same_problem_has_the_same_plan),

@@ -1,3 +1,4 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* Policies, their figures and their refusals, on an mlp on two devices with drawn costs. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -6,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "tests/fault/fail_allocation.h"
 #include "tests/property/priced_cluster.h"
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
@@ -99,7 +101,8 @@ static void uniform_lowers_the_slowest_class(void **state)
     assert_int_equal(a.lowered, WEAK);
     for (int i = 0; i < plan->n_op; i++) {
         assert_int_equal(plan->precision[STRONG][i], TANDEM_PRECISION_FP32);
-        assert_int_equal(plan->precision[WEAK][i], is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
+        assert_int_equal(plan->precision[WEAK][i],
+                         is_adjustable(&p, i) ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32);
         harm += p.harm[WEAK][i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] / 2;
     }
     assert_true(fabs(a.sensitivity - harm) < 1e-12 * harm);
@@ -203,7 +206,8 @@ static void a_class_that_waits_is_lowered_for_its_memory_alone(void **state)
     priced_cluster_close(&p);
 
     const uint64_t limit_bytes = free_one.peak_bytes[STRONG] - 1;
-    (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 memory=%lluB + cpu:avx2_vnni", (unsigned long long)limit_bytes);
+    (void)snprintf(cluster, sizeof cluster, "cpu:avx512_bf16 memory=%lluB + cpu:avx2_vnni",
+                   (unsigned long long)limit_bytes);
     open_priced(&p, cluster, 256, NULL);
     problem = priced_problem(&p, 0.05);
     must(tandem_allocate(&plan, &tight, policy_of("greedy"), &problem, NULL, &error), &error);
@@ -249,7 +253,8 @@ static void what_was_not_measured_is_left_out(void **state)
     problem = priced_problem(&p, 0);
     must(tandem_allocate(&plan, &a, policy_of("greedy"), &problem, NULL, &error), &error);
     assert_true(a.step_ns < a.base_ns);
-    for (int i = 0; i < plan->n_op; i++) assert_int_not_equal(plan->precision[WEAK][i], TANDEM_PRECISION_INT8);
+    for (int i = 0; i < plan->n_op; i++)
+        assert_int_not_equal(plan->precision[WEAK][i], TANDEM_PRECISION_INT8);
     tandem_plan_close(plan);
     priced_cluster_close(&p);
 }
@@ -324,6 +329,37 @@ static void the_base_need_not_be_fp32(void **state)
     priced_cluster_close(&p);
 }
 
+/* --- Without memory ----------------------------------------------------------------------------------------- */
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    char cluster[96];
+    priced_cluster p;
+    (void)snprintf(cluster, sizeof cluster, "%s memory=1GiB", two_devices); /* memory is planned, too */
+    open_priced(&p, cluster, 16, NULL);
+    const tandem_allocation_problem problem = priced_problem(&p, 0.1);
+    for (int which = 0; tandem_policies[which]; which++) {
+        tandem_status status = TANDEM_NO_MEMORY;
+        tandem_plan *plan = NULL;
+        long k = 0;
+        for (; status != TANDEM_OK; k++) {
+            tandem_allocation a = {.replays = -5};
+            tandem_error error = {0};
+            tandem_fail_allocation_after(k < 64 ? k : 64 + 37 * (k - 64)); /* each replay plans memory: most are alike */
+            status = tandem_allocate(&plan, &a, tandem_policies[which], &problem, NULL, &error);
+            const int failed = tandem_allocation_failed();
+            tandem_fail_allocation_after(-1);
+            assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
+            assert_int_equal(error.status, status);
+            assert_true(failed == (plan == NULL) && failed == (a.replays == -5));
+        }
+        assert_true(k > 4);
+        tandem_plan_close(plan);
+    }
+    priced_cluster_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_base_plan_without_costs_is_an_error),
         cmocka_unit_test(bad_numbers_are_refused),
         cmocka_unit_test(the_base_need_not_be_fp32),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

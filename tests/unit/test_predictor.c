@@ -1,0 +1,557 @@
+/* Sensitivities computed by hand, and the variances behind them by simulation. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "tandem/predictor.h"
+
+/* image label | flatten fc1 fc1.bias fc1.relu head head.bias | loss; depths 0 0 | 1 2 3 4 5 6 | 1 */
+static const char small[] = "mlp:width=4,depth=1,image=2x2x1,classes=2";
+static const double bf16_share = 0.69314718055994531 / 18 / 16384;
+
+static void must(tandem_status status, const tandem_error *error)
+{
+    if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+static tandem_graph *open_graph(const char *model, int64_t batch)
+{
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    must(tandem_graph_open(&graph, model, batch, &error), &error);
+    return graph;
+}
+
+static int op_of(const tandem_graph *graph, const char *name)
+{
+    int op = -1;
+    tandem_error error = {0};
+    must(tandem_graph_find(&op, graph, name, &error), &error);
+    return op;
+}
+
+static void *zeros(const tandem_graph *graph, size_t each)
+{
+    void *room = calloc((size_t)graph->n_op, each);
+    assert_non_null(room);
+    return room;
+}
+
+static double *compute(const char *name, const tandem_graph *graph, const tandem_statistics *s, tandem_dtype wider)
+{
+    const tandem_sensitivity_method *method = NULL;
+    tandem_error error = {0};
+    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
+    for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) harm[i] = NAN; /* whatever was there */
+    must(tandem_sensitivity_find(&method, name, &error), &error);
+    method->compute(harm, graph, s, wider);
+    return harm;
+}
+
+static void assert_close(double got, double expected)
+{
+    if (!(fabs(got - expected) <= 1e-9 * fabs(expected)))
+        fail_msg("got %.12g, expected %.12g", got, expected);
+}
+
+/* --- Names --------------------------------------------------------------------------------------------------- */
+
+static void methods_are_found_by_name(void **state)
+{
+    (void)state;
+    const tandem_sensitivity_method *method = NULL;
+    int n = 0;
+    for (; tandem_sensitivity_methods[n]; n++) {
+        assert_true(tandem_sensitivity_methods[n]->meaning[0] && tandem_sensitivity_methods[n]->unit[0]);
+        assert_int_equal(tandem_sensitivity_find(&method, tandem_sensitivity_methods[n]->name, NULL), TANDEM_OK);
+        assert_ptr_equal(method, tandem_sensitivity_methods[n]);
+    }
+    assert_int_equal(n, 2);
+    const tandem_sensitivity_method *const before = method;
+    tandem_error error = {0};
+    assert_int_equal(tandem_sensitivity_find(&method, "fischer", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "ou mean 'fisher'"));
+    assert_ptr_equal(method, before);
+}
+
+/* --- qsync ----------------------------------------------------------------------------------------------------- */
+
+static void qsync_is_as_published(void **state)
+{
+    (void)state;
+    tandem_graph *graph = open_graph(small, 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
+    /* S_v = 0.04, e_v = 2; S_w = 0.02, e_w = 1; e_g = −3; X = 4, W = 3, G = 2; D_v = 8, D_w = 16, D_o = 8 */
+    s[fc1] = (tandem_statistics){.n_batch = 1,
+                                 .local_batch = 2,
+                                 .rows = 2,
+                                 .k = 4,
+                                 .columns = 4,
+                                 .x_elements = 8,
+                                 .w_elements = 16,
+                                 .x_amax = 5.08,
+                                 .w_amax = 2.54,
+                                 .g_amax = 0.127,
+                                 .x_square = 16,
+                                 .w_square = 9,
+                                 .wgrad_square = 4};
+    s[head] = s[fc1];
+    s[head].x_amax = s[head].w_amax = 0.3; /* e = −2 */
+    double *harm = compute("qsync", graph, s, TANDEM_F32);
+    const double f = (3 * 0.0016 * 8 + 4 * 0.0004 * 16) / 6, b = (2 * 0.0016 * 8 + 4 * 16.0 / 262144 * 8) / 6;
+    const double *of_fc1 = harm + fc1 * TANDEM_N_PRECISION, *of_head = harm + head * TANDEM_N_PRECISION;
+    assert_close(of_fc1[TANDEM_PRECISION_INT8], 4 * (6 - 2) * f + 2 * b);
+    assert_close(of_fc1[TANDEM_PRECISION_INT8_FULL], of_fc1[TANDEM_PRECISION_INT8]);
+    const double sixth = 1.0 / 6 / 16384;
+    assert_close(of_fc1[TANDEM_PRECISION_BF16],
+                 4 * (6 - 2) * sixth * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth * (2 * 8 * 2 + 4 * 8 * -3));
+    assert_true(of_head[TANDEM_PRECISION_BF16] == 0); /* negative as published; cut off */
+    assert_true(of_head[TANDEM_PRECISION_INT8] > 0);
+    for (int i = 0; i < graph->n_op; i++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (p == TANDEM_PRECISION_FP32 || (i != fc1 && i != head))
+                assert_true(harm[i * TANDEM_N_PRECISION + p] == 0);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+}
+
+/* --- fisher, by hand --------------------------------------------------------------------------------------------- */
+
+/* The magnitude at which int8 rounding has variance v. */
+static double amax_of(double v) { return 127 * sqrt(6 * v); }
+
+/* v_x = 1, v_w = 4, v_g = 9 in int8; mean squares 2, 3, 7/8 */
+static const tandem_statistics by_hand = {
+    .n_batch = 1,
+    .local_batch = 2,
+    .rows = 2,
+    .k = 4,
+    .columns = 4,
+    .x_elements = 8,
+    .w_elements = 16,
+    .x_square = 16,
+    .w_square = 48,
+    .g_square = 7,
+    .wgrad_square = 19,
+    .dgrad_square = 10,
+    .g2_w2 = 3,
+    .g2_x2 = 5,
+    .g2_x2_c = 11,
+    .x2_g2_d = 13,
+};
+
+static tandem_statistics numbers(void)
+{
+    tandem_statistics s = by_hand;
+    s.x_amax = amax_of(1);
+    s.w_amax = amax_of(4);
+    s.g_amax = amax_of(9);
+    return s;
+}
+
+static void fisher_by_hand(void **state)
+{
+    (void)state;
+    tandem_graph *graph = open_graph(small, 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
+    s[fc1] = s[head] = numbers(); /* ½ N = 1 */
+    s[head].columns = 2;          /* mean square of g 7/4 */
+    const double rate2 = (double)graph->optimizer.rate * (double)graph->optimizer.rate;
+    double *harm = compute("fisher", graph, s, TANDEM_F32);
+    const double *of_fc1 = harm + fc1 * TANDEM_N_PRECISION, *of_head = harm + head * TANDEM_N_PRECISION;
+
+    /* fc1: nothing before it has a gradient */
+    const double forward = 1 * 3 + 4 * 5 + 4 * 1 * 4 * 7;
+    assert_close(of_fc1[TANDEM_PRECISION_INT8], forward + rate2 * 13);
+    assert_close(of_fc1[TANDEM_PRECISION_INT8_FULL], forward + rate2 * (9 * 11 + 1 * 13 + 2 * 9 * 1 * 5));
+    const double x = bf16_share * 2, w = bf16_share * 3, g = bf16_share * 7 / 8;
+    assert_close(of_fc1[TANDEM_PRECISION_BF16],
+                 x * 3 + w * 5 + 4 * x * w * 7 + w * 5 + rate2 * (g * 11 + x * 13 + 2 * g * x * 5));
+
+    /* head: its noise goes on to fc1, where a share of 1 costs rate²·7/8·11 */
+    const double upstream = rate2 * 7 / 8 * 11;
+    const double share = (9 * 2 * 48 + 4 * 4 * 7 + 2 * 4 * 2 * 9 * 4) / 10.0;
+    assert_close(of_head[TANDEM_PRECISION_INT8], forward + rate2 * 13);
+    assert_close(of_head[TANDEM_PRECISION_INT8_FULL],
+                 forward + rate2 * (9 * 11 + 1 * 13 + 2 * 9 * 1 * 5) + share * upstream);
+    free(harm);
+
+    /* where the wider type is bf16 the backward pass of int8 rounds to it; x stays as it was saved */
+    harm = compute("fisher", graph, s, TANDEM_BF16);
+    const double g_head = bf16_share * 7 / 4;
+    const double share16 = (g_head * 2 * 48 + w * 4 * 7 + 2 * 4 * 2 * g_head * w) / 10;
+    assert_close(harm[head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
+                 forward + rate2 * (g_head * 11 + 1 * 13 + 2 * g_head * 1 * 5) + share16 * upstream);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+}
+
+/* Several readers of one tensor dilute the noise of each; AdamW divides by the gradient; a position is a sample. */
+static void fisher_in_attention(void **state)
+{
+    (void)state;
+    tandem_graph *graph = open_graph("gpt_tiny:depth=1,width=8,heads=2,length=4,vocabulary=16", 3);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    for (int i = 0; i < graph->n_op; i++)
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) s[i] = numbers();
+    double *harm = compute("fisher", graph, s, TANDEM_F32);
+    const double half_n = 2 * 4 / 2.0; /* batch of the statistics × length */
+    const double rate = (double)graph->optimizer.rate, rate2 = rate * rate / (19.0 / 16);
+    const double own = half_n * rate2 * 7 / 8 * 11, of_table = half_n * rate2 * 7 / 8 * (7 * 2 * 4 / 16.0);
+    const double forward = half_n * (1 * 3 + 4 * 5 + 4 * 1 * 4 * 7);
+    const double wgrad = half_n * rate2 * (9 * 11 + 1 * 13 + 2 * 9 * 1 * 5);
+    const double share = (9 * 2 * 48 + 4 * 4 * 7 + 2 * 4 * 4 * 9 * 4) / 10.0;
+    const int q = op_of(graph, "block0.attention.q"), table = op_of(graph, "embedding");
+    const int scores = op_of(graph, "block0.attention.scores"), mix = op_of(graph, "block0.attention.mix");
+
+    /* the embedding's output has two readers behind its position: the norm, and the residual sum; the norm's has q, k, v */
+    const double before_q = of_table / 2;
+    assert_close(harm[q * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL], forward + wgrad + share * before_q / 3);
+    assert_close(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16],
+                 half_n * bf16_share * 3 * 7 + half_n * rate2 * bf16_share * 7 / 8 * (7 * 2 * 4 / 16.0));
+    assert_true(harm[table * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] == 0);
+
+    /* scores = q·kᵀ, four rows a matrix: both gradients go on, each behind its own linear and a third of the norm */
+    const double behind = own + before_q / 3;
+    const double first = (9 * 4 * 48 + 4 * 4 * 7 + 2 * 4 * 4 * 9 * 4) / 10.0;
+    const double second = (9 * 4 * 16 + 1 * 4 * 7 + 4 * 16 * 9 * 1) / 19.0;
+    assert_close(harm[scores * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL], forward + (first + second) * behind);
+
+    /* mix = softmax·v: the range of a softmax is 1, whatever was measured */
+    const double v_x = 1 / (127.0 * 127 * 6);
+    const double by_range = half_n * (v_x * 3 + 4 * 5 + 4 * v_x * 4 * 7);
+    const double second_saved = v_x * 4 * 7 / 19.0; /* int8 with f32 behind: only x is rounded */
+    assert_close(harm[mix * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8], by_range + second_saved * behind);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+}
+
+/* --- Laws ------------------------------------------------------------------------------------------------------------ */
+
+static double uniform(uint64_t seed, uint32_t a, uint32_t b)
+{
+    const uint32_t counter[4] = {a, b, 5, 6};
+    return (double)tandem_philox_uniform(tandem_philox(counter, seed).word[0]);
+}
+
+/* Positive numbers over several decades; amax² at least the mean square. */
+static tandem_statistics drawn(uint64_t seed, uint32_t op)
+{
+    double u[16];
+    for (uint32_t k = 0; k < 16; k++) u[k] = pow(10, 6 * uniform(seed, op, k) - 4);
+    tandem_statistics s = {.n_batch = 10,
+                           .local_batch = 16,
+                           .rows = 48,
+                           .k = 12,
+                           .columns = 20,
+                           .x_elements = 576,
+                           .w_elements = 240,
+                           .x_square = u[0],
+                           .w_square = u[1],
+                           .g_square = u[2],
+                           .wgrad_square = u[3],
+                           .dgrad_square = u[4],
+                           .g2_w2 = u[5],
+                           .g2_x2 = u[6],
+                           .g2_x2_c = u[7],
+                           .x2_g2_d = u[8]};
+    s.x_amax = fmax(1, (1 + u[9]) * sqrt(s.x_square / 576)); /* 1: a softmax's range counts as its magnitude */
+    s.w_amax = fmax(1, (1 + u[10]) * sqrt(s.w_square / 240));
+    s.g_amax = (1 + u[11]) * sqrt(s.g_square / 960);
+    if (s.x_square > 576) s.x_square = 576;
+    if (s.w_square > 240) s.w_square = 240;
+    return s;
+}
+
+static void check_order(const tandem_graph *graph, const double *harm, const char *method, uint64_t seed)
+{
+    for (int i = 0; i < graph->n_op; i++) {
+        const double *h = harm + i * TANDEM_N_PRECISION;
+        const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
+        assert_true(h[TANDEM_PRECISION_FP32] == 0);
+        for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+            if (!isfinite(h[p]) || h[p] < 0)
+                fail_msg("seed %llu, %s: %g", (unsigned long long)seed, method, h[p]);
+            if (!(precisions & 1u << p)) assert_true(h[p] == 0);
+        }
+        if (!(precisions & 1u << TANDEM_PRECISION_INT8_FULL)) continue;
+        assert_true(h[TANDEM_PRECISION_INT8] > 0);
+        if (h[TANDEM_PRECISION_INT8] > h[TANDEM_PRECISION_INT8_FULL])
+            fail_msg("seed %llu, %s, %s: int8 %g, int8_full %g", (unsigned long long)seed, method,
+                     graph->op[i].name, h[TANDEM_PRECISION_INT8], h[TANDEM_PRECISION_INT8_FULL]);
+    }
+}
+
+static void harm_is_ordered_and_grows_with_the_step(void **state)
+{
+    (void)state;
+    static const char *const model[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=2", "gpt_tiny:depth=2"};
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        tandem_graph *graph = open_graph(model[seed % 4], 2);
+        tandem_statistics *s = zeros(graph, sizeof *s);
+        for (int i = 0; i < graph->n_op; i++) s[i] = drawn(seed, (uint32_t)i);
+        for (int m = 0; tandem_sensitivity_methods[m]; m++)
+            for (int wider = TANDEM_F32; wider <= TANDEM_BF16; wider++) {
+                const char *method = tandem_sensitivity_methods[m]->name;
+                double *harm = compute(method, graph, s, (tandem_dtype)wider);
+                check_order(graph, harm, method, seed);
+                for (int i = 0; i < graph->n_op; i++) s[i].x_amax *= 2, s[i].w_amax *= 2, s[i].g_amax *= 2;
+                double *coarser = compute(method, graph, s, (tandem_dtype)wider);
+                for (int i = 0; i < graph->n_op; i++) {
+                    s[i].x_amax /= 2, s[i].w_amax /= 2, s[i].g_amax /= 2;
+                    const int at = i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
+                    assert_true(coarser[at] > harm[at] || harm[at] == 0);
+                }
+                free(coarser);
+                free(harm);
+            }
+        free(s);
+        tandem_graph_close(graph);
+    }
+}
+
+/* Nothing was seen (all zero): no harm, and no division by zero. */
+static void statistics_of_nothing_are_no_harm(void **state)
+{
+    (void)state;
+    tandem_graph *graph = open_graph("vit_tiny:depth=1", 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    for (int m = 0; tandem_sensitivity_methods[m]; m++) {
+        double *harm = compute(tandem_sensitivity_methods[m]->name, graph, s, TANDEM_BF16);
+        for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_true(harm[i] == 0);
+        free(harm);
+    }
+    free(s);
+    tandem_graph_close(graph);
+}
+
+/* --- The variances, by simulation ---------------------------------------------------------------------------------------- */
+
+enum {
+    ROWS = 3,
+    K = 5,
+    COLUMNS = 4,
+    N_X = ROWS * K,
+    N_W = K * COLUMNS,
+    N_G = ROWS * COLUMNS,
+    TRIALS = 100000
+};
+static const char product_model[] = "mlp:width=4,depth=1,image=5x1x1,classes=2"; /* fc1: x (3, 5), w (5, 4) */
+
+/* Numbers in [−1, 1), and what stochastic rounding to multiples of `step` makes of them. */
+static void draw_rounded(float *x, float *rounded, int n, float step, uint32_t trial, uint32_t stream)
+{
+    for (int i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, trial, stream, 0};
+        const tandem_philox_block word = tandem_philox(counter, 2024);
+        x[i] = 2 * tandem_philox_uniform(word.word[0]) - 1;
+        const float below = floorf(x[i] / step), fraction = x[i] / step - below;
+        rounded[i] = step * (below + (tandem_philox_uniform(word.word[1]) < fraction ? 1.0f : 0.0f));
+    }
+}
+
+/* c (m, n) = a (m, k) · b (k, n); a_step and so on: distances of neighbours along rows and columns of each. */
+static double entry(const float *a, const float *b, int k, int a_step, int b_step)
+{
+    double sum = 0;
+    for (int l = 0; l < k; l++) sum += (double)a[l * a_step] * (double)b[l * b_step];
+    return sum;
+}
+
+typedef struct trial {
+    float x[N_X], w[N_W], g[N_G], x_rounded[N_X], w_rounded[N_W], g_rounded[N_G];
+} trial;
+
+/* ½ N Σ g² (error of y)² */
+static double harm_through_y(const trial *t)
+{
+    double sum = 0;
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS; j++) {
+            const double error = entry(t->x_rounded + i * K, t->w_rounded + j, K, 1, COLUMNS) -
+                                 entry(t->x + i * K, t->w + j, K, 1, COLUMNS);
+            sum += pow((double)t->g[i * COLUMNS + j] * error, 2);
+        }
+    return sum * ROWS / 2;
+}
+
+/* ½ N η² Σ_ij g_ij² Σ_l x_il² (error of dw_lj)² */
+static double harm_through_weight(const trial *t, double rate)
+{
+    double sum = 0;
+    for (int l = 0; l < K; l++)
+        for (int j = 0; j < COLUMNS; j++) {
+            const double error = entry(t->x_rounded + l, t->g_rounded + j, ROWS, K, COLUMNS) -
+                                 entry(t->x + l, t->g + j, ROWS, K, COLUMNS);
+            for (int i = 0; i < ROWS; i++)
+                sum += pow((double)t->g[i * COLUMNS + j] * (double)t->x[i * K + l] * error, 2);
+        }
+    return sum * ROWS / 2 * rate * rate;
+}
+
+static tandem_statistics measure(const trial *t, float x_step, float w_step, float g_step)
+{
+    tandem_error error = {0};
+    tandem_statistics s = {.local_batch = ROWS,
+                           .rows = ROWS,
+                           .k = K,
+                           .columns = COLUMNS,
+                           .x_elements = N_X,
+                           .w_elements = N_W,
+                           .x_amax = 127 * (double)x_step,
+                           .w_amax = 127 * (double)w_step,
+                           .g_amax = 127 * (double)g_step};
+    must(tandem_statistics_add_product(&s, &(tandem_product){ROWS, K, COLUMNS, t->x, t->w, t->g, 0}, &error), &error);
+    tandem_statistics_finish(&s, 1);
+    return s;
+}
+
+/* Mean over the trials of what the rounding does less what is predicted of int8_full; they must agree within four standard
+ * errors, which must be small enough to tell. */
+static void simulate(float rate)
+{
+    static const float x_step = 1 / 16.0f, w_step = 1 / 8.0f, g_step = 1 / 32.0f;
+    tandem_graph *graph = open_graph(product_model, ROWS);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
+    const int fc1 = op_of(graph, "fc1");
+    const tandem_sensitivity_method *method = NULL;
+    double sum = 0, squares = 0, predicted = 0;
+    graph->optimizer.rate = rate;
+    must(tandem_sensitivity_find(&method, "fisher", NULL), &(tandem_error){.text = "fisher"});
+    for (uint32_t k = 0; k < TRIALS; k++) {
+        trial t;
+        draw_rounded(t.x, t.x_rounded, N_X, x_step, k, TANDEM_DRAW_ACTIVATION);
+        draw_rounded(t.w, t.w_rounded, N_W, w_step, k, TANDEM_DRAW_WEIGHT);
+        draw_rounded(t.g, t.g_rounded, N_G, g_step, k, TANDEM_DRAW_GRADIENT);
+        s[fc1] = measure(&t, x_step, w_step, g_step);
+        method->compute(harm, graph, s, TANDEM_F32);
+        const double expected = harm[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8_FULL];
+        const double d = harm_through_y(&t) + harm_through_weight(&t, (double)rate) - expected;
+        sum += d;
+        squares += d * d;
+        predicted += expected;
+    }
+    const double mean = sum / TRIALS, deviation = sqrt((squares / TRIALS - mean * mean) / TRIALS);
+    print_message("rate %g: predicted %.5g, simulated %.5g, standard error %.2g\n", (double)rate,
+                  predicted / TRIALS, mean + predicted / TRIALS, deviation);
+    assert_true(fabs(mean) < 4 * deviation);
+    assert_true(deviation < 0.01 * predicted / TRIALS);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+}
+
+static void the_variance_of_the_output_is_as_derived(void **state)
+{
+    (void)state;
+    simulate(0); /* nothing but the forward pass */
+}
+
+static void the_variance_of_the_weight_gradient_is_as_derived(void **state)
+{
+    (void)state;
+    simulate(1000); /* nothing beside the backward pass */
+}
+
+static float to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0x7fff + (bits >> 16 & 1);
+    bits &= 0xffff0000u;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void bf16_rounding_is_a_fixed_share(void **state)
+{
+    (void)state;
+    enum { N = 400000 };
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < N; i++) { /* mantissas even on a logarithmic scale */
+        const float x = exp2f((float)uniform(77, i, 1)), error = to_bf16(x) - x;
+        const double d = (double)error * (double)error - bf16_share * (double)x * (double)x;
+        sum += d;
+        squares += d * d;
+    }
+    const double mean = sum / N, deviation = sqrt(squares / N / N);
+    assert_true(fabs(mean) < 4 * deviation);
+    assert_true(deviation < 0.005 * bf16_share);
+}
+
+/* --- From the store -------------------------------------------------------------------------------------------------------- */
+
+static void sensitivities_come_from_the_statistics_in_the_store(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tandem-predictor-XXXXXX", path[64], side[80];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/store.db", folder);
+    tandem_graph *graph = open_graph(small, 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
+    tandem_store *store = NULL;
+    tandem_error error = {0};
+    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
+    s[fc1] = s[head] = numbers();
+    harm[3] = -7;
+    must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", TANDEM_F32, &error), TANDEM_MISSING);
+    must(tandem_store_put_statistics(store, graph, "a", fc1, &s[fc1], &error), &error);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", TANDEM_F32, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "'head'"));
+    assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
+    must(tandem_store_put_statistics(store, graph, "a", head, &s[head], &error), &error);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", TANDEM_F32, &error), TANDEM_UNKNOWN_NAME);
+    assert_true(harm[3] == -7); /* unchanged so far */
+    for (int m = 0; tandem_sensitivity_methods[m]; m++) {
+        const char *method = tandem_sensitivity_methods[m]->name;
+        double *expected = compute(method, graph, s, TANDEM_BF16);
+        must(tandem_sensitivity_load(harm, store, graph, method, TANDEM_BF16, &error), &error);
+        for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_close(harm[i], expected[i]);
+        assert_true(harm[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
+        free(expected);
+    }
+    tandem_store_close(store);
+    static const char *const suffix[] = {"", "-wal", "-shm"};
+    for (int k = 0; k < 3; k++) {
+        (void)snprintf(side, sizeof side, "%s%s", path, suffix[k]);
+        (void)unlink(side);
+    }
+    assert_int_equal(rmdir(folder), 0);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_are_found_by_name),
+        cmocka_unit_test(qsync_is_as_published),
+        cmocka_unit_test(fisher_by_hand),
+        cmocka_unit_test(fisher_in_attention),
+        cmocka_unit_test(harm_is_ordered_and_grows_with_the_step),
+        cmocka_unit_test(statistics_of_nothing_are_no_harm),
+        cmocka_unit_test(the_variance_of_the_output_is_as_derived),
+        cmocka_unit_test(the_variance_of_the_weight_gradient_is_as_derived),
+        cmocka_unit_test(bf16_rounding_is_a_fixed_share),
+        cmocka_unit_test(sensitivities_come_from_the_statistics_in_the_store),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
