@@ -30,7 +30,8 @@ static const void *value(const tandem_executor *executor, int id, int gradient, 
         if (scale) *scale = executor->scale[id];
         return executor->arena + executor->offset[id];
     }
-    return (gradient ? executor->gradient : executor->weight) + executor->step->parameter_start[TANDEM_PARAMETER(id)];
+    return (gradient ? executor->gradient : executor->weight) +
+           executor->step->parameter_start[TANDEM_PARAMETER(id)];
 }
 
 static const tandem_backend_api api = {

@@ -6,7 +6,8 @@
 static int64_t count_correct(const tandem_executor *forward, int64_t filled)
 {
     const tandem_graph *graph = forward->graph;
-    const float *probability = (const float *)(const void *)(forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)]);
+    const float *probability =
+        (const float *)(const void *)(forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)]);
     int64_t correct = 0;
     for (int64_t row = 0; row < filled * graph->length; row++, probability += graph->n_class) {
         int64_t best = 0;
@@ -41,7 +42,8 @@ static tandem_status run_batch(tandem_executor *forward, int64_t k, int64_t n, t
     return TANDEM_OK;
 }
 
-static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *correct, int64_t *total, tandem_error *error)
+static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *correct, int64_t *total,
+                              tandem_error *error)
 {
     const int64_t batch = forward->graph->batch;
     int64_t right = 0, seen = 0;
@@ -58,12 +60,13 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
     return TANDEM_OK;
 }
 
-tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
-                                       int64_t *total, tandem_error *error)
+tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
+                                       int64_t *correct, int64_t *total, tandem_error *error)
 {
     tandem_step *step = NULL;
     tandem_executor *forward = NULL;
-    tandem_status status = tandem_step_open(&step, executor->graph, executor->step->wider, executor->step->bucket_bytes, error);
+    tandem_status status =
+        tandem_step_open(&step, executor->graph, executor->step->wider, executor->step->bucket_bytes, error);
     if (status == TANDEM_OK) status = tandem_executor_open_forward(&forward, executor, step, error);
     if (status == TANDEM_OK) {
         forward->options.data = data;

@@ -27,7 +27,7 @@ struct tandem_executor {
     int *active;     /* ids of active tasks, in order */
     int n_active;
 
-    int32_t *label;  /* (batch, length) of the step's samples, filled with the inputs */
+    int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;
@@ -39,8 +39,8 @@ tandem_status tandem_executor_open(tandem_executor **executor, tandem_worker *wo
                                    const tandem_executor_options *options, tandem_error *error);
 void tandem_executor_close(tandem_executor *executor);
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
-tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
-                                       int64_t *total, tandem_error *error);
+tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
+                                       int64_t *correct, int64_t *total, tandem_error *error);
 
 /* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,

@@ -9,8 +9,8 @@ enum { ALIGNMENT = 64 };
 
 static tandem_status no_memory(tandem_error *error, const tandem_executor *executor)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to run model '%s' at batch %lld", executor->graph->model,
-                            (long long)executor->graph->batch);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to run model '%s' at batch %lld",
+                            executor->graph->model, (long long)executor->graph->batch);
 }
 
 /* --- Kernels -------------------------------------------------------------------------------------------------------- */
@@ -30,8 +30,8 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
         if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
         executor->active[executor->n_active++] = t;
         if (!has_kernel(executor, task)) continue;
-        const tandem_status status = executor->worker->backend->prepare(executor->worker->device, step, t, &executor->kernel[t],
-                                                                        &executor->workspace[t], error);
+        const tandem_status status = executor->worker->backend->prepare(
+            executor->worker->device, step, t, &executor->kernel[t], &executor->workspace[t], error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
@@ -79,7 +79,8 @@ static tandem_status initialise_weights(tandem_executor *executor, tandem_error 
     const tandem_graph *graph = executor->graph;
     float **weight = malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
     if (!weight) return no_memory(error, executor);
-    for (int p = 0; p < graph->n_parameter; p++) weight[p] = executor->weight + executor->step->parameter_start[p];
+    for (int p = 0; p < graph->n_parameter; p++)
+        weight[p] = executor->weight + executor->step->parameter_start[p];
     tandem_graph_init(graph, executor->options.seed, weight);
     free(weight);
     return TANDEM_OK;
@@ -104,7 +105,8 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
 {
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
-    if (task->kind == TANDEM_TASK_WEIGHT_CAST) purpose = TANDEM_DRAW_WEIGHT; /* every rank rounds a weight alike */
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
+        purpose = TANDEM_DRAW_WEIGHT; /* every rank rounds a weight alike */
     if (task->kind == TANDEM_TASK_GRADIENT_CAST) purpose = TANDEM_DRAW_GRADIENT | rank;
     return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
 }
@@ -124,7 +126,8 @@ static void bind_operands(tandem_executor *executor)
             call->out[w] = address(executor, task->write[w], 1);
             call->out_scale[w] = scale_of(executor, task->write[w]);
         }
-        if (executor->workspace_offset[t] >= 0) call->workspace = executor->arena + executor->workspace_offset[t];
+        if (executor->workspace_offset[t] >= 0)
+            call->workspace = executor->arena + executor->workspace_offset[t];
         call->row_weight = 1.0f / (float)rows;
         if (task->op >= 0) call->draws = draws_of(executor, task);
     }
@@ -140,8 +143,8 @@ static tandem_status open_reducer(tandem_executor *executor, tandem_error *error
     if (!view) return no_memory(error, executor);
     for (int b = 0; b < step->n_bucket; b++)
         view[b] = (tandem_bucket_view){executor->gradient + step->bucket[b].start, (size_t)step->bucket[b].elements};
-    const tandem_status status =
-        tandem_reducer_open(&executor->reducer, executor->worker->comm, view, step->n_bucket, executor->worker->cpu, error);
+    const tandem_status status = tandem_reducer_open(&executor->reducer, executor->worker->comm, view,
+                                                     step->n_bucket, executor->worker->cpu, error);
     free(view);
     return status;
 }
@@ -182,8 +185,8 @@ static tandem_executor *new_executor(tandem_worker *worker, const tandem_executo
     return executor;
 }
 
-tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker, const tandem_executor_options *options,
-                                   tandem_error *error)
+tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
+                                   const tandem_executor_options *options, tandem_error *error)
 {
     tandem_executor *executor = new_executor(worker, options);
     if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
@@ -194,7 +197,8 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                     executor->workspace_offset, error);
     if (status == TANDEM_OK) status = check_limit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
-    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena))) status = no_memory(error, executor);
+    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena)))
+        status = no_memory(error, executor);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
     if (status != TANDEM_OK) {
@@ -206,8 +210,8 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     return TANDEM_OK;
 }
 
-tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_executor *trained, const tandem_step *step,
-                                           tandem_error *error)
+tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_executor *trained,
+                                           const tandem_step *step, tandem_error *error)
 {
     tandem_executor_options options = trained->options;
     options.step = step;
@@ -218,7 +222,8 @@ tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_e
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, step, executor->workspace, executor->offset,
                                     executor->workspace_offset, error);
-    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena))) status = no_memory(error, executor);
+    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena)))
+        status = no_memory(error, executor);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;

@@ -59,8 +59,8 @@ static tandem_status load_batch(tandem_executor *executor, int64_t index, tandem
         int64_t sample = index * options->global_batch + options->first_place + b;
         if (options->data) {
             const tandem_status status =
-                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index, options->global_batch,
-                                   options->first_place + b, error);
+                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index,
+                                   options->global_batch, options->first_place + b, error);
             if (status != TANDEM_OK) return status;
         }
         tandem_executor_load(executor, 0, b, sample);
@@ -125,7 +125,8 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
         float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
         executor->worker->backend->update(executor->worker->device, &executor->graph->optimizer,
                                           executor->graph->parameter[p].decays, executor->weight + at, state,
-                                          executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+                                          executor->gradient + at, executor->graph->parameter[p].elements,
+                                          index + 1);
     }
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;

@@ -84,8 +84,8 @@ static tandem_status shortest_over_ranks(tandem_worker *worker, int64_t *sample_
     return status;
 }
 
-tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns, int n,
-                                        double *slowdown, tandem_error *error)
+tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
+                                        int n, double *slowdown, tandem_error *error)
 {
     if (!worker->comm) return tandem_error_set(error, TANDEM_USAGE, "an all-reduce needs at least two ranks");
     const size_t elements = (size_t)(bytes / sizeof(float));
@@ -94,7 +94,8 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     float *work = calloc(WORK_FLOATS, sizeof *work);
     x.data = calloc(elements + 1, sizeof *x.data);
     if (!work || !x.data) {
-        x.status = tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for an all-reduce of %llu bytes", (unsigned long long)bytes);
+        x.status = tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for an all-reduce of %llu bytes",
+                                    (unsigned long long)bytes);
     } else if (loaded) {
         beside_ns = compute_beside(&x, work, &alone_ns);
     } else {

@@ -4,7 +4,7 @@
 #include "backend/worker.h"
 
 /* See measure_all_reduce in backend.h. */
-tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns, int n,
-                                        double *slowdown, tandem_error *error);
+tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
+                                        int n, double *slowdown, tandem_error *error);
 
 #endif

@@ -18,7 +18,8 @@ static tandem_status find_backend(const tandem_device_backend **backend, const c
             return TANDEM_OK;
         }
     }
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "no kernels for device '%s' here; this build runs cpu:… only", device);
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "no kernels for device '%s' here; this build runs cpu:… only", device);
 }
 
 static tandem_status pin(int cpu, tandem_error *error)
@@ -28,7 +29,8 @@ static tandem_status pin(int cpu, tandem_error *error)
     CPU_ZERO(&set);
     CPU_SET((size_t)cpu, &set);
     if (sched_setaffinity(0, sizeof set, &set) == 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this process may use",
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "cannot pin this rank to core %d: %s; LOCAL_RANK counts the cores that this process may use",
                             cpu, strerror(errno));
 }
 
@@ -76,7 +78,8 @@ tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, ta
     return worker->comm ? tandem_comm_sum_f32(worker->comm, data, n, TAG_WORKER, error) : TANDEM_OK;
 }
 
-tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error)
+tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
+                                   tandem_error *error)
 {
     if (worker->comm) return tandem_comm_gather(worker->comm, mine, all, bytes, TAG_WORKER, error);
     memcpy(all, mine, bytes);

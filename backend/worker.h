@@ -19,7 +19,8 @@ tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_opt
 void tandem_worker_close(tandem_worker *worker);
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
 tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);
-tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error);
+tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,
+                                   tandem_error *error);
 tandem_status tandem_worker_broadcast(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
 
 #endif

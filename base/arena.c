@@ -16,11 +16,9 @@ _Static_assert(_Alignof(max_align_t) >= ALIGNMENT, "calloc aligns enough");
 
 static struct tandem_arena_block *block_new(size_t bytes)
 {
-    if (bytes > SIZE_MAX - sizeof(struct tandem_arena_block))
-        return NULL;
+    if (bytes > SIZE_MAX - sizeof(struct tandem_arena_block)) return NULL;
     struct tandem_arena_block *block = calloc(1, sizeof *block + bytes);
-    if (block)
-        block->bytes = bytes;
+    if (block) block->bytes = bytes;
     return block;
 }
 
@@ -33,15 +31,12 @@ static void *take(struct tandem_arena_block *block, size_t bytes)
 
 void *tandem_arena_alloc(tandem_arena *arena, size_t bytes)
 {
-    if (bytes > SIZE_MAX - ALIGNMENT)
-        return NULL;
+    if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
     bytes = bytes == 0 ? ALIGNMENT : (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (arena->block && bytes <= arena->block->bytes - arena->block->used)
-        return take(arena->block, bytes);
+    if (arena->block && bytes <= arena->block->bytes - arena->block->used) return take(arena->block, bytes);
     const size_t block_bytes = arena->next_bytes ? arena->next_bytes : FIRST_BYTES;
     struct tandem_arena_block *const block = block_new(bytes > block_bytes ? bytes : block_bytes);
-    if (!block)
-        return NULL;
+    if (!block) return NULL;
     if (bytes > block_bytes && arena->block) {
         /* A block for one large array goes behind the first, whose room is not lost. */
         block->older = arena->block->older;

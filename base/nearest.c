@@ -13,8 +13,7 @@ static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     size_t rows[3][TANDEM_NEAREST_LENGTH + 1];
     size_t *before = rows[0], *above = rows[1], *row = rows[2];
-    for (size_t j = 0; j <= n_b; j++)
-        before[j] = above[j] = j;
+    for (size_t j = 0; j <= n_b; j++) before[j] = above[j] = j;
     for (size_t i = 1; i <= n_a; i++) {
         row[0] = i;
         for (size_t j = 1; j <= n_b; j++) {
@@ -34,14 +33,12 @@ static size_t distance(const char *a, size_t n_a, const char *b, size_t n_b)
 const char *tandem_nearest(const char *name, const char *const *candidates, size_t n)
 {
     const size_t length = name ? strnlen(name, TANDEM_NEAREST_LENGTH + 1) : 0;
-    if (length == 0 || length > TANDEM_NEAREST_LENGTH)
-        return NULL;
+    if (length == 0 || length > TANDEM_NEAREST_LENGTH) return NULL;
     const char *nearest = NULL;
     size_t fewest = (length / 2 > 2 ? length / 2 : 2) + 1;
     for (size_t i = 0; i < n; i++) {
         const size_t other = candidates[i] ? strnlen(candidates[i], TANDEM_NEAREST_LENGTH + 1) : 0;
-        if (other == 0 || other > TANDEM_NEAREST_LENGTH)
-            continue;
+        if (other == 0 || other > TANDEM_NEAREST_LENGTH) continue;
         const size_t edits = distance(name, length, candidates[i], other);
         if (edits < fewest && edits < (length > other ? length : other)) {
             fewest = edits;

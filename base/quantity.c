@@ -36,14 +36,12 @@ static const unit rate_units[] = {
 };
 static const unit ratio_units[] = {{"%", 0.01L}, {NULL, 0}};
 
-static const kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB", byte_units,
-                                0x1p64L};
+static const kind bytes_kind = {"a size", "B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", "12GiB", byte_units, 0x1p64L};
 static const kind ns_kind = {"a time", "ns, us, ms, s, min, h or d", "1.5ms", time_units, 0x1p63L};
-static const kind bps_kind = {
-    "a rate",
-    "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s or "
-    "TiB/s",
-    "100Gbit/s", rate_units, 0x1p63L};
+static const kind bps_kind = {"a rate",
+                              "bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, MB/s, GB/s, TB/s, KiB/s, MiB/s, GiB/s or "
+                              "TiB/s",
+                              "100Gbit/s", rate_units, 0x1p63L};
 static const kind ratio_kind = {"a ratio", "%", "3%", ratio_units, (long double)DBL_MAX};
 
 enum { MOST_TEXT = 1000 }; /* bytes of a text: keeps the exponents below far from any overflow */
@@ -54,8 +52,7 @@ static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static long double scale_by_ten(long double value, int n)
 {
     long double power = 1;
-    for (int i = 0; i < (n < 0 ? -n : n); i++)
-        power *= 10;
+    for (int i = 0; i < (n < 0 ? -n : n); i++) power *= 10;
     return n < 0 ? value / power : value * power;
 }
 
@@ -77,30 +74,25 @@ static const char *read_number(long double *value, const char *text)
         if (significant < 38) {
             mantissa = mantissa * 10 + (unsigned)(*at - '0');
             significant += mantissa != 0;
-            if (fraction && exponent > -EXPONENT_LIMIT)
-                exponent--;
+            if (fraction && exponent > -EXPONENT_LIMIT) exponent--;
         } else if (!fraction && exponent < EXPONENT_LIMIT) {
             exponent++;
         }
     }
-    if (!any)
-        return NULL;
+    if (!any) return NULL;
     if (*at == 'e' || *at == 'E') {
         const char *power = at + 1;
         const bool negative = *power == '-';
         power += *power == '-' || *power == '+';
         if (is_digit(*power)) {
             int n = 0;
-            for (; is_digit(*power); power++)
-                n = n < EXPONENT_LIMIT ? n * 10 + (*power - '0') : n;
+            for (; is_digit(*power); power++) n = n < EXPONENT_LIMIT ? n * 10 + (*power - '0') : n;
             exponent += negative ? -n : n;
             at = power;
         }
     }
-    if (exponent > EXPONENT_LIMIT)
-        exponent = EXPONENT_LIMIT;
-    if (exponent < -EXPONENT_LIMIT)
-        exponent = -EXPONENT_LIMIT;
+    if (exponent > EXPONENT_LIMIT) exponent = EXPONENT_LIMIT;
+    if (exponent < -EXPONENT_LIMIT) exponent = -EXPONENT_LIMIT;
     *value = mantissa == 0 ? 0 : scale_by_ten((long double)mantissa, exponent);
     return at;
 }
@@ -109,34 +101,25 @@ static tandem_status refuse(tandem_error *error, const kind *k, const char *text
 {
     /* A text of any length must not push the advice out of the message. */
     const bool cut = strlen(text) > 40;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example %s.", text,
-                            cut ? "…" : "", k->noun, why, k->units, k->example);
+    return tandem_error_set(error, TANDEM_USAGE, "\"%.40s%s\" is not %s: %s. Allowed units: %s; for example %s.",
+                            text, cut ? "…" : "", k->noun, why, k->units, k->example);
 }
 
 static tandem_status parse(long double *value, const kind *k, const char *text, tandem_error *error)
 {
-    if (!text || !*text)
-        return refuse(error, k, "", "it is empty");
-    if (strnlen(text, MOST_TEXT + 1) > MOST_TEXT)
-        return refuse(error, k, text, "it is too long");
-    if (*text == '-')
-        return refuse(error, k, text, "it must not be negative");
+    if (!text || !*text) return refuse(error, k, "", "it is empty");
+    if (strnlen(text, MOST_TEXT + 1) > MOST_TEXT) return refuse(error, k, text, "it is too long");
+    if (*text == '-') return refuse(error, k, text, "it must not be negative");
     long double number;
     const char *rest = read_number(&number, text);
-    if (!rest)
-        return refuse(error, k, text, "it must begin with a digit");
+    if (!rest) return refuse(error, k, text, "it must begin with a digit");
     rest += *rest == ' ';
-    if (!*rest)
-        return refuse(error, k, text, "the unit is missing");
+    if (!*rest) return refuse(error, k, text, "the unit is missing");
     const unit *u = k->unit;
-    while (u->name && strcmp(u->name, rest) != 0)
-        u++;
-    if (!u->name)
-        return refuse(error, k, text, "what follows the number is no unit of it");
+    while (u->name && strcmp(u->name, rest) != 0) u++;
+    if (!u->name) return refuse(error, k, text, "what follows the number is no unit of it");
     number *= u->factor;
-    if (number > k->most)
-        return refuse(error, k, text, "it is too large");
+    if (number > k->most) return refuse(error, k, text, "it is too large");
     *value = number;
     return TANDEM_OK;
 }
@@ -145,12 +128,10 @@ tandem_status tandem_quantity_parse_bytes(uint64_t *bytes, const char *text, tan
 {
     long double value;
     const tandem_status status = parse(&value, &bytes_kind, text, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     /* Rounding "+ 0.5" would lose the last bit near 2^64. */
     value = roundl(value);
-    if (value >= 0x1p64L)
-        return refuse(error, &bytes_kind, text, "it is too large");
+    if (value >= 0x1p64L) return refuse(error, &bytes_kind, text, "it is too large");
     *bytes = (uint64_t)value;
     return TANDEM_OK;
 }
@@ -159,11 +140,9 @@ tandem_status tandem_quantity_parse_ns(int64_t *ns, const char *text, tandem_err
 {
     long double value;
     const tandem_status status = parse(&value, &ns_kind, text, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     value = roundl(value);
-    if (value >= 0x1p63L)
-        return refuse(error, &ns_kind, text, "it is too large");
+    if (value >= 0x1p63L) return refuse(error, &ns_kind, text, "it is too large");
     *ns = (int64_t)value;
     return TANDEM_OK;
 }
@@ -172,8 +151,7 @@ tandem_status tandem_quantity_parse_bps(double *bytes_per_s, const char *text, t
 {
     long double value;
     const tandem_status status = parse(&value, &bps_kind, text, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if ((double)value <= 0) /* nothing would ever arrive, and times are quotients by it */
         return refuse(error, &bps_kind, text, "it must be greater than zero");
     *bytes_per_s = (double)value;
@@ -184,8 +162,7 @@ tandem_status tandem_quantity_parse_ratio(double *ratio, const char *text, tande
 {
     long double value;
     const tandem_status status = parse(&value, &ratio_kind, text, error);
-    if (status == TANDEM_OK)
-        *ratio = (double)value;
+    if (status == TANDEM_OK) *ratio = (double)value;
     return status;
 }
 
@@ -201,14 +178,12 @@ static char *print(char *text, size_t size, double value, const char *before, co
     }
     long long power = 1;
     int decimals = 0;
-    for (; v > 0 && v * (double)power < 99.95 && decimals < 6; decimals++)
-        power *= 10;
+    for (; v > 0 && v * (double)power < 99.95 && decimals < 6; decimals++) power *= 10;
     const long long digits = llround(v * (double)power);
     if (decimals == 0)
         (void)snprintf(text, size, "%s%lld%s%s", sign, digits, before, after);
     else
-        (void)snprintf(text, size, "%s%lld.%0*lld%s%s", sign, digits / power, decimals, digits % power,
-                       before, after);
+        (void)snprintf(text, size, "%s%lld.%0*lld%s%s", sign, digits / power, decimals, digits % power, before, after);
     return text;
 }
 
@@ -221,8 +196,7 @@ char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
     }
     double value = (double)bytes / 1024;
     int i = 0;
-    for (; value >= 999.5 && i < 5; i++)
-        value /= 1024;
+    for (; value >= 999.5 && i < 5; i++) value /= 1024;
     return print(text, size, value, units[i], "");
 }
 
@@ -241,17 +215,14 @@ char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns)
         return text;
     }
     int i = 0;
-    while (fabs(value) / units[i].ns >= units[i].until)
-        i++;
+    while (fabs(value) / units[i].ns >= units[i].until) i++;
     return print(text, size, value / units[i].ns, units[i].name, "");
 }
 
-static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6],
-                           const char *after)
+static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6], const char *after)
 {
     int i = 0;
-    for (; isfinite(value) && fabs(value) >= 999.5 && i < 5; i++)
-        value /= 1000;
+    for (; isfinite(value) && fabs(value) >= 999.5 && i < 5; i++) value /= 1000;
     return print(text, size, value, prefix[i], after);
 }
 

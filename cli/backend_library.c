@@ -50,7 +50,8 @@ const tandem_backend_api *cli_backend(tandem_error *error)
     *(void **)(void *)&get = dlsym(library, "tandem_backend_get"); /* POSIX: a function's address fits a void * */
     api = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!api)
-        (void)tandem_error_set(error, TANDEM_MISSING, "%s is of another version than this program (%d); build both anew",
+        (void)tandem_error_set(error, TANDEM_MISSING,
+                               "%s is of another version than this program (%d); build both anew",
                                library_name, TANDEM_BACKEND_VERSION);
     return api;
 }

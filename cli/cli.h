@@ -35,23 +35,46 @@ typedef struct cli_options {
 
 enum { OPTION_END = 0 };
 enum option_key {
-    OPTION_DB = 'd', OPTION_JSON = 'j', OPTION_QUIET = 'q', OPTION_VERBOSE = 'v', OPTION_OUTPUT = 'o',
-    OPTION_MODEL = 256, OPTION_DEVICE, OPTION_CLUSTER, OPTION_PLAN, OPTION_DATA, OPTION_BATCH, OPTION_SEED,
-    OPTION_UNIFORM, OPTION_POLICY, OPTION_BASE, OPTION_METHOD, OPTION_MEMORY, OPTION_SLOWDOWN, OPTION_BUCKET,
-    OPTION_STEPS, OPTION_EVALUATE, OPTION_REPETITIONS, OPTION_TIMEOUT, OPTION_AGAIN, OPTION_OPERATORS, OPTION_LIMIT,
-    OPTION_TRACE, OPTION_SLOW /* reserved */
+    OPTION_DB = 'd',
+    OPTION_JSON = 'j',
+    OPTION_QUIET = 'q',
+    OPTION_VERBOSE = 'v',
+    OPTION_OUTPUT = 'o',
+    OPTION_MODEL = 256,
+    OPTION_DEVICE,
+    OPTION_CLUSTER,
+    OPTION_PLAN,
+    OPTION_DATA,
+    OPTION_BATCH,
+    OPTION_SEED,
+    OPTION_UNIFORM,
+    OPTION_POLICY,
+    OPTION_BASE,
+    OPTION_METHOD,
+    OPTION_MEMORY,
+    OPTION_SLOWDOWN,
+    OPTION_BUCKET,
+    OPTION_STEPS,
+    OPTION_EVALUATE,
+    OPTION_REPETITIONS,
+    OPTION_TIMEOUT,
+    OPTION_AGAIN,
+    OPTION_OPERATORS,
+    OPTION_LIMIT,
+    OPTION_TRACE,
+    OPTION_SLOW /* reserved */
 };
 
 typedef struct cli_command {
-    const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */
-    const int *option;                  /* keys, OPTION_END last; those of every command are added */
-    const char *description;            /* help text behind the options, with examples */
+    const char *name, *words, *summary;     /* words: usage of what stands by itself, "" = nothing */
+    const int *option;                      /* keys, OPTION_END last; those of every command are added */
+    const char *description;                /* help text behind the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
 
 /* One a file. */
-extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile, command_sensitivity,
-    command_replay, command_allocate, command_train, command_compare, command_bench;
+extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
+    command_sensitivity, command_replay, command_allocate, command_train, command_compare, command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */
@@ -68,13 +91,14 @@ json_t *cli_json(const char *command);
 int cli_print_json(json_t *object);
 /* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere it is a plain
  * line. left_ns: time left, < 0 = not known. */
-void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- Inputs that several commands read -------------------------------------------------------------------------------- */
 /* A command's subject: the model at the batch of every class of its cluster, and one plan. Members unused are NULL. */
 typedef struct cli_subject {
-    tandem_cluster cluster;               /* batches and memory limits filled in */
+    tandem_cluster cluster; /* batches and memory limits filled in */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_plan *plan;
 } cli_subject;

@@ -39,8 +39,9 @@ static json_t *run_stage(const demo *d, const char *const *argument, int *code)
 static int profile(const demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"profile", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch,
-                                    "--device", d->devices, "--data", d->options.data, NULL};
+    const char *const argument[] = {"profile",  "--db",    d->options.db,   "--model",
+                                    demo_model, "--batch", demo_batch,      "--device",
+                                    d->devices, "--data",  d->options.data, NULL};
     json_decref(run_stage(d, argument, &code));
     return code;
 }
@@ -48,8 +49,8 @@ static int profile(const demo *d)
 static int score(const demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"sensitivity", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch,
-                                    "--data", d->options.data, NULL};
+    const char *const argument[] = {"sensitivity", "--db",     d->options.db, "--model",       demo_model,
+                                    "--batch",     demo_batch, "--data",      d->options.data, NULL};
     json_decref(run_stage(d, argument, &code));
     return code;
 }
@@ -57,14 +58,18 @@ static int score(const demo *d)
 static int allocate(demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"allocate", "--db", d->options.db, "--model", demo_model, "--batch", demo_batch, "--cluster",
-                                    d->cluster, "--policy", "greedy", "--slowdown", demo_slowdown, "-o", plan_path, NULL};
+    const char *const argument[] = {"allocate",    "--db",     d->options.db, "--model",
+                                    demo_model,    "--batch",  demo_batch,    "--cluster",
+                                    d->cluster,    "--policy", "greedy",      "--slowdown",
+                                    demo_slowdown, "-o",       plan_path,     NULL};
     json_t *allocation = run_stage(d, argument, &code);
-    const json_t *devices = json_object_get(allocation, "devices"), *neighbours = json_object_get(allocation, "neighbours");
+    const json_t *devices = json_object_get(allocation, "devices"),
+                 *neighbours = json_object_get(allocation, "neighbours");
     const int weak_is_lowered = json_is_true(json_object_get(json_array_get(devices, 1), "lowered"));
     const char *narrow = json_string_value(json_object_get(json_array_get(neighbours, 1), "precision"));
     if (!code && !narrow)
-        code = cli_refuse(TANDEM_BUG, "`tandem allocate` named no uniform precision in which a device is faster than in fp32");
+        code = cli_refuse(TANDEM_BUG,
+                          "`tandem allocate` named no uniform precision in which a device is faster than in fp32");
     else if (!code) /* classes in the order of the cluster: strong, weak */
         (void)snprintf(d->lowest, sizeof d->lowest, weak_is_lowered ? "fp32,%s" : "%s,fp32", narrow);
     json_decref(allocation);
@@ -77,7 +82,8 @@ static int choose_steps(demo *d)
     int64_t all_ns = 0;
     for (int k = 0; k < N_CASE; k++) all_ns += d->result[k].predicted_ns;
     const int64_t affordable = all_ns > 0 ? training_budget_ns / all_ns : STEPS;
-    if (d->options.steps < 0) d->options.steps = affordable > STEPS ? STEPS : affordable < LEAST_STEPS ? LEAST_STEPS : affordable;
+    if (d->options.steps < 0)
+        d->options.steps = affordable > STEPS ? STEPS : affordable < LEAST_STEPS ? LEAST_STEPS : affordable;
     return 0;
 }
 
@@ -112,8 +118,8 @@ static int measure_case(demo *d, int k)
     tandem_status status = open_case(&subject, d, k, &error);
     if (status == TANDEM_OK) status = compare_plan_write(path, &subject, &error);
     if (status == TANDEM_OK) {
-        cli_note(&d->options, "$ tandem train --plan %s --data %s --steps %lld   # %s", k == 2 ? plan_path : "…", d->options.data,
-                 (long long)d->options.steps, subject.plan->name);
+        cli_note(&d->options, "$ tandem train --plan %s --data %s --steps %lld   # %s",
+                 k == 2 ? plan_path : "…", d->options.data, (long long)d->options.steps, subject.plan->name);
         code = compare_case_measure(&d->result[k], &d->options, path);
         (void)unlink(path);
         if (!code) status = compare_case_file(&d->result[k], &d->options, &subject, &error);
@@ -135,10 +141,11 @@ static int run_cases(demo *d)
 
 static void print_times(const demo *d)
 {
-    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT];
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT],
+        high[TANDEM_QUANTITY_TEXT];
     char wait[TANDEM_QUANTITY_TEXT];
-    printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error", "measured p10 .. p90",
-           "samples/s", "fast rank waits", "sensitivity");
+    printf("%-10s %11s %11s %7s  %-21s %9s %14s %12s\n", "plan", "predicted", "measured", "error",
+           "measured p10 .. p90", "samples/s", "fast rank waits", "sensitivity");
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s %11s %11s %+6.1f%%  %8s .. %8s %11.1f %14s %12.3g\n", c->plan,
@@ -170,12 +177,12 @@ static void print_memory_and_learning(const demo *d)
 
 static int print_text(const demo *d)
 {
-    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n", demo_model, demo_batch,
-           d->strong->name, d->weak->name, (long long)d->options.steps);
+    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n", demo_model,
+           demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
     print_times(d);
     print_memory_and_learning(d);
-    printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step. Accuracy: of %lld test samples.\n", d->weak->name,
-           strchr(d->lowest, ',') + 1, plan_path, demo_slowdown, (long long)d->options.evaluate);
+    printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step. Accuracy: of %lld test samples.\n",
+           d->weak->name, strchr(d->lowest, ',') + 1, plan_path, demo_slowdown, (long long)d->options.evaluate);
     return 0;
 }
 
@@ -228,7 +235,8 @@ static int run(const cli_options *given)
         return code;
     }
     char time[TANDEM_QUANTITY_TEXT];
-    cli_note(&d.options, "the whole loop took %s", tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
+    cli_note(&d.options, "the whole loop took %s",
+             tandem_quantity_print_ns(time, sizeof time, tandem_now_ns() - begin));
     code = given->json ? print_json(&d) : print_text(&d);
     release(&d);
     return code;

@@ -131,8 +131,9 @@ static int check_words(const cli_options *options)
 {
     static const char *const action[] = {"show"};
     if (options->n_word > 0 && strcmp(options->word[0], action[0]) != 0) {
-        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Write: tandem graph show %s", options->word[0],
-                          tandem_nearest_hint(options->word[0], action, 1).text, options->n_word > 1 ? options->word[1] : "MODEL");
+        return cli_refuse(TANDEM_UNKNOWN_NAME, "no action '%s'.%s Write: tandem graph show %s",
+                          options->word[0], tandem_nearest_hint(options->word[0], action, 1).text,
+                          options->n_word > 1 ? options->word[1] : "MODEL");
     }
     if (options->n_word == 2) return 0;
     return cli_refuse(TANDEM_USAGE, "say which model: tandem graph show vit_tiny (tandem list models)");

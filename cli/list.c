@@ -193,8 +193,8 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.", name,
-                     tandem_nearest_hint(name, names, N_KIND).text);
+                     "no list '%s'.%s Say one of devices, models, precisions, operators, policies, datasets.",
+                     name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 

@@ -6,8 +6,9 @@
 #include "cli/cli.h"
 
 const cli_command *const cli_commands[] = {
-    &command_demo,     &command_list,  &command_doctor,  &command_graph, &command_profile, &command_sensitivity, &command_replay,
-    &command_allocate, &command_train, &command_compare, &command_bench, NULL,
+    &command_demo,    &command_list,        &command_doctor, &command_graph,
+    &command_profile, &command_sensitivity, &command_replay, &command_allocate,
+    &command_train,   &command_compare,     &command_bench,  NULL,
 };
 
 static void print_help(FILE *out)
@@ -15,7 +16,8 @@ static void print_help(FILE *out)
     fputs("Usage: tandem [--db FILE] [--json] [-q|-v] COMMAND [OPTION...]\n"
           "Chooses the precision of every operator on every device, so that unlike devices train together.\n\nCommands:\n",
           out);
-    for (int k = 0; cli_commands[k]; k++) fprintf(out, "  %-12s %s\n", cli_commands[k]->name, cli_commands[k]->summary);
+    for (int k = 0; cli_commands[k]; k++)
+        fprintf(out, "  %-12s %s\n", cli_commands[k]->name, cli_commands[k]->summary);
     fputs("\n`tandem COMMAND --help` lists a command's options, with examples. Start with:  tandem demo\n"
           "Exit codes: 0 done, 1 a negative answer, 2 usage, 3 malformed input, 4 something needed is missing,\n"
           "5 memory or I/O, 6 a peer failed, 70 a bug.\n",

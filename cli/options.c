@@ -12,7 +12,8 @@ static const struct argp_option rows[] = {
     {"model", OPTION_MODEL, "MODEL", 0, "Model and its options, e.g. vit_tiny:width=256 (tandem list models)", 1},
     {"batch", OPTION_BATCH, "N", 0, "Samples a step on each rank [16]", 1},
     {"device", OPTION_DEVICE, "DEVICE,...", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
-    {"cluster", OPTION_CLUSTER, "CLUSTER", 0, "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
+    {"cluster", OPTION_CLUSTER, "CLUSTER", 0,
+     "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
     {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
@@ -62,8 +63,8 @@ static int64_t whole_number(struct argp_state *state, int key, const char *text,
     const long long n = strtoll(text, &end, 10);
     if (errno || end == text || *end || n < least || n > most) {
         tandem_error error;
-        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a whole number from %lld to %lld, got '%s'", row_of(key)->name,
-                               (long long)least, (long long)most, text);
+        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a whole number from %lld to %lld, got '%s'",
+                               row_of(key)->name, (long long)least, (long long)most, text);
         stop(state, &error);
     }
     return n;
@@ -152,8 +153,13 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)snprintf(name, sizeof name, "tandem %s", command->name);
     const struct argp argp = {.options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
     const char *db = getenv("TANDEM_DB");
-    *options = (cli_options){.db = db && *db ? db : "tandem.db", .batch = 16, .timeout_ns = INT64_C(120000000000), .limit = -1,
-                             .steps = -1, .evaluate = -1, .repetitions = -1};
+    *options = (cli_options){.db = db && *db ? db : "tandem.db",
+                             .batch = 16,
+                             .timeout_ns = INT64_C(120000000000),
+                             .limit = -1,
+                             .steps = -1,
+                             .evaluate = -1,
+                             .repetitions = -1};
     (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;

@@ -65,7 +65,8 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
     if (left_ns >= 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
     close_line();
     line_is_open = isatty(STDERR_FILENO);
-    fprintf(stderr, "%s%s%s%s%s", text, left_ns >= 0 ? ", " : "", left, left_ns >= 0 ? " left" : "", line_is_open ? "" : "\n");
+    fprintf(stderr, "%s%s%s%s%s", text, left_ns >= 0 ? ", " : "", left, left_ns >= 0 ? " left" : "",
+            line_is_open ? "" : "\n");
     fflush(stderr);
 }
 

@@ -51,7 +51,9 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK && options->data)
         status = rank->backend->data_open(&rank->data, options->data, (int)rank->subject->graph[0]->length, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = tandem_store_set_environment(rank->store, rank->backend->libraries(libraries, sizeof libraries), 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_set_environment(rank->store,
+                                              rank->backend->libraries(libraries, sizeof libraries), 1, error);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(&rank->worker,
@@ -85,9 +87,10 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
     if (rank->options->json) {
         json_t *result = cli_json("profile"), *devices = json_array();
         for (int r = 0; r < rank->place.n_rank; r++)
-            json_array_append_new(devices, json_pack("{s:s,s:o,s:o}", "name",
-                                                     cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
-                                                     count_json(&all[r].alone), "beside", count_json(&all[r].beside)));
+            json_array_append_new(
+                devices, json_pack("{s:s,s:o,s:o}", "name",
+                                   cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
+                                   count_json(&all[r].alone), "beside", count_json(&all[r].beside)));
         json_object_set_new(result, "model", json_string(rank->subject->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
@@ -96,14 +99,15 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
         return cli_print_json(result);
     }
     char time[TANDEM_QUANTITY_TEXT];
-    printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model, rank->options->db,
-           tandem_quantity_print_ns(time, sizeof time, ns));
+    printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model,
+           rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
     for (int r = 0; r < rank->place.n_rank; r++)
         printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
                cluster->member[tandem_cluster_class_of(cluster, r)].device.name, (long long)all[r].alone.measured,
                (long long)all[r].alone.known, (long long)all[r].beside.measured, (long long)all[r].beside.known);
     if (rank->place.n_rank > 1)
-        printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].exchange.measured, (long long)all[0].exchange.known);
+        printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].exchange.measured,
+               (long long)all[0].exchange.known);
     return 0;
 }
 
@@ -116,7 +120,8 @@ static int run_rank(const cli_options *options, const cli_subject *subject, cons
     const int64_t begin = tandem_now_ns();
     tandem_status status = open_rank(&rank, &error);
     if (status == TANDEM_OK) status = profile_all(&rank, &mine, &error);
-    if (status == TANDEM_OK) status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
+    if (status == TANDEM_OK)
+        status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;
     if (status != TANDEM_OK)
         code = cli_fail(&error);
@@ -134,7 +139,8 @@ static tandem_status check(const cli_options *options, const cli_subject *subjec
         if (status != TANDEM_OK) return status;
     }
     if (tandem_cluster_n_rank(&subject->cluster) > 64)
-        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most 64 ranks at once, got %d", tandem_cluster_n_rank(&subject->cluster));
+        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most 64 ranks at once, got %d",
+                                tandem_cluster_n_rank(&subject->cluster));
     if (!cli_backend(error)) return TANDEM_MISSING;
     tandem_store *store = NULL;
     const tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
@@ -161,8 +167,8 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_DEVICE, OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
-                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN, OPTION_SEED, OPTION_END};
+static const int options[] = {OPTION_MODEL,  OPTION_DEVICE,      OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
+                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_SEED,  OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

@@ -9,11 +9,11 @@ typedef struct profile_rank {
     const cli_subject *subject;
     const tandem_backend_api *backend;
     cli_rank place;
-    int member;              /* class of this rank */
+    int member; /* class of this rank */
     const char *device;
     tandem_store *store;
     tandem_worker *worker;
-    tandem_data data;        /* opened where options->data is given */
+    tandem_data data; /* opened where options->data is given */
 } profile_rank;
 
 typedef struct profile_count {

@@ -10,7 +10,14 @@
 #include "base/philox.h"
 #include "cli/profile.h"
 
-enum { WARM_UP = 2, UNIFORM_REPETITIONS = 12, MIXED_REPETITIONS = 5, MIXED_PLANS = 6, KEY_TEXT = 256, MIXED_SEED = 1 };
+enum {
+    WARM_UP = 2,
+    UNIFORM_REPETITIONS = 12,
+    MIXED_REPETITIONS = 5,
+    MIXED_PLANS = 6,
+    KEY_TEXT = 256,
+    MIXED_SEED = 1
+};
 
 /* Repetitions of one key, from every task and plan that has it. */
 typedef struct samples {
@@ -28,8 +35,8 @@ typedef struct cost_profile {
     tandem_cost_table *known; /* in the store when this stage began; NULL with --again */
     samples *key;
     int n_key, key_capacity;
-    int *key_of;              /* [n_task] of the plan that runs now, −1 = not timed */
-    int plan, n_plan;         /* for the progress line */
+    int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */
+    int plan, n_plan; /* for the progress line */
     int64_t begin_ns;
 } cost_profile;
 
@@ -126,8 +133,8 @@ static tandem_status map_tasks(cost_profile *profile, int *missing, tandem_error
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
         if (!tandem_step_key(step, t, task->variant, &key))
             return tandem_error_set(error, TANDEM_BUG, "task %d (%s of '%s') has no cost key in form %d", t,
-                                    tandem_task_kind_name(task->kind), task->op >= 0 ? step->graph->op[task->op].name : "",
-                                    task->variant);
+                                    tandem_task_kind_name(task->kind),
+                                    task->op >= 0 ? step->graph->op[task->op].name : "", task->variant);
         profile->key_of[t] = find_key(profile, &key);
         if (profile->key_of[t] < 0) return no_memory(error);
         samples *found = &profile->key[profile->key_of[t]];
@@ -211,9 +218,9 @@ static void show_progress(const cost_profile *profile, int repetition, int n)
     if (profile->neighbour[0] && rank->place.rank != 0) return;
     const double done = profile->plan + (double)(repetition + 1) / n;
     const int64_t spent = tandem_now_ns() - profile->begin_ns;
-    cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)), "profile %s %s%s: plan %d of %d",
-                 rank->device, profile->neighbour[0] ? "beside a busy " : "alone", profile->neighbour, profile->plan + 1,
-                 profile->n_plan);
+    cli_progress(rank->options, (int64_t)((double)spent / done * (profile->n_plan - done)),
+                 "profile %s %s%s: plan %d of %d", rank->device, profile->neighbour[0] ? "beside a busy " : "alone",
+                 profile->neighbour, profile->plan + 1, profile->n_plan);
 }
 
 static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)

@@ -33,8 +33,8 @@ static tandem_status choose_sizes(profile_rank *rank, uint64_t *bytes, int *n, t
 }
 
 /* Rank 0 looks what is in the store; all must agree on what to measure. */
-static tandem_status choose_missing(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes, int n, int32_t *wanted,
-                                    tandem_error *error)
+static tandem_status choose_missing(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes,
+                                    int n, int32_t *wanted, tandem_error *error)
 {
     tandem_collective_point *point = NULL;
     int n_point = 0;
@@ -51,8 +51,8 @@ static tandem_status choose_missing(profile_rank *rank, const char *group, int l
     return rank->backend->worker_broadcast(rank->worker, wanted, (size_t)n * sizeof *wanted, 0, error);
 }
 
-static tandem_status measure_point(profile_rank *rank, const char *group, int loaded, uint64_t bytes, double *slowdown,
-                                   tandem_error *error)
+static tandem_status measure_point(profile_rank *rank, const char *group, int loaded, uint64_t bytes,
+                                   double *slowdown, tandem_error *error)
 {
     int64_t sample[REPETITIONS];
     const tandem_status status =
@@ -63,8 +63,8 @@ static tandem_status measure_point(profile_rank *rank, const char *group, int lo
     return tandem_store_put_collective(rank->store, group, "all-reduce", loaded, &point, error);
 }
 
-static tandem_status profile_curve(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes, int n,
-                                   profile_count *count, tandem_error *error)
+static tandem_status profile_curve(profile_rank *rank, const char *group, int loaded, const uint64_t *bytes,
+                                   int n, profile_count *count, tandem_error *error)
 {
     int32_t wanted[MOST_POINTS];
     double slowdown = 0, sum = 0;
@@ -81,8 +81,8 @@ static tandem_status profile_curve(profile_rank *rank, const char *group, int lo
         n_sum++;
     }
     if (status == TANDEM_OK && loaded && n_sum > 0)
-        status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm", sum / (double)n_sum, n_sum,
-                                               error);
+        status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm",
+                                               sum / (double)n_sum, n_sum, error);
     return status;
 }
 
@@ -95,7 +95,8 @@ tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_
     tandem_status status = choose_sizes(rank, bytes, &n, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         if (rank->place.rank == 0)
-            cli_progress(rank->options, -1, "profile all-reduce of %s%s: %d sizes", group, loaded ? " under load" : "", n);
+            cli_progress(rank->options, -1, "profile all-reduce of %s%s: %d sizes", group,
+                         loaded ? " under load" : "", n);
         status = profile_curve(rank, group, loaded, bytes, n, count, error);
     }
     return status;

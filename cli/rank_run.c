@@ -12,22 +12,26 @@ static tandem_status check_data(const tandem_data *data, const tandem_graph *gra
                                 input->dtype == TANDEM_S32 ? "text" : "images", data->name,
                                 data->kind == TANDEM_DATA_TEXT ? "text" : "images");
     if (data->n_class > graph->n_class)
-        return tandem_error_set(error, TANDEM_MALFORMED, "data '%s' has %d classes or characters, model '%s' tells %lld apart",
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "data '%s' has %d classes or characters, model '%s' tells %lld apart",
                                 data->name, data->n_class, graph->model, (long long)graph->n_class);
     if (data->kind == TANDEM_DATA_IMAGES &&
         (shape->dim[1] != data->height || shape->dim[2] != data->width || shape->dim[3] != data->channels))
-        return tandem_error_set(error, TANDEM_MALFORMED, "data '%s' has images of %dx%dx%d, model '%s' takes %lldx%lldx%lld; say %s:image=%dx%dx%d",
-                                data->name, data->height, data->width, data->channels, graph->model, (long long)shape->dim[1],
-                                (long long)shape->dim[2], (long long)shape->dim[3], graph->model, data->height, data->width,
-                                data->channels);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "data '%s' has images of %dx%dx%d, model '%s' takes %lldx%lldx%lld; say %s:image=%dx%dx%d",
+                                data->name, data->height, data->width, data->channels, graph->model,
+                                (long long)shape->dim[1], (long long)shape->dim[2], (long long)shape->dim[3],
+                                graph->model, data->height, data->width, data->channels);
     return TANDEM_OK;
 }
 
-tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error)
+tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
+                                 tandem_error *error)
 {
     const tandem_cluster_class *member = &subject->cluster.member[run->member];
     const tandem_graph *graph = subject->graph[run->member];
-    const tandem_status status = tandem_step_open(&run->step, graph, member->device.wider, options->bucket_bytes, error);
+    const tandem_status status =
+        tandem_step_open(&run->step, graph, member->device.wider, options->bucket_bytes, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -46,7 +50,8 @@ static void batch_places(const cli_subject *subject, int rank, int64_t *first_pl
     }
 }
 
-static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error)
+static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options,
+                                   tandem_error *error)
 {
     const tandem_cluster_class *member = &subject->cluster.member[run->member];
     const uint64_t limit = member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
@@ -58,13 +63,14 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }
 
-tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options, const cli_rank *place,
-                            tandem_error *error)
+tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
+                            const cli_rank *place, tandem_error *error)
 {
     *run = (rank_run){.place = *place};
     const int n_rank = tandem_cluster_n_rank(&subject->cluster);
     if (place->n_rank != n_rank)
-        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks", place->n_rank, n_rank);
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the cluster of the plan has %d ranks",
+                                place->n_rank, n_rank);
     run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
     const char *device = subject->cluster.member[run->member].device.name;
     tandem_status status = tandem_device_require(device, error);

@@ -20,18 +20,19 @@ typedef struct rank_run {
 } rank_run;
 
 /* Opens everything a rank needs to run its part of the subject's plan. `data`: NULL = noise. */
-tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options, const cli_rank *place,
-                            tandem_error *error);
+tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
+                            const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
 /* Only the step program of class run->member under the subject's plan. */
-tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options, tandem_error *error);
+tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
+                                 tandem_error *error);
 
 /* Steps that were run, times in ns. */
 typedef struct rank_times {
-    int64_t n_counted;     /* steps behind the warm-up */
-    int64_t *period_ns;    /* [steps] from the begin of a step to the begin of the next */
-    int64_t *wait_ns;      /* [steps] the compute stream stood still for buckets */
-    int64_t *task_ns;      /* [n_task][KEPT_STEPS], a ring over the counted steps */
+    int64_t n_counted;          /* steps behind the warm-up */
+    int64_t *period_ns;         /* [steps] from the begin of a step to the begin of the next */
+    int64_t *wait_ns;           /* [steps] the compute stream stood still for buckets */
+    int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
     int64_t *start_ns, *end_ns; /* [n_task] of the last step: the trace */
 } rank_times;
 

@@ -54,10 +54,12 @@ int cli_rank_joined(cli_rank *rank, tandem_error *error)
     const int has_rank = number_from("RANK", &number), has_size = number_from("WORLD_SIZE", &size);
     if (!has_rank && !has_size) return 0;
     const char *store = getenv("TANDEM_STORE");
-    if (has_rank < 0 || has_size < 0 || !has_rank || !has_size || size < 1 || size > 4096 || number < 0 || number >= size) {
-        (void)tandem_error_set(error, TANDEM_USAGE,
-                               "RANK='%s' and WORLD_SIZE='%s' are off: a run of N ranks has WORLD_SIZE=N and RANK from 0 to N-1",
-                               getenv("RANK") ? getenv("RANK") : "", getenv("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
+    if (has_rank < 0 || has_size < 0 || !has_rank || !has_size || size < 1 || size > 4096 || number < 0 ||
+        number >= size) {
+        (void)tandem_error_set(
+            error, TANDEM_USAGE,
+            "RANK='%s' and WORLD_SIZE='%s' are off: a run of N ranks has WORLD_SIZE=N and RANK from 0 to N-1",
+            getenv("RANK") ? getenv("RANK") : "", getenv("WORLD_SIZE") ? getenv("WORLD_SIZE") : "");
         return -1;
     }
     if (size > 1 && (!store || !*store)) {
@@ -115,7 +117,8 @@ static int watch(const pid_t *pid, int n_rank)
             if (pid[r] != ended) continue;
             left--;
             const int code = code_of(state, r);
-            if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state)))) result = code;
+            if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state))))
+                result = code;
         }
     }
     return result;
@@ -136,11 +139,13 @@ int cli_ranks_start(int n_rank, const cli_options *options)
 {
     char store[] = ".tandem-run-XXXXXX";
     if (!mkdtemp(store))
-        return cli_refuse(TANDEM_IO, "cannot make a directory for the ranks to meet in, here in the working directory: %s",
+        return cli_refuse(TANDEM_IO,
+                          "cannot make a directory for the ranks to meet in, here in the working directory: %s",
                           strerror(errno));
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
-        cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices", n_rank, CPU_COUNT(&set));
+        cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices",
+                 n_rank, CPU_COUNT(&set));
     pid_t *pid = calloc((size_t)n_rank, sizeof *pid);
     int code = 0, started = 0;
     for (; pid && started < n_rank; started++) {

@@ -27,7 +27,8 @@ static const float *numbers(const collector *c, const tandem_executor *executor,
 static float *image_columns(const tandem_graph *graph, const tandem_op *op, const float *x)
 {
     const tandem_shape *in = &graph->op[op->input[0]].shape, *out = &op->shape;
-    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3], k = (int64_t)op->kernel_h * op->kernel_w * channels;
+    const int64_t h = in->dim[1], w = in->dim[2], channels = in->dim[3],
+                  k = (int64_t)op->kernel_h * op->kernel_w * channels;
     float *columns = calloc((size_t)(out->dim[0] * out->dim[1] * out->dim[2] * k), sizeof *columns);
     if (!columns) return NULL;
     float *row = columns;
@@ -38,14 +39,14 @@ static float *image_columns(const tandem_graph *graph, const tandem_op *op, cons
                     for (int64_t b = 0; b < op->kernel_w; b++) {
                         const int64_t y = i * op->stride + a - op->pad, z = j * op->stride + b - op->pad;
                         if (y >= 0 && y < h && z >= 0 && z < w)
-                            memcpy(row + (a * op->kernel_w + b) * channels, x + ((n * h + y) * w + z) * channels,
-                                   (size_t)channels * sizeof *row);
+                            memcpy(row + (a * op->kernel_w + b) * channels,
+                                   x + ((n * h + y) * w + z) * channels, (size_t)channels * sizeof *row);
                     }
     return columns;
 }
 
-static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const float *x, const float *w, const float *g,
-                                int64_t k, tandem_error *error)
+static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const float *x, const float *w,
+                                const float *g, int64_t k, tandem_error *error)
 {
     const int64_t columns = tandem_shape_last(&op->shape), rows = tandem_shape_elements(&op->shape) / columns;
     s->rows = rows;
@@ -54,8 +55,8 @@ static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const
     return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, 0}, error);
 }
 
-static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op, const float *a, const float *b,
-                                const float *g, tandem_error *error)
+static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
+                                const float *a, const float *b, const float *g, tandem_error *error)
 {
     const int64_t n = tandem_shape_last(&op->shape), m = op->shape.dim[op->shape.n_dim - 2];
     const int64_t k = tandem_shape_last(&graph->op[op->input[0]].shape);
@@ -87,7 +88,8 @@ static tandem_status see_wgrad(collector *c, const tandem_executor *executor, co
     const tandem_graph *graph = c->step->graph;
     const tandem_op *op = &graph->op[task->op];
     tandem_statistics *s = &c->of[task->op];
-    const int64_t n_g = tandem_shape_elements(&op->shape), n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
+    const int64_t n_g = tandem_shape_elements(&op->shape),
+                  n_x = tandem_shape_elements(&graph->op[op->input[0]].shape);
     const float *g = numbers(c, executor, task->read[1], 0), *x = numbers(c, executor, task->read[0], 0), *w;
     int64_t n_w;
     if (op->kind == TANDEM_OP_MATMUL) {
@@ -109,10 +111,13 @@ static tandem_status see_wgrad(collector *c, const tandem_executor *executor, co
     }
     s->x_amax += tandem_statistics_amax(x, n_x);
     if (op->kind == TANDEM_OP_MATMUL) return add_matmul(s, graph, op, x, w, g, &c->error);
-    if (op->kind == TANDEM_OP_LINEAR) return add_linear(s, op, x, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+    if (op->kind == TANDEM_OP_LINEAR)
+        return add_linear(s, op, x, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
     float *columns = image_columns(graph, op, x);
-    if (!columns) return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
-    const tandem_status status = add_linear(s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+    if (!columns)
+        return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
+    const tandem_status status =
+        add_linear(s, op, columns, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
     free(columns);
     return status;
 }
@@ -126,13 +131,15 @@ static void observe(void *context, const tandem_executor *executor, int t)
     if (tandem_op_row_get(op->kind)->op_class != TANDEM_ADJUSTABLE) return;
     if (task->kind == TANDEM_TASK_WGRAD) c->status = see_wgrad(c, executor, task);
     if (task->kind == TANDEM_TASK_DGRAD)
-        c->of[task->op].dgrad_square += tandem_statistics_square(
-            numbers(c, executor, task->write[0], 0), tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
+        c->of[task->op].dgrad_square +=
+            tandem_statistics_square(numbers(c, executor, task->write[0], 0),
+                                     tandem_shape_elements(&c->step->graph->op[op->input[0]].shape));
 }
 
 /* --- The batches ---------------------------------------------------------------------------------------------------------- */
 
-static tandem_status collect(collector *c, rank_run *run, const cli_options *options, int64_t batches, tandem_error *error)
+static tandem_status collect(collector *c, rank_run *run, const cli_options *options, int64_t batches,
+                             tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     run->backend->executor_observe(run->executor, observe, c);
@@ -143,7 +150,8 @@ static tandem_status collect(collector *c, rank_run *run, const cli_options *opt
             *error = c->error;
             status = c->status;
         }
-        cli_progress(options, -1, "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches, loss);
+        cli_progress(options, -1, "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1),
+                     (long long)batches, loss);
     }
     for (int i = 0; i < c->step->graph->n_op; i++)
         if (c->of[i].rows > 0) tandem_statistics_finish(&c->of[i], batches);
@@ -158,10 +166,12 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
     double *harm = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *harm);
     if (!harm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_set_environment(store, c->backend->libraries(libraries, sizeof libraries), 1, error);
     if (status == TANDEM_OK) status = tandem_store_begin(store, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
-        if (c->of[i].n_batch > 0) status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
+        if (c->of[i].n_batch > 0)
+            status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
     for (int m = 0; tandem_sensitivity_methods[m] && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_methods[m];
         for (int wider = TANDEM_F32; wider <= TANDEM_BF16 && status == TANDEM_OK; wider++) {
@@ -169,8 +179,9 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                        status = tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
-                                                              (tandem_dtype)wider, harm[i * TANDEM_N_PRECISION + p], error);
+                        status = tandem_store_put_sensitivity(store, graph, method->name, i,
+                                                              (tandem_precision)p, (tandem_dtype)wider,
+                                                              harm[i * TANDEM_N_PRECISION + p], error);
         }
     }
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);
@@ -190,7 +201,8 @@ static int print_report(const collector *c, const cli_options *options, const ta
     for (; n_method < 8 && tandem_sensitivity_methods[n_method]; n_method++) {
         harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
         if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
-        if (harm[n_method]) tandem_sensitivity_methods[n_method]->compute(harm[n_method], graph, c->of, device->wider);
+        if (harm[n_method])
+            tandem_sensitivity_methods[n_method]->compute(harm[n_method], graph, c->of, device->wider);
     }
     json_t *operators = json_array();
     if (!options->json && !code)
@@ -200,15 +212,17 @@ static int print_report(const collector *c, const cli_options *options, const ta
             const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
             if (!(row->precisions & (1u << p))) continue;
             json_t *methods = json_object();
-            if (!options->json) printf("%-28s %-10s", graph->op[i].name, tandem_precision_get((tandem_precision)p)->name);
+            if (!options->json)
+                printf("%-28s %-10s", graph->op[i].name, tandem_precision_get((tandem_precision)p)->name);
             for (int m = 0; m < n_method; m++) {
                 const double h = harm[m][i * TANDEM_N_PRECISION + p];
                 json_object_set_new(methods, tandem_sensitivity_methods[m]->name, json_real(h));
                 if (!options->json) printf(" %14.4g", h);
             }
             if (!options->json) putchar('\n');
-            json_array_append_new(operators, json_pack("{s:s,s:s,s:o}", "operator", graph->op[i].name, "precision",
-                                                       tandem_precision_get((tandem_precision)p)->name, "sensitivity", methods));
+            json_array_append_new(
+                operators, json_pack("{s:s,s:s,s:o}", "operator", graph->op[i].name, "precision",
+                                     tandem_precision_get((tandem_precision)p)->name, "sensitivity", methods));
         }
     for (int m = 0; m < n_method; m++) free(harm[m]);
     if (!options->json || code) {
@@ -231,7 +245,8 @@ static int run(const cli_options *given)
     const tandem_device *strong, *weak;
     tandem_device_unlike_pair(&strong, &weak);
     if (!options.device && !options.cluster) options.device = strong->name;
-    if (!options.data) return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
+    if (!options.data)
+        return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
     if (options.steps < 0) options.steps = BATCHES;
     tandem_error error = {0};
     cli_subject subject = {0};
@@ -247,14 +262,16 @@ static int run(const cli_options *given)
                       : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for statistics");
     }
     if (status == TANDEM_OK) status = file_statistics(&c, &options, &error);
-    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.member[0].device) : cli_fail(&error);
+    const int code = status == TANDEM_OK ? print_report(&c, &options, &subject.cluster.member[0].device)
+                                         : cli_fail(&error);
     free(c.of);
     rank_run_close(&run);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_MODEL, OPTION_DATA, OPTION_DEVICE, OPTION_BATCH, OPTION_STEPS, OPTION_SEED, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_DATA, OPTION_DEVICE, OPTION_BATCH,
+                              OPTION_STEPS, OPTION_SEED, OPTION_END};
 const cli_command command_sensitivity = {
     .name = "sensitivity",
     .words = "",

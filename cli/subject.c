@@ -25,7 +25,8 @@ static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *op
 {
     if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
     if (!options->device)
-        return tandem_error_set(error, TANDEM_USAGE, "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "say on which devices: --cluster \"cpu:avx2 + cpu:sse41\" (tandem list devices)");
     char text[LIST_TEXT] = "";
     for (const char *c = options->device; *c && strlen(text) + 4 < sizeof text; c++)
         (void)snprintf(text + strlen(text), sizeof text - strlen(text), *c == ',' ? " + " : "%c", *c);
@@ -40,7 +41,8 @@ static tandem_status fill_limits(tandem_cluster *cluster, const cli_options *opt
         if (!options->memory) continue;
         char word[64];
         if (!list_word(word, sizeof word, options->memory, c))
-            return tandem_error_set(error, TANDEM_USAGE, "--memory '%s' has too few sizes for %d classes; give one, or one for each",
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "--memory '%s' has too few sizes for %d classes; give one, or one for each",
                                     options->memory, cluster->n_class);
         const tandem_status status = tandem_quantity_parse_bytes(&member->memory_bytes, word, error);
         if (status != TANDEM_OK) return status;
@@ -51,7 +53,8 @@ static tandem_status fill_limits(tandem_cluster *cluster, const cli_options *opt
 static tandem_status open_graphs(cli_subject *subject, const char *model, int first, tandem_error *error)
 {
     for (int c = first; c < subject->cluster.n_class; c++) {
-        const tandem_status status = tandem_graph_open(&subject->graph[c], model, subject->cluster.member[c].batch, error);
+        const tandem_status status =
+            tandem_graph_open(&subject->graph[c], model, subject->cluster.member[c].batch, error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
@@ -62,11 +65,13 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
     for (int c = 0; c < subject->cluster.n_class; c++) {
         char word[64];
         if (!list_word(word, sizeof word, uniform, c))
-            return tandem_error_set(error, TANDEM_USAGE, "--uniform '%s' has too few precisions for %d classes; give one, or one for each",
+            return tandem_error_set(error, TANDEM_USAGE,
+                                    "--uniform '%s' has too few precisions for %d classes; give one, or one for each",
                                     uniform, subject->cluster.n_class);
         tandem_precision precision;
         tandem_status status = tandem_precision_find(&precision, word, error);
-        if (status == TANDEM_OK) status = tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error);
+        if (status == TANDEM_OK)
+            status = tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
@@ -91,13 +96,15 @@ static tandem_status open_planned(cli_subject *subject, const cli_options *optio
 static tandem_status open_named(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     if (!options->model)
-        return tandem_error_set(error, TANDEM_USAGE, "say which model: --model vit_tiny (tandem list models), or --plan FILE");
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "say which model: --model vit_tiny (tandem list models), or --plan FILE");
     tandem_status status = read_cluster(&subject->cluster, options, error);
     if (status == TANDEM_OK) status = fill_limits(&subject->cluster, options, error);
     if (status == TANDEM_OK) status = open_graphs(subject, options->model, 0, error);
     char name[sizeof subject->plan->name];
     (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
-    if (status == TANDEM_OK) status = tandem_plan_open(&subject->plan, subject->graph[0], &subject->cluster, name, error);
+    if (status == TANDEM_OK)
+        status = tandem_plan_open(&subject->plan, subject->graph[0], &subject->cluster, name, error);
     if (status == TANDEM_OK && options->uniform) status = make_uniform(subject, options->uniform, error);
     return status;
 }
@@ -105,7 +112,8 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     cli_subject made = {0};
-    const tandem_status status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
+    const tandem_status status =
+        options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
     if (status != TANDEM_OK) {
         cli_subject_close(&made);
         return status;

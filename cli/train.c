@@ -30,7 +30,8 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
     t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
     t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
-    if (t->loss && t->report && t->times.period_ns && t->times.wait_ns && t->times.task_ns && t->times.start_ns && t->times.end_ns)
+    if (t->loss && t->report && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
+        t->times.start_ns && t->times.end_ns)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
 }
@@ -73,8 +74,9 @@ static void show_progress(const training *t, int64_t index, int64_t begin_ns)
     for (int c = 0; c < t->subject->cluster.n_class; c++)
         batch += t->subject->cluster.member[c].batch * t->subject->cluster.member[c].n_rank;
     const double rate = (double)(done * batch) * 1e9 / (double)(now - begin_ns);
-    cli_progress(t->options, (now - begin_ns) / done * (t->steps - done), "%s: step %lld of %lld, loss %.4f, %.1f samples/s",
-                 t->subject->plan->name, (long long)done, (long long)t->steps, t->loss[index], rate);
+    cli_progress(t->options, (now - begin_ns) / done * (t->steps - done),
+                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->subject->plan->name, (long long)done,
+                 (long long)t->steps, t->loss[index], rate);
 }
 
 static tandem_status run_steps(training *t, tandem_error *error)
@@ -111,8 +113,8 @@ static tandem_status gather_reports(training *t, tandem_error *error)
         mine.wait_ns = wait.median_ns;
     }
     if (t->options->data && t->options->evaluate > 0) {
-        const tandem_status status = backend->executor_evaluate(t->run.executor, &t->run.data, t->options->evaluate, &mine.correct,
-                                                                &mine.total, error);
+        const tandem_status status = backend->executor_evaluate(
+            t->run.executor, &t->run.data, t->options->evaluate, &mine.correct, &mine.total, error);
         if (status != TANDEM_OK) return status;
     }
     return backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
@@ -148,8 +150,8 @@ static json_t *ranks_json(const training *t)
                                                t->subject->cluster.member[c].device.name, "batch",
                                                (json_int_t)t->subject->cluster.member[c].batch, "step_ns",
                                                (json_int_t)report->period_ns, "wait_ns", (json_int_t)report->wait_ns,
-                                               "allocated_bytes", (json_int_t)report->allocated_bytes, "planned_bytes",
-                                               (json_int_t)report->planned_bytes));
+                                               "allocated_bytes", (json_int_t)report->allocated_bytes,
+                                               "planned_bytes", (json_int_t)report->planned_bytes));
     }
     return ranks;
 }
@@ -170,8 +172,8 @@ static json_t *operators_json(const training *t)
         const tandem_task *task = &step->task[k];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
         json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
-                                                   task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
-                                                   tandem_task_kind_name(task->kind), "start_ns",
+                                                   task->op >= 0 ? step->graph->op[task->op].name : "",
+                                                   "kind", tandem_task_kind_name(task->kind), "start_ns",
                                                    (json_int_t)t->times.start_ns[k], "measured_ns",
                                                    (json_int_t)task_median(t, k)));
     }
@@ -208,8 +210,8 @@ static int print_text(const training *t)
                tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns),
                tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns),
                tandem_quantity_print_bytes(bytes, sizeof bytes, t->report[r].allocated_bytes));
-    printf("loss %.4f after the first step, %.4f after step %lld; %.1f samples/s", t->loss[0], t->loss[t->steps - 1],
-           (long long)t->steps, samples_per_s(t));
+    printf("loss %.4f after the first step, %.4f after step %lld; %.1f samples/s", t->loss[0],
+           t->loss[t->steps - 1], (long long)t->steps, samples_per_s(t));
     const double accuracy = accuracy_of(t);
     if (isfinite(accuracy)) printf("; accuracy %.1f%%", 100 * accuracy);
     putchar('\n');
@@ -218,11 +220,13 @@ static int print_text(const training *t)
 
 /* --- Trace: one representative rank a class ------------------------------------------------------------------------------ */
 
-static int events_from(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns, const int64_t *end_ns)
+static int events_from(tandem_trace_event *event, const tandem_step *step, const int64_t *start_ns,
+                       const int64_t *end_ns)
 {
     int n = 0;
     for (int k = 0; k < step->n_task; k++)
-        if (step->task[k].active && end_ns[k] > 0) event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k};
+        if (step->task[k].active && end_ns[k] > 0)
+            event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k};
     return n;
 }
 
@@ -241,12 +245,17 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
         if (status != TANDEM_OK) break;
         tandem_trace_event *mine = event + (size_t)c * n_task;
         const int64_t *times = all + (size_t)rank * 2 * n_task;
-        lane[c] = (tandem_trace_lane){.device = member->device.name, .rank = rank, .n_rank = member->n_rank, .step = other[c].step,
-                                      .event = mine, .n_event = events_from(mine, other[c].step, times, times + n_task)};
+        lane[c] = (tandem_trace_lane){.device = member->device.name,
+                                      .rank = rank,
+                                      .n_rank = member->n_rank,
+                                      .step = other[c].step,
+                                      .event = mine,
+                                      .n_event = events_from(mine, other[c].step, times, times + n_task)};
         rank += member->n_rank;
     }
     if (status == TANDEM_OK)
-        status = tandem_trace_write(t->options->trace, t->subject->plan->name, lane, t->subject->cluster.n_class, error);
+        status = tandem_trace_write(t->options->trace, t->subject->plan->name, lane,
+                                    t->subject->cluster.n_class, error);
     for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_step_close(other[c].step);
     free(event);
     return status;
@@ -257,7 +266,8 @@ static tandem_status write_trace(training *t, tandem_error *error)
     const size_t n_task = (size_t)t->run.step->n_task;
     int64_t *mine = malloc(2 * n_task * sizeof *mine);
     int64_t *all = malloc(2 * n_task * sizeof *all * (size_t)t->run.place.n_rank);
-    tandem_status status = mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
+    tandem_status status =
+        mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     if (status == TANDEM_OK) {
         memcpy(mine, t->times.start_ns, n_task * sizeof *mine);
         memcpy(mine + n_task, t->times.end_ns, n_task * sizeof *mine);
@@ -327,9 +337,10 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN, OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM, OPTION_BATCH,
-                              OPTION_DATA, OPTION_SEED, OPTION_STEPS, OPTION_EVALUATE, OPTION_MEMORY, OPTION_BUCKET,
-                              OPTION_TIMEOUT, OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
+static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
+                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_DATA,    OPTION_SEED,
+                              OPTION_STEPS,   OPTION_EVALUATE,  OPTION_MEMORY,  OPTION_BUCKET,
+                              OPTION_TIMEOUT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",

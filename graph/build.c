@@ -25,11 +25,9 @@ struct tandem_builder {
 tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error)
 {
     if (batch < 1 || batch > MAX_BATCH)
-        return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch,
-                                MAX_BATCH);
+        return tandem_error_set(error, TANDEM_USAGE, "the batch is %" PRId64 "; allowed 1 … %d", batch, MAX_BATCH);
     tandem_builder *b = calloc(1, sizeof *b);
-    if (!b)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
+    if (!b) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
     b->batch = batch;
     b->input = b->label = -1;
     *builder = b;
@@ -45,8 +43,7 @@ static void forget(tandem_builder *b)
 
 void tandem_builder_close(tandem_builder *b)
 {
-    if (!b)
-        return;
+    if (!b) return;
     free(b->by_name);
     free(b->parameter);
     free(b->op);
@@ -89,8 +86,7 @@ static const char *shape_text(char text[SHAPE_TEXT], const tandem_shape *shape)
 static uint32_t name_hash(const char *name)
 {
     uint32_t hash = 2166136261u;
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 16777619u;
     return hash;
 }
 
@@ -109,10 +105,9 @@ static bool name_set(tandem_builder *b, tandem_op *op, const char *name)
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
     const size_t length = name ? strnlen(name, sizeof op->name) : 0;
     if (length == 0 || length >= sizeof op->name || name[strspn(name, allowed)] != '\0') {
-        tandem_error_set(
-            &b->error, TANDEM_WRONG_GRAPH,
-            "operator %d (%s) has the name '%.60s'; allowed are 1 … %zu letters, digits, and any of ._-/",
-            b->n_op, tandem_op_row_get(op->kind)->name, name ? name : "", sizeof op->name - 1);
+        tandem_error_set(&b->error, TANDEM_WRONG_GRAPH,
+                         "operator %d (%s) has the name '%.60s'; allowed are 1 … %zu letters, digits, and any of ._-/",
+                         b->n_op, tandem_op_row_get(op->kind)->name, name ? name : "", sizeof op->name - 1);
         return false;
     }
     memcpy(op->name, name, length);
@@ -125,8 +120,7 @@ static bool name_set(tandem_builder *b, tandem_op *op, const char *name)
 /* --- Operators come and stay ---------------------------------------------------------------------------- */
 static bool op_reserve(tandem_builder *b)
 {
-    if (b->n_op < b->op_room)
-        return true;
+    if (b->n_op < b->op_room) return true;
     const int room = b->op_room ? 2 * b->op_room : 64;
     int *by_name = calloc(2 * (size_t)room, sizeof *by_name);
     tandem_op *op = by_name ? realloc(b->op, (size_t)room * sizeof *op) : NULL;
@@ -138,8 +132,7 @@ static bool op_reserve(tandem_builder *b)
     b->by_name = by_name;
     b->op = op;
     b->op_room = room;
-    for (int i = 0; i < b->n_op; i++)
-        b->by_name[name_place(b, b->op[i].name)] = i + 1;
+    for (int i = 0; i < b->n_op; i++) b->by_name[name_place(b, b->op[i].name)] = i + 1;
     return true;
 }
 
@@ -154,10 +147,8 @@ static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
         return fail(b, op, "it reads '%s'; nothing may follow the loss", in->name);
     const bool reads_classes = op->kind == TANDEM_OP_CROSS_ENTROPY && slot == 1;
     if ((in->kind == TANDEM_OP_LABELS) != reads_classes)
-        return fail(
-            b, op,
-            "input %d is '%s' (%s); labels are read by the loss, as its second input, and by nothing else",
-            slot, in->name, tandem_op_row_get(in->kind)->name);
+        return fail(b, op, "input %d is '%s' (%s); labels are read by the loss, as its second input, and by nothing else",
+                    slot, in->name, tandem_op_row_get(in->kind)->name);
     const bool any_type = op->kind == TANDEM_OP_RESHAPE;
     const tandem_dtype wanted = reads_classes || op->kind == TANDEM_OP_EMBEDDING ? TANDEM_S32 : TANDEM_F32;
     if (!any_type && in->dtype != wanted)
@@ -169,27 +160,22 @@ static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
 /* Starts an operator behind the last; it counts once op_end has taken it. NULL where anything is wrong. */
 static tandem_op *op_begin(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int y)
 {
-    if (b->error.status != TANDEM_OK)
-        return NULL;
+    if (b->error.status != TANDEM_OK) return NULL;
     if (b->n_op >= MAX_OP) {
         tandem_error_set(&b->error, TANDEM_WRONG_GRAPH,
                          "the graph has more than %d operators, which is the limit", MAX_OP);
         return NULL;
     }
-    if (!op_reserve(b))
-        return NULL;
+    if (!op_reserve(b)) return NULL;
     const tandem_op_row *row = tandem_op_row_get(kind);
     tandem_op *op = &b->op[b->n_op];
     *op = (tandem_op){.kind = kind, .input = {x, y}, .parameter = {-1, -1}, .dtype = TANDEM_F32};
-    if (!name_set(b, op, name))
-        return NULL;
+    if (!name_set(b, op, name)) return NULL;
     for (int slot = 0; slot < row->n_input; slot++) {
-        if (!input_check(b, op, slot))
-            return NULL;
+        if (!input_check(b, op, slot)) return NULL;
         op->needs_gradient |= b->op[op->input[slot]].needs_gradient;
     }
-    for (int slot = row->n_input; slot < TANDEM_MAX_INPUT; slot++)
-        op->input[slot] = -1;
+    for (int slot = row->n_input; slot < TANDEM_MAX_INPUT; slot++) op->input[slot] = -1;
     op->needs_gradient |= row->n_parameter > 0;
     return op;
 }
@@ -199,8 +185,7 @@ static bool shape_check(tandem_builder *b, const tandem_op *op, const char *what
     int64_t elements = 1;
     for (int d = 0; d < shape->n_dim; d++) {
         if (shape->dim[d] < 1)
-            return fail(b, op, "dimension %d of its %s is %" PRId64 "; allowed 1 or more", d, what,
-                        shape->dim[d]);
+            return fail(b, op, "dimension %d of its %s is %" PRId64 "; allowed 1 or more", d, what, shape->dim[d]);
         char text[SHAPE_TEXT];
         if (__builtin_mul_overflow(elements, shape->dim[d], &elements) || elements > max_elements)
             return fail(b, op, "its %s has shape %s; allowed are fewer than 2^44 elements", what,
@@ -211,8 +196,7 @@ static bool shape_check(tandem_builder *b, const tandem_op *op, const char *what
 
 static int op_end(tandem_builder *b, tandem_op *op)
 {
-    if (!shape_check(b, op, "output", &op->shape))
-        return -1;
+    if (!shape_check(b, op, "output", &op->shape)) return -1;
     int64_t period = 0;
     if (op->kind == TANDEM_OP_BIAS)
         period = b->parameter[op->parameter[0]].elements;
@@ -234,8 +218,7 @@ static bool dims_check(tandem_builder *b, const tandem_op *op, int slot, int lea
 {
     const tandem_shape *in = in_shape(b, op, slot);
     char text[SHAPE_TEXT];
-    if (in->n_dim >= least && in->n_dim <= most)
-        return true;
+    if (in->n_dim >= least && in->n_dim <= most) return true;
     return least == most ? fail(b, op, "input %d has shape %s, %d dimensions; allowed %d", slot,
                                 shape_text(text, in), in->n_dim, least)
                          : fail(b, op, "input %d has shape %s, %d dimensions; allowed %d … %d", slot,
@@ -256,22 +239,18 @@ static bool deviation_check(tandem_builder *b, const tandem_op *op, float deviat
 }
 
 /* Gives the operator its next parameter. A deviation of 0 means zeros; `ones` overrules it. */
-static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones,
-                          bool decays)
+static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, float deviation, bool ones, bool decays)
 {
-    if (!shape_check(b, op, "parameter", &shape) || !deviation_check(b, op, deviation))
-        return false;
+    if (!shape_check(b, op, "parameter", &shape) || !deviation_check(b, op, deviation)) return false;
     if (b->n_parameter == b->parameter_room) {
         const int room = b->parameter_room ? 2 * b->parameter_room : 64;
         tandem_parameter *parameter = realloc(b->parameter, (size_t)room * sizeof *parameter);
-        if (!parameter)
-            return out_of_memory(b);
+        if (!parameter) return out_of_memory(b);
         b->parameter = parameter;
         b->parameter_room = room;
     }
     tandem_parameter *p = &b->parameter[b->n_parameter];
-    *p = (tandem_parameter){
-        .op = b->n_op, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
+    *p = (tandem_parameter){.op = b->n_op, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
     p->init = ones ? TANDEM_INIT_ONE : deviation > 0 ? TANDEM_INIT_NORMAL : TANDEM_INIT_ZERO;
     p->deviation = deviation;
     op->parameter[op->parameter[0] < 0 ? 0 : 1] = b->n_parameter++;
@@ -282,8 +261,7 @@ static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, 
 static int elementwise(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 {
     tandem_op *op = op_begin(b, kind, name, x, -1);
-    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
     op->shape = *in_shape(b, op, 0);
     return op_end(b, op);
 }
@@ -292,8 +270,7 @@ static int elementwise(tandem_builder *b, tandem_op_kind kind, const char *name,
 static int source(tandem_builder *b, tandem_op_kind kind, const char *name, tandem_shape shape)
 {
     tandem_op *op = op_begin(b, kind, name, -1, -1);
-    if (!op)
-        return -1;
+    if (!op) return -1;
     int *only = kind == TANDEM_OP_LABELS ? &b->label : &b->input;
     if (*only >= 0) {
         fail(b, op, "there is '%s' (%s) already; allowed are one source of samples and one of labels",
@@ -325,11 +302,9 @@ int tandem_build_labels(tandem_builder *b, const char *name, int64_t length)
 int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_LINEAR, name, x, -1);
-    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const int64_t k = tandem_shape_last(in_shape(b, op, 0));
-    if (!parameter_add(b, op, (tandem_shape){2, {k, n}}, deviation, false, true))
-        return -1;
+    if (!parameter_add(b, op, (tandem_shape){2, {k, n}}, deviation, false, true)) return -1;
     op->shape = *in_shape(b, op, 0);
     op->shape.dim[op->shape.n_dim - 1] = n;
     return op_end(b, op);
@@ -348,9 +323,7 @@ static bool slide(tandem_builder *b, tandem_op *op, int kernel_h, int kernel_w, 
         return false;
     const tandem_shape *in = in_shape(b, op, 0);
     if (kernel_h > in->dim[1] + 2 * pad || kernel_w > in->dim[2] + 2 * pad)
-        return fail(b, op,
-                    "a window of %dx%d on images of %" PRId64 "x%" PRId64
-                    " padded by %d; allowed are windows that fit",
+        return fail(b, op, "a window of %dx%d on images of %" PRId64 "x%" PRId64 " padded by %d; allowed are windows that fit",
                     kernel_h, kernel_w, in->dim[1], in->dim[2], pad);
     op->kernel_h = kernel_h;
     op->kernel_w = kernel_w;
@@ -362,19 +335,16 @@ static bool slide(tandem_builder *b, tandem_op *op, int kernel_h, int kernel_w, 
     return true;
 }
 
-int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride,
-                        int pad)
+int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride, int pad)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_CONV2D, name, x, -1);
-    if (!op || !slide(b, op, kernel, kernel, stride, pad))
-        return -1;
+    if (!op || !slide(b, op, kernel, kernel, stride, pad)) return -1;
     tandem_shape weight = {2, {0, channels}};
     if (__builtin_mul_overflow((int64_t)kernel * kernel, op->shape.dim[3], &weight.dim[0]))
         weight.dim[0] = INT64_MAX;
     /* He et al., ICCV 2015: keeps the variance through a relu. */
     const float deviation = sqrtf(2 / (float)weight.dim[0]);
-    if (!parameter_add(b, op, weight, deviation, false, true))
-        return -1;
+    if (!parameter_add(b, op, weight, deviation, false, true)) return -1;
     op->shape.dim[3] = channels;
     return op_end(b, op);
 }
@@ -382,11 +352,9 @@ int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t chan
 int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int transpose_b)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_MATMUL, name, a, x);
-    if (!op || !dims_check(b, op, 0, 3, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 3, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
-    if (!dims_check(b, op, 1, left->n_dim, left->n_dim))
-        return -1;
+    if (!dims_check(b, op, 1, left->n_dim, left->n_dim)) return -1;
     const int row = left->n_dim - 2, column = left->n_dim - 1;
     const int inner = transpose_b ? column : row; /* of the right */
     const bool fits = memcmp(left->dim, right->dim, (size_t)row * sizeof *left->dim) == 0;
@@ -420,15 +388,12 @@ int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int6
 int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
-    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
-    if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1))
-        return -1;
+    if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1)) return -1;
     tandem_shape shape = {n_trailing, {0}};
     memcpy(shape.dim, &in->dim[in->n_dim - n_trailing], (size_t)n_trailing * sizeof *shape.dim);
-    if (!parameter_add(b, op, shape, deviation, false, false))
-        return -1;
+    if (!parameter_add(b, op, shape, deviation, false, false)) return -1;
     op->shape = *in;
     return op_end(b, op);
 }
@@ -450,8 +415,7 @@ static bool same_shape(const tandem_shape *a, const tandem_shape *b)
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_ADD, name, x, y);
-    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
     if (!same_shape(left, right)) {
         char l[SHAPE_TEXT], r[SHAPE_TEXT];
@@ -478,12 +442,10 @@ int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_
 int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_RESHAPE, name, x, -1);
-    if (!op || !range_check(b, op, "the number of dimensions", n_dim, 1, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !range_check(b, op, "the number of dimensions", n_dim, 1, TANDEM_MAX_DIM)) return -1;
     op->shape.n_dim = n_dim;
     memcpy(op->shape.dim, dim, (size_t)n_dim * sizeof *dim);
-    if (!shape_check(b, op, "output", &op->shape))
-        return -1;
+    if (!shape_check(b, op, "output", &op->shape)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     char from[SHAPE_TEXT], to[SHAPE_TEXT];
     if (tandem_shape_elements(in) != tandem_shape_elements(&op->shape)) {
@@ -503,8 +465,7 @@ int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, 
 int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_TRANSPOSE, name, x, -1);
-    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     unsigned seen = 0;
     op->shape.n_dim = in->n_dim;
@@ -519,8 +480,7 @@ int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int
         op->shape.dim[d] = in->dim[axis[d]];
     }
     if (axis[0] != 0) {
-        fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first",
-             axis[0]);
+        fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first", axis[0]);
         return -1;
     }
     return op_end(b, op);
@@ -530,13 +490,11 @@ int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_SOFTMAX, name, x, -1);
-    if (!op || !dims_check(b, op, 0, causal ? 3 : 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, causal ? 3 : 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const int64_t rows = in->dim[in->n_dim - 2], columns = in->dim[in->n_dim - 1];
     if (causal && rows != columns) {
-        fail(b, op,
-             "the last dimensions are %" PRId64 "x%" PRId64 "; allowed under a causal mask are equal ones",
+        fail(b, op, "the last dimensions are %" PRId64 "x%" PRId64 "; allowed under a causal mask are equal ones",
              rows, columns);
         return -1;
     }
@@ -553,8 +511,7 @@ int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale
 static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 {
     tandem_op *op = op_begin(b, kind, name, x, -1);
-    if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_BATCHNORM ? 4 : 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_BATCHNORM ? 4 : 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const tandem_shape channels = {1, {tandem_shape_last(in)}};
     if (!parameter_add(b, op, channels, 0, true, false) || !parameter_add(b, op, channels, 0, false, false))
@@ -576,8 +533,7 @@ int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_CROSS_ENTROPY, name, logits, labels);
-    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM))
-        return -1;
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const int64_t rows = tandem_shape_elements(in) / tandem_shape_last(in);
     if (!range_check(b, op, "the number of classes", tandem_shape_last(in), 2, INT32_MAX) ||
@@ -591,8 +547,7 @@ static tandem_status model_check(const char *model, const tandem_optimizer_optio
 {
     const size_t most = sizeof((tandem_graph *)NULL)->model - 1;
     if (!model || !*model || strlen(model) > most)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                                "the model's name has %zu characters; allowed 1 … %zu",
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the model's name has %zu characters; allowed 1 … %zu",
                                 model ? strlen(model) : 0, most);
     const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
     bool fine = o->kind == TANDEM_SGD || o->kind == TANDEM_ADAMW;
@@ -612,10 +567,9 @@ static tandem_status connect(tandem_graph *g, tandem_error *error)
             start[g->op[i].input[slot] + 1]++;
     for (int t = 0; t < g->n_op; t++) {
         if (start[t + 1] == 0 && t != g->loss)
-            return tandem_error_set(
-                error, TANDEM_WRONG_GRAPH,
-                "operator '%s' (%s): nothing reads its output; allowed for the loss alone", g->op[t].name,
-                tandem_op_row_get(g->op[t].kind)->name);
+            return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                                    "operator '%s' (%s): nothing reads its output; allowed for the loss alone",
+                                    g->op[t].name, tandem_op_row_get(g->op[t].kind)->name);
         start[t + 1] += start[t];
     }
     /* start[t + 1] is the end of t's part. Filling from behind moves it to the beginning, in ascending order. */
@@ -632,28 +586,22 @@ static tandem_status ends_check(const tandem_builder *b, tandem_error *error)
 {
     const tandem_op *last = b->n_op ? &b->op[b->n_op - 1] : NULL;
     if (!last || last->kind != TANDEM_OP_CROSS_ENTROPY)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                                "the graph ends with %s%s%s; allowed is cross_entropy",
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph ends with %s%s%s; allowed is cross_entropy",
                                 last ? "operator '" : "nothing", last ? last->name : "", last ? "'" : "");
     if (b->input < 0)
-        return tandem_error_set(error, TANDEM_WRONG_GRAPH,
-                                "the graph reads no samples; it needs images or tokens");
+        return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph reads no samples; it needs images or tokens");
     if (!last->needs_gradient)
         return tandem_error_set(error, TANDEM_WRONG_GRAPH, "the graph has nothing to train before its loss");
     return TANDEM_OK;
 }
 
-tandem_status tandem_builder_finish(tandem_builder *b, const char *model,
-                                    const tandem_optimizer_options *optimizer, tandem_graph **graph,
-                                    tandem_error *error)
+tandem_status tandem_builder_finish(tandem_builder *b, const char *model, const tandem_optimizer_options *optimizer,
+                                    tandem_graph **graph, tandem_error *error)
 {
-    if (b->error.status != TANDEM_OK)
-        return tandem_error_set(error, b->error.status, "%s", b->error.text);
+    if (b->error.status != TANDEM_OK) return tandem_error_set(error, b->error.status, "%s", b->error.text);
     tandem_status status = model_check(model, optimizer, error);
-    if (status == TANDEM_OK)
-        status = ends_check(b, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = ends_check(b, error);
+    if (status != TANDEM_OK) return status;
     const size_t n = (size_t)b->n_op;
     tandem_graph *g = calloc(1, sizeof *g);
     if (g) {

@@ -13,8 +13,9 @@ typedef struct tandem_builder tandem_builder;
 tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error);
 void tandem_builder_close(tandem_builder *builder); /* NULL is fine */
 /* Takes all that was built; the last operator must be cross_entropy and every tensor but its output must be read. `model` is the canonical name. */
-tandem_status tandem_builder_finish(tandem_builder *builder, const char *model, const tandem_optimizer_options *optimizer,
-                                    tandem_graph **graph, tandem_error *error);
+tandem_status tandem_builder_finish(tandem_builder *builder, const char *model,
+                                    const tandem_optimizer_options *optimizer, tandem_graph **graph,
+                                    tandem_error *error);
 
 /* Names are copied: 1 … 47 letters, digits and any of ._-/, unique in the graph. x, y, a are tensor ids.
  * The first dimension of every tensor is the batch, alone or merged with others: reshape keeps it a multiple of the
@@ -24,11 +25,12 @@ tandem_status tandem_builder_finish(tandem_builder *builder, const char *model, 
 int tandem_build_images(tandem_builder *b, const char *name, int64_t height, int64_t width, int64_t channels);
 int tandem_build_tokens(tandem_builder *b, const char *name, int64_t length);
 int tandem_build_labels(tandem_builder *b, const char *name, int64_t length); /* 1: a class a sample → (batch); else (batch, length) */
-int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation);   /* (…, k) → (…, n) */
+int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation); /* (…, k) → (…, n) */
 int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride, int pad);
-int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int transpose_b);       /* (…, m, k)·(…, k, n), 3 or 4 dimensions */
+int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int transpose_b); /* (…, m, k)·(…, k, n), 3 or 4 dimensions */
 int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int64_t vocabulary, int64_t width);
-int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation); /* parameter over the last n_trailing dimensions */
+int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing,
+                      float deviation); /* parameter over the last n_trailing dimensions */
 int tandem_build_relu(tandem_builder *b, const char *name, int x);
 int tandem_build_gelu(tandem_builder *b, const char *name, int x);
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y);
@@ -36,7 +38,7 @@ int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel,
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride);
 int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim);
 int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis);
-int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal);     /* over the last dimension */
+int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal); /* over the last dimension */
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);

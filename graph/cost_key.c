@@ -13,12 +13,14 @@ static const char *type_as_precision(tandem_dtype dtype) { return dtype == TANDE
 
 static int cast_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
-    const tandem_dtype from = (tandem_dtype)(variant / TANDEM_N_VERSION), to = (tandem_dtype)(variant % TANDEM_N_VERSION);
+    const tandem_dtype from = (tandem_dtype)(variant / TANDEM_N_VERSION),
+                       to = (tandem_dtype)(variant % TANDEM_N_VERSION);
     if (variant >= TANDEM_N_VERSION * TANDEM_N_VERSION || from == to) return 0;
     const int restores = task->kind == TANDEM_TASK_RESTORE;
     if (restores != (from == TANDEM_S8)) return 0; /* only what was saved is ever read back from s8 */
     if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
-    if ((task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST) && to != task->to) return 0;
+    if ((task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST) && to != task->to)
+        return 0;
     key->kind = TANDEM_COST_CAST;
     key->from = from;
     key->to = to;
@@ -38,7 +40,8 @@ static tandem_dtype product_type(const tandem_step *step, const tandem_precision
     return device_type(step, pass == TANDEM_PASS_DGRAD ? row->dgrad : row->wgrad);
 }
 
-static int operator_key(const tandem_step *step, const tandem_task *task, int variant, tandem_pass pass, tandem_cost_key *key)
+static int operator_key(const tandem_step *step, const tandem_task *task, int variant, tandem_pass pass,
+                        tandem_cost_key *key)
 {
     const tandem_op *op = &step->graph->op[task->op];
     const tandem_op_row *row = tandem_op_row_get(op->kind);

@@ -5,8 +5,7 @@ static double product_flops(const tandem_op *op, const tandem_shape *in)
 {
     const double out = (double)tandem_shape_elements(&op->shape);
     const double depth = (double)tandem_shape_last(in);
-    if (op->kind == TANDEM_OP_CONV2D)
-        return 2 * out * (double)op->kernel_h * (double)op->kernel_w * depth;
+    if (op->kind == TANDEM_OP_CONV2D) return 2 * out * (double)op->kernel_h * (double)op->kernel_w * depth;
     return 2 * out * depth;
 }
 
@@ -16,32 +15,24 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     switch (op->kind) {
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_CONV2D:
-    case TANDEM_OP_MATMUL:
-        return product_flops(op, in);
+    case TANDEM_OP_MATMUL: return product_flops(op, in);
     case TANDEM_OP_BIAS:
     case TANDEM_OP_ADD:
-    case TANDEM_OP_RELU:
-        return out;
-    case TANDEM_OP_GELU:
-        return 8 * out;
-    case TANDEM_OP_SOFTMAX:
-        return 6 * out;
+    case TANDEM_OP_RELU: return out;
+    case TANDEM_OP_GELU: return 8 * out;
+    case TANDEM_OP_SOFTMAX: return 6 * out;
     case TANDEM_OP_LAYERNORM:
-    case TANDEM_OP_BATCHNORM:
-        return 7 * out;
+    case TANDEM_OP_BATCHNORM: return 7 * out;
     case TANDEM_OP_MAXPOOL:
-    case TANDEM_OP_AVGPOOL:
-        return out * (double)op->kernel_h * (double)op->kernel_w;
-    case TANDEM_OP_CROSS_ENTROPY:
-        return 5 * (double)tandem_shape_elements(in);
+    case TANDEM_OP_AVGPOOL: return out * (double)op->kernel_h * (double)op->kernel_w;
+    case TANDEM_OP_CROSS_ENTROPY: return 5 * (double)tandem_shape_elements(in);
     case TANDEM_OP_IMAGES:
     case TANDEM_OP_TOKENS:
     case TANDEM_OP_LABELS:
     case TANDEM_OP_EMBEDDING:
     case TANDEM_OP_RESHAPE:
     case TANDEM_OP_TRANSPOSE:
-    case TANDEM_N_OP_KIND:
-        break;
+    case TANDEM_N_OP_KIND: break;
     }
     return 0;
 }

@@ -10,8 +10,7 @@
 int64_t tandem_shape_elements(const tandem_shape *shape)
 {
     int64_t elements = 1;
-    for (int d = 0; d < shape->n_dim; d++)
-        elements *= shape->dim[d];
+    for (int d = 0; d < shape->n_dim; d++) elements *= shape->dim[d];
     return elements;
 }
 
@@ -22,8 +21,7 @@ int64_t tandem_shape_last(const tandem_shape *shape)
 
 void tandem_graph_close(tandem_graph *graph)
 {
-    if (!graph)
-        return;
+    if (!graph) return;
     free(graph->view);
     free(graph->consumer);
     free(graph->consumer_start);
@@ -35,8 +33,7 @@ void tandem_graph_close(tandem_graph *graph)
 int64_t tandem_graph_n_weight(const tandem_graph *graph)
 {
     int64_t n = 0;
-    for (int p = 0; p < graph->n_parameter; p++)
-        n += graph->parameter[p].elements;
+    for (int p = 0; p < graph->n_parameter; p++) n += graph->parameter[p].elements;
     return n;
 }
 
@@ -65,13 +62,11 @@ tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *
     }
     tandem_hint hint = {""};
     const char **candidates = malloc((size_t)graph->n_op * sizeof *candidates);
-    for (int i = 0; candidates && i < graph->n_op; i++)
-        candidates[i] = graph->op[i].name;
+    for (int i = 0; candidates && i < graph->n_op; i++) candidates[i] = graph->op[i].name;
     if (candidates) /* without memory there is no suggestion, and that is all */
         hint = tandem_nearest_hint(name, candidates, (size_t)graph->n_op);
-    tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                     "model %s has no operator '%.60s'.%s `tandem graph show` lists them.", graph->model, name,
-                     hint.text);
+    tandem_error_set(error, TANDEM_UNKNOWN_NAME, "model %s has no operator '%.60s'.%s `tandem graph show` lists them.",
+                     graph->model, name, hint.text);
     free(candidates);
     return TANDEM_UNKNOWN_NAME;
 }
@@ -90,8 +85,7 @@ static double logarithm(double x)
     }
     const double z = (m - 1) / (m + 1), z2 = z * z; /* |z| < 0.172: z²³ is below a double's last bit */
     double sum = 0;
-    for (int n = 21; n >= 1; n -= 2)
-        sum = sum * z2 + 1.0 / n;
+    for (int n = 21; n >= 1; n -= 2) sum = sum * z2 + 1.0 / n;
     return 2 * z * sum + exponent * 0x1.62e42fefa39efp-1; /* ln 2 */
 }
 
@@ -144,7 +138,6 @@ void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *w
         if (p->init == TANDEM_INIT_NORMAL)
             normal_fill(weight[i], p, (uint32_t)i, seed);
         else
-            for (int64_t e = 0; e < p->elements; e++)
-                weight[i][e] = p->init == TANDEM_INIT_ONE ? 1.0f : 0.0f;
+            for (int64_t e = 0; e < p->elements; e++) weight[i][e] = p->init == TANDEM_INIT_ONE ? 1.0f : 0.0f;
     }
 }

@@ -10,7 +10,7 @@ enum { ALIGNMENT = 64 };
 typedef struct holes {
     struct hole {
         uint64_t start, end;
-    } *hole;
+    } * hole;
     int n;
     uint64_t end; /* beyond it everything is free */
     uint64_t highest;
@@ -161,7 +161,8 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.arena;
     *memory = plan;
     if (offset)
-        for (size_t v = 0; v < n_value; v++) offset[v] = place.offset[v] <= -2 ? -2 - place.offset[v] : place.offset[v];
+        for (size_t v = 0; v < n_value; v++)
+            offset[v] = place.offset[v] <= -2 ? -2 - place.offset[v] : place.offset[v];
     free(place.offset);
     free(place.free_list.hole);
     return TANDEM_OK;

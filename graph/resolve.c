@@ -110,10 +110,12 @@ static void find_needs_of(tandem_step *step, int i)
     const struct tandem_step_index *index = step->index;
     if (op->kind == TANDEM_OP_RESHAPE) return;
     for (int slot = 0; slot < row->n_input; slot++)
-        if (graph->op[op->input[slot]].dtype == TANDEM_F32) need_activation(step, op->input[slot], operand_type(step, i));
+        if (graph->op[op->input[slot]].dtype == TANDEM_F32)
+            need_activation(step, op->input[slot], operand_type(step, i));
     if (index->dgrad[i] >= 0 && i != graph->loss) need_gradient(step, i, dgrad_type(step, i));
     if (index->wgrad[i] >= 0) need_gradient(step, i, wgrad_type(step, i));
-    if (index->dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT)) need_activation(step, i, dgrad_type(step, i));
+    if (index->dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
+        need_activation(step, i, dgrad_type(step, i));
     if (row->dgrad != TANDEM_BACKWARD_SAME) return;
     for (int slot = 0; slot < row->n_input; slot++) { /* a gradient passed on to a sum is read in the type of the sum */
         const int t = graph->view[op->input[slot]];
@@ -144,7 +146,8 @@ static void writes(tandem_step *step, int t, int id, int op, tandem_dtype dtype,
 {
     tandem_task *task = &step->task[t];
     task->write[task->n_write++] = id;
-    if (id >= 0) step->value[id] = (tandem_value){.op = op, .dtype = dtype, .bytes = bytes, .first = t, .last = t};
+    if (id >= 0)
+        step->value[id] = (tandem_value){.op = op, .dtype = dtype, .bytes = bytes, .first = t, .last = t};
 }
 
 static uint64_t output_bytes(const tandem_graph *graph, int op, tandem_dtype dtype)
@@ -191,17 +194,20 @@ static void resolve_forward(tandem_step *step, int i)
     if (op->kind == TANDEM_OP_RESHAPE) return;
     const int t = index->forward[i];
     const tandem_dtype from = operand_type(step, i), to = step->native[i];
-    if (index->weight_cast[i] >= 0 && from != TANDEM_F32) resolve_weight_cast(step, index->weight_cast[i], from);
+    if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
+        resolve_weight_cast(step, index->weight_cast[i], from);
 
     tandem_task *task = &step->task[t];
     begin(task, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
-        reads(step, t, tandem_value_activation(step, source, graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32));
+        reads(step, t,
+              tandem_value_activation(step, source, graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32));
     }
     for (int j = 0; j < row->n_parameter; j++)
-        reads(step, t, tandem_value_weight(step, op->parameter[j], row->op_class == TANDEM_ADJUSTABLE ? from : TANDEM_F32));
+        reads(step, t,
+              tandem_value_weight(step, op->parameter[j], row->op_class == TANDEM_ADJUSTABLE ? from : TANDEM_F32));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
     if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
@@ -266,7 +272,8 @@ static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype t
 {
     const int p = step->graph->op[i].parameter[0];
     const tandem_dtype forward = tandem_precision_get(step->precision[i])->forward;
-    if (type != TANDEM_F32 && type != forward) resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
+    if (type != TANDEM_F32 && type != forward)
+        resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
     reads(step, t, tandem_value_weight(step, p, type));
 }
 
@@ -277,8 +284,8 @@ static void resolve_dgrad(tandem_step *step, int i)
     const tandem_op_row *row = tandem_op_row_get(op->kind);
     const int t = step->index->dgrad[i];
     const tandem_dtype from = dgrad_type(step, i);
-    const tandem_dtype to = row->op_class == TANDEM_FIXED ? TANDEM_F32
-                                                          : step->index->gradient_native[graph->view[op->input[0]]];
+    const tandem_dtype to =
+        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[graph->view[op->input[0]]];
     const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, from) : -1;
     tandem_task *task = &step->task[t];
     begin(task, from, to, form_of(step, i, to));
@@ -298,14 +305,16 @@ static void resolve_dgrad(tandem_step *step, int i)
     write_contribution(step, t, i, 0);
     if (row->wgrad != TANDEM_BACKWARD_BESIDE) return;
     reads(step, t, TANDEM_PARAMETER(op->parameter[0]));
-    for (int j = 0; j < row->n_parameter; j++) writes(step, t, TANDEM_PARAMETER(op->parameter[j]), i, TANDEM_F32, 0);
+    for (int j = 0; j < row->n_parameter; j++)
+        writes(step, t, TANDEM_PARAMETER(op->parameter[j]), i, TANDEM_F32, 0);
 }
 
 /* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
 static int contribution(const tandem_step *step, int consumer, int slot, tandem_dtype type)
 {
     const tandem_op *op = &step->graph->op[consumer];
-    if (tandem_op_row_get(op->kind)->dgrad == TANDEM_BACKWARD_SAME) return tandem_value_gradient(step, consumer, type);
+    if (tandem_op_row_get(op->kind)->dgrad == TANDEM_BACKWARD_SAME)
+        return tandem_value_gradient(step, consumer, type);
     return value_of(consumer, VALUE_CONTRIBUTION, slot);
 }
 
@@ -344,7 +353,8 @@ static void resolve_backward(tandem_step *step, int i)
     if (index->dgrad[i] >= 0) resolve_dgrad(step, i);
     const int n_input = tandem_op_row_get(op->kind)->n_input;
     for (int slot = 0; slot < n_input; slot++)
-        if (op->kind != TANDEM_OP_RESHAPE) resolve_accumulate(step, i, slot, &index->sum_so_far[graph->view[op->input[slot]]]);
+        if (op->kind != TANDEM_OP_RESHAPE)
+            resolve_accumulate(step, i, slot, &index->sum_so_far[graph->view[op->input[slot]]]);
 }
 
 void tandem_step_resolve(tandem_step *step)

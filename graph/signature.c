@@ -22,8 +22,7 @@ static void sign(tandem_op *op, const char *format, ...)
 
 static void sign_image(tandem_op *op, const tandem_shape *s)
 {
-    sign(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1], s->dim[2],
-         s->dim[3]);
+    sign(op, " n=%" PRId64 " h=%" PRId64 " w=%" PRId64 " c=%" PRId64, s->dim[0], s->dim[1], s->dim[2], s->dim[3]);
 }
 
 static void sign_rows(tandem_op *op, const char *rows, const tandem_shape *in, const char *last)
@@ -41,20 +40,16 @@ static void sign_matmul(tandem_op *op, const tandem_shape *a)
 
 static void sign_transpose(tandem_op *op, const tandem_shape *in)
 {
-    for (int d = 0; d < in->n_dim; d++)
-        sign(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
+    for (int d = 0; d < in->n_dim; d++) sign(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
     sign(op, " axes=");
-    for (int d = 0; d < in->n_dim; d++)
-        sign(op, "%d", op->axis[d]);
+    for (int d = 0; d < in->n_dim; d++) sign(op, "%d", op->axis[d]);
 }
 
 static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t period)
 {
     const int64_t elements = tandem_shape_elements(in);
     switch (op->kind) {
-    case TANDEM_OP_IMAGES:
-        sign_image(op, in);
-        break;
+    case TANDEM_OP_IMAGES: sign_image(op, in); break;
     case TANDEM_OP_TOKENS:
     case TANDEM_OP_LABELS:
         sign(op, " n=%" PRId64 " length=%" PRId64, in->dim[0], elements / in->dim[0]);
@@ -68,41 +63,30 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t perio
         sign(op, " -> c=%" PRId64 " k=%dx%d s=%d p=%d", tandem_shape_last(&op->shape), op->kernel_h,
              op->kernel_w, op->stride, op->pad);
         break;
-    case TANDEM_OP_MATMUL:
-        sign_matmul(op, in);
-        break;
+    case TANDEM_OP_MATMUL: sign_matmul(op, in); break;
     case TANDEM_OP_EMBEDDING:
         sign(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements, period,
              tandem_shape_last(&op->shape));
         break;
-    case TANDEM_OP_BIAS:
-        sign(op, " n=%" PRId64 " period=%" PRId64, elements, period);
-        break;
+    case TANDEM_OP_BIAS: sign(op, " n=%" PRId64 " period=%" PRId64, elements, period); break;
     case TANDEM_OP_RELU:
     case TANDEM_OP_GELU:
     case TANDEM_OP_ADD:
-    case TANDEM_OP_RESHAPE:
-        sign(op, " n=%" PRId64, elements);
-        break;
+    case TANDEM_OP_RESHAPE: sign(op, " n=%" PRId64, elements); break;
     case TANDEM_OP_MAXPOOL:
     case TANDEM_OP_AVGPOOL:
         sign_image(op, in);
         sign(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
         break;
-    case TANDEM_OP_TRANSPOSE:
-        sign_transpose(op, in);
-        break;
+    case TANDEM_OP_TRANSPOSE: sign_transpose(op, in); break;
     case TANDEM_OP_SOFTMAX:
         sign_rows(op, "rows", in, "n");
         sign(op, " causal=%d", op->causal);
         break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
-    case TANDEM_OP_CROSS_ENTROPY:
-        sign_rows(op, "rows", in, "n");
-        break;
-    case TANDEM_N_OP_KIND:
-        break;
+    case TANDEM_OP_CROSS_ENTROPY: sign_rows(op, "rows", in, "n"); break;
+    case TANDEM_N_OP_KIND: break;
     }
 }
 
@@ -117,8 +101,7 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, int64_t period)
 /* --- Graphs --------------------------------------------------------------------------------------------- */
 static uint64_t fnv1a(uint64_t hash, const char *text)
 {
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
     return hash;
 }
 
@@ -148,15 +131,13 @@ static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
 {
     hash = fnv1a(fnv1a(hash, "\n"), tandem_op_row_get(op->kind)->name);
     hash = fnv1a(fnv1a(hash, " "), op->name);
-    for (int i = 0; i < TANDEM_MAX_INPUT; i++)
-        hash = hash_number(hash, op->input[i]);
+    for (int i = 0; i < TANDEM_MAX_INPUT; i++) hash = hash_number(hash, op->input[i]);
     hash = hash_sample(fnv1a(hash, " shape"), &op->shape, batch);
     const int attributes[] = {op->kernel_h, op->kernel_w, op->stride, op->pad, op->transpose_b, op->causal};
     hash = fnv1a(hash, " attributes");
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         hash = hash_number(hash, attributes[i]);
-    for (int d = 0; d < TANDEM_MAX_DIM; d++)
-        hash = hash_number(hash, op->axis[d]);
+    for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }
 
@@ -171,14 +152,11 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
     uint64_t hash = fnv1a(UINT64_C(0xcbf29ce484222325), graph->model);
-    for (int i = 0; i < graph->n_op; i++)
-        hash = hash_op(hash, &graph->op[i], graph->batch);
-    for (int p = 0; p < graph->n_parameter; p++)
-        hash = hash_parameter(hash, &graph->parameter[p]);
+    for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
+    for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);
     const tandem_optimizer_options *o = &graph->optimizer;
     hash = fnv1a(fnv1a(hash, "\n"), tandem_optimizer_name(o->kind));
     const float options[] = {o->rate, o->momentum, o->beta1, o->beta2, o->epsilon, o->decay};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        hash = hash_float(hash, options[i]);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) hash = hash_float(hash, options[i]);
     return hash;
 }

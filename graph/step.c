@@ -20,7 +20,8 @@ static void count_contributions(const tandem_graph *graph, struct tandem_step_in
     for (int c = graph->n_op - 1; c >= 0; c--) {
         const tandem_op *op = &graph->op[c];
         const tandem_op_row *row = tandem_op_row_get(op->kind);
-        if (op->kind == TANDEM_OP_RESHAPE || row->dgrad == TANDEM_BACKWARD_ABSENT || !op->needs_gradient) continue;
+        if (op->kind == TANDEM_OP_RESHAPE || row->dgrad == TANDEM_BACKWARD_ABSENT || !op->needs_gradient)
+            continue;
         for (int slot = 0; slot < row->n_input; slot++) {
             if (!graph->op[op->input[slot]].needs_gradient) continue;
             const int t = graph->view[op->input[slot]];
@@ -164,7 +165,8 @@ static void append_backward(tandem_step *step, int i)
     }
     for (int slot = 0; slot < row->n_input; slot++) {
         const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
-        if (place > 0) index->accumulate[i * TANDEM_MAX_INPUT + slot] = append(step, TANDEM_TASK_ACCUMULATE, i, slot);
+        if (place > 0)
+            index->accumulate[i * TANDEM_MAX_INPUT + slot] = append(step, TANDEM_TASK_ACCUMULATE, i, slot);
     }
 }
 
@@ -195,9 +197,10 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     if (!block || !index->gradient_native || !index->activation_need || !index->gradient_need) return 0;
     for (size_t i = 0; i < n; i++) block[i] = -1;
     int **const op_array[N_OP_ARRAY] = {
-        &index->n_contribution, &index->first_consumer, &index->sum_so_far,  &index->gradient_root,
-        &index->forward,        &index->cast,           &index->gradient_cast, &index->weight_cast,
-        &index->restore,        &index->backward_weight_cast, &index->wgrad,  &index->dgrad};
+        &index->n_contribution,       &index->first_consumer, &index->sum_so_far,
+        &index->gradient_root,        &index->forward,        &index->cast,
+        &index->gradient_cast,        &index->weight_cast,    &index->restore,
+        &index->backward_weight_cast, &index->wgrad,          &index->dgrad};
     for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
     index->edge_place = block;
     index->accumulate = block + n_op * TANDEM_MAX_INPUT;
@@ -205,8 +208,8 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     return 1;
 }
 
-tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tandem_dtype wider, uint64_t bucket_bytes,
-                               tandem_error *error)
+tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tandem_dtype wider,
+                               uint64_t bucket_bytes, tandem_error *error)
 {
     const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
     const size_t most_tasks = n_op * MOST_TASKS_AN_OP + 2 * n_parameter;
@@ -271,8 +274,9 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
 
 const char *tandem_task_kind_name(tandem_task_kind kind)
 {
-    static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",       "gradient cast", "restore",
-                                                         "wgrad",       "dgrad",   "accumulate", "all-reduce",    "update"};
+    static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",  "gradient cast",
+                                                         "restore",     "wgrad",   "dgrad", "accumulate",
+                                                         "all-reduce",  "update"};
     return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
 }
 

@@ -10,14 +10,18 @@ enum {
     VALUE_ACTIVATION = 0,
     VALUE_GRADIENT = TANDEM_N_VERSION,
     VALUE_AUX = 2 * TANDEM_N_VERSION,
-    VALUE_RESTORED,                                          /* one an input */
-    VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT,  /* gradient of input k that still has to be summed */
-    VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT,   /* sum of contributions so far */
+    VALUE_RESTORED,                                         /* one an input */
+    VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT, /* gradient of input k that still has to be summed */
+    VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT, /* sum of contributions so far */
     VALUES_AN_OP = VALUE_PARTIAL + TANDEM_MAX_INPUT,
-    VALUES_A_PARAMETER = TANDEM_N_VERSION - 1                /* copies in bf16 and s8 */
+    VALUES_A_PARAMETER = TANDEM_N_VERSION - 1 /* copies in bf16 and s8 */
 };
 
-enum { N_OP_ARRAY = 12, N_EDGE_ARRAY = 2, MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3 };
+enum {
+    N_OP_ARRAY = 12,
+    N_EDGE_ARRAY = 2,
+    MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3
+};
 
 struct tandem_step_index {
     int *block; /* holds all int arrays below */
@@ -31,8 +35,8 @@ struct tandem_step_index {
     int *accumulate; /* of an edge whose place is not the first */
     int *bucket_of;  /* [n_parameter] */
     /* of the current plan, filled by tandem_step_resolve */
-    tandem_dtype *gradient_native;                    /* type in which a tensor's gradient is first written */
-    unsigned char *activation_need, *gradient_need;   /* bit d: somebody reads it in type d */
+    tandem_dtype *gradient_native;                  /* type in which a tensor's gradient is first written */
+    unsigned char *activation_need, *gradient_need; /* bit d: somebody reads it in type d */
 };
 
 #endif

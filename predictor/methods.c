@@ -23,9 +23,9 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
         }
         candidates[m] = tandem_sensitivity_methods[m]->name;
     }
-    return tandem_error_set(
-        error, TANDEM_UNKNOWN_NAME, "there is no sensitivity method '%.40s'.%s There are %s and %s.", name,
-        tandem_nearest_hint(name, candidates, N_METHOD).text, candidates[0], candidates[1]);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "there is no sensitivity method '%.40s'.%s There are %s and %s.", name,
+                            tandem_nearest_hint(name, candidates, N_METHOD).text, candidates[0], candidates[1]);
 }
 _Static_assert(N_METHOD == 2, "the message above lists every method");
 

@@ -35,7 +35,8 @@ static double weighted_squares(const float *m, int64_t rows, int64_t columns, co
     double sum = 0;
     for (int64_t i = 0; i < rows; i++) {
         double of_row = 0;
-        for (int64_t l = 0; l < columns; l++) of_row += (double)m[i * columns + l] * (double)m[i * columns + l] * b[l];
+        for (int64_t l = 0; l < columns; l++)
+            of_row += (double)m[i * columns + l] * (double)m[i * columns + l] * b[l];
         sum += a[i] * of_row;
     }
     return sum;
@@ -60,8 +61,8 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
     const size_t rows = (size_t)p->rows, k = (size_t)p->k, columns = (size_t)p->columns;
     double *block = calloc(2 * rows + 2 * k + 2 * columns, sizeof *block);
     if (!block)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for statistics of a product %lldx%lldx%lld", (long long)p->rows,
-                                (long long)p->k, (long long)p->columns);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for statistics of a product %lldx%lldx%lld",
+                                (long long)p->rows, (long long)p->k, (long long)p->columns);
     double *x_row = block, *g_row = x_row + rows, *x_column = g_row + rows, *w_row = x_column + k;
     double *w_column = w_row + k, *g_column = w_column + columns;
     sum_squares(p->x, p->rows, p->k, x_row, x_column);
@@ -83,8 +84,9 @@ tandem_status tandem_statistics_add_product(tandem_statistics *s, const tandem_p
 
 void tandem_statistics_finish(tandem_statistics *s, int64_t n_batch)
 {
-    double *const mean[] = {&s->x_amax,       &s->w_amax,       &s->g_amax, &s->x_square, &s->w_square, &s->g_square,
-                            &s->wgrad_square, &s->dgrad_square, &s->g2_w2,  &s->g2_x2,    &s->g2_x2_c,  &s->x2_g2_d};
+    double *const mean[] = {&s->x_amax,   &s->w_amax,   &s->g_amax,       &s->x_square,
+                            &s->w_square, &s->g_square, &s->wgrad_square, &s->dgrad_square,
+                            &s->g2_w2,    &s->g2_x2,    &s->g2_x2_c,      &s->x2_g2_d};
     for (size_t k = 0; k < sizeof mean / sizeof *mean; k++) *mean[k] /= (double)n_batch;
     s->n_batch = n_batch;
 }

@@ -22,10 +22,10 @@ typedef struct cpu_device {
 struct tandem_kernel {
     const cpu_device *device;
     const tandem_graph *graph;
-    const tandem_op *op;          /* NULL for update */
-    tandem_task task;             /* a copy: kind, precision, from, to */
+    const tandem_op *op; /* NULL for update */
+    tandem_task task;    /* a copy: kind, precision, from, to */
     uint64_t workspace_bytes;
-    void *state;                  /* of the operator; released by `destroy` */
+    void *state; /* of the operator; released by `destroy` */
     void (*destroy)(void *state);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
 };

@@ -15,33 +15,27 @@
 static bool is_name(const char *source)
 {
     for (int i = 0; tandem_data_at(i); i++)
-        if (strcmp(source, tandem_data_at(i)->name) == 0)
-            return true;
+        if (strcmp(source, tandem_data_at(i)->name) == 0) return true;
     return false;
 }
 
 /* A path as it stands, or below $TANDEM_DATA. */
-static tandem_status locate(char *path, size_t size, struct stat *about, const char *source,
-                            tandem_error *error)
+static tandem_status locate(char *path, size_t size, struct stat *about, const char *source, tandem_error *error)
 {
     const char *const base = getenv("TANDEM_DATA");
     int length = snprintf(path, size, "%s", source);
     if (length < 0 || (size_t)length >= size)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "The path of the data set has %zu bytes, at most %zu are allowed.",
+        return tandem_error_set(error, TANDEM_USAGE, "The path of the data set has %zu bytes, at most %zu are allowed.",
                                 strlen(source), size - 1);
-    if (stat(path, about) == 0)
-        return TANDEM_OK;
+    if (stat(path, about) == 0) return TANDEM_OK;
     const int cause = errno;
     if (base && base[0] && source[0] != '/') {
         length = snprintf(path, size, "%s/%s", base, source);
-        if (length > 0 && (size_t)length < size && stat(path, about) == 0)
-            return TANDEM_OK;
+        if (length > 0 && (size_t)length < size && stat(path, about) == 0) return TANDEM_OK;
     }
     if (cause == ENOENT && !strchr(source, '/'))
         return tandem_data_find(path, size, source, error); /* no set either: it names the nearest */
-    return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source,
-                            strerror(cause));
+    return tandem_error_set(error, TANDEM_IO, "Cannot open the data set %.300s: %s.", source, strerror(cause));
 }
 
 tandem_status tandem_data_open(tandem_data *data, const char *source, int length, tandem_error *error)
@@ -50,22 +44,19 @@ tandem_status tandem_data_open(tandem_data *data, const char *source, int length
     struct stat about;
     tandem_data result = {0};
     if (!source || !source[0])
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "No data set is named. Give %s, a directory with the four files of the MNIST family, or a "
-            "text file.",
-            tandem_data_at(0)->name);
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "No data set is named. Give %s, a directory with the four files of the MNIST family, or a "
+                                "text file.",
+                                tandem_data_at(0)->name);
     const bool named = is_name(source);
     tandem_status status = named ? tandem_data_find(path, sizeof path, source, error)
                                  : locate(path, sizeof path, &about, source, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if (named || S_ISDIR(about.st_mode))
         status = tandem_idx_open(&result, path, error);
     else
         status = tandem_text_open(&result, path, length, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     (void)snprintf(result.name, sizeof result.name, "%s", source);
     *data = result;
     return TANDEM_OK;
@@ -85,8 +76,7 @@ void tandem_data_close(tandem_data *data)
  * 64-bit product. */
 static int64_t draw_below(int64_t n, int64_t i, uint64_t seed, int64_t epoch)
 {
-    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32),
-                                 TANDEM_DRAW_SHUFFLE};
+    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)epoch, (uint32_t)((uint64_t)epoch >> 32), TANDEM_DRAW_SHUFFLE};
     const tandem_philox_block block = tandem_philox(counter, seed);
     const uint64_t word = (uint64_t)block.word[1] << 32 | block.word[0];
     return (int64_t)((unsigned __int128)word * (uint64_t)n >> 64);
@@ -94,8 +84,7 @@ static int64_t draw_below(int64_t n, int64_t i, uint64_t seed, int64_t epoch)
 
 void tandem_data_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch)
 {
-    for (int64_t i = 0; i < n; i++)
-        order[i] = i;
+    for (int64_t i = 0; i < n; i++) order[i] = i;
     for (int64_t i = n - 1; i > 0; i--) {
         const int64_t j = draw_below(i + 1, i, seed, epoch);
         const int64_t swapped = order[i];
@@ -107,8 +96,7 @@ void tandem_data_order(int64_t *order, int64_t n, uint64_t seed, int64_t epoch)
 static tandem_status fill_cursor(tandem_data_cursor *cursor, int64_t n, uint64_t seed, int64_t epoch,
                                  tandem_error *error)
 {
-    if (cursor->order && cursor->n == n && cursor->seed == seed && cursor->epoch == epoch)
-        return TANDEM_OK;
+    if (cursor->order && cursor->n == n && cursor->seed == seed && cursor->epoch == epoch) return TANDEM_OK;
     if (!cursor->order || cursor->n != n) {
         int64_t *const order = malloc((size_t)n * sizeof *order);
         if (!order)
@@ -124,25 +112,21 @@ static tandem_status fill_cursor(tandem_data_cursor *cursor, int64_t n, uint64_t
     return TANDEM_OK;
 }
 
-tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
-                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
-                                 tandem_error *error)
+tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data, uint64_t seed,
+                                 int64_t step, int64_t global_batch, int64_t place, tandem_error *error)
 {
     if (step < 0 || global_batch < 1 || place < 0 || place >= global_batch)
-        return tandem_error_set(
-            error, TANDEM_USAGE,
-            "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 or more, a batch "
-            "1 or more, a place 0 to batch - 1.",
-            (long long)place, (long long)global_batch, (long long)step);
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "No sample stands at place %lld of a batch of %lld in step %lld: a step is 0 or more, a batch "
+                                "1 or more, a place 0 to batch - 1.",
+                                (long long)place, (long long)global_batch, (long long)step);
     const int64_t batches = data->n_train / global_batch;
     if (batches == 0)
-        return tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s has %lld training samples, fewer than one batch of all ranks, %lld. Lower the batch.",
-            data->name, (long long)data->n_train, (long long)global_batch);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s has %lld training samples, fewer than one batch of all ranks, %lld. Lower the batch.",
+                                data->name, (long long)data->n_train, (long long)global_batch);
     const tandem_status status = fill_cursor(cursor, data->n_train, seed, step / batches, error);
-    if (status == TANDEM_OK)
-        *sample = cursor->order[step % batches * global_batch + place];
+    if (status == TANDEM_OK) *sample = cursor->order[step % batches * global_batch + place];
     return status;
 }
 

@@ -10,8 +10,7 @@
 
 static tandem_status cannot(tandem_error *error, const char *verb, const char *path, int cause)
 {
-    if (cause == ENOMEM)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
+    if (cause == ENOMEM) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
     return tandem_error_set(error, TANDEM_IO, "Cannot %s %s: %s.", verb, path, strerror(cause));
 }
 
@@ -19,8 +18,7 @@ static tandem_status cannot(tandem_error *error, const char *verb, const char *p
 static tandem_status open_regular(int *descriptor, const char *path, tandem_error *error)
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return cannot(error, "open", path, errno);
+    if (fd < 0) return cannot(error, "open", path, errno);
     struct stat about;
     if (fstat(fd, &about) != 0) {
         const int cause = errno;
@@ -36,18 +34,14 @@ static tandem_status open_regular(int *descriptor, const char *path, tandem_erro
 }
 
 /* Makes room behind the `n` bytes that are there, one byte beyond the limit at most: that byte tells. */
-static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path,
-                          tandem_error *error)
+static tandem_status grow(uint8_t **bytes, size_t *room, size_t n, size_t limit, const char *path, tandem_error *error)
 {
-    if (n < *room)
-        return TANDEM_OK;
+    if (n < *room) return TANDEM_OK;
     if (n > limit)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is too large: it has more than %zu bytes, which is the limit.", path,
-                                limit);
+                                "%s is too large: it has more than %zu bytes, which is the limit.", path, limit);
     size_t more = *room ? *room * 2 : (size_t)1 << 16;
-    if (more > limit)
-        more = limit + 1;
+    if (more > limit) more = limit + 1;
     uint8_t *const grown = realloc(*bytes, more);
     if (!grown)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory for %zu bytes of %s.", more, path);
@@ -62,22 +56,18 @@ static const char *after_colon(const char *message)
     return colon ? colon + 2 : message;
 }
 
-static tandem_status read_all(tandem_file *file, gzFile stream, const char *path, size_t limit,
-                              tandem_error *error)
+static tandem_status read_all(tandem_file *file, gzFile stream, const char *path, size_t limit, tandem_error *error)
 {
     size_t room = 0;
     for (;;) {
         const tandem_status status = grow(&file->bytes, &room, file->n, limit, path, error);
-        if (status != TANDEM_OK)
-            return status;
+        if (status != TANDEM_OK) return status;
         const size_t left = room - file->n, most = (size_t)1 << 24;
         const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < most ? left : most));
-        if (got > 0)
-            file->n += (size_t)got;
+        if (got > 0) file->n += (size_t)got;
         int cause = Z_OK;
         const char *const message = gzerror(stream, &cause); /* "<fd:3>: incorrect data check" */
-        if (cause == Z_ERRNO)
-            return cannot(error, "read", path, errno);
+        if (cause == Z_ERRNO) return cannot(error, "read", path, errno);
         if (cause == Z_MEM_ERROR)
             return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to unpack %s.", path);
         if (cause != Z_OK && cause != Z_BUF_ERROR)
@@ -85,8 +75,7 @@ static tandem_status read_all(tandem_file *file, gzFile stream, const char *path
                                     "The gzip stream of %s is damaged (%s): fetch the file again.", path,
                                     after_colon(message));
         file->cut_short = cause == Z_BUF_ERROR;
-        if (got <= 0 || file->cut_short)
-            return TANDEM_OK;
+        if (got <= 0 || file->cut_short) return TANDEM_OK;
     }
 }
 
@@ -96,8 +85,7 @@ tandem_status tandem_data_file_read(tandem_file *file, const char *path, size_t 
     gzFile stream = NULL;
     int fd = -1;
     tandem_status status = open_regular(&fd, path, error);
-    if (status != TANDEM_OK)
-        goto out;
+    if (status != TANDEM_OK) goto out;
     stream = gzdopen(fd, "rb");
     if (!stream) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
@@ -105,18 +93,14 @@ tandem_status tandem_data_file_read(tandem_file *file, const char *path, size_t 
     }
     fd = -1; /* the stream's now */
     status = read_all(&result, stream, path, limit, error);
-    if (status != TANDEM_OK)
-        goto out;
+    if (status != TANDEM_OK) goto out;
     uint8_t *const fitting = realloc(result.bytes, result.n ? result.n : 1);
-    if (fitting)
-        result.bytes = fitting;
+    if (fitting) result.bytes = fitting;
     *file = result;
     result.bytes = NULL;
 out:
-    if (stream)
-        (void)gzclose_r(stream); /* its verdict came with the last read */
-    if (fd >= 0)
-        close(fd);
+    if (stream) (void)gzclose_r(stream); /* its verdict came with the last read */
+    if (fd >= 0) close(fd);
     free(result.bytes);
     return status;
 }

@@ -9,8 +9,7 @@
 #include "base/nearest.h"
 
 static const tandem_data_set sets[] = {
-    {"fashion-mnist", "dataset-fashion-mnist",
-     "60000 + 10000 grey images, 28 × 28, of clothes in 10 classes"},
+    {"fashion-mnist", "dataset-fashion-mnist", "60000 + 10000 grey images, 28 × 28, of clothes in 10 classes"},
 };
 enum { N_SET = sizeof sets / sizeof sets[0] };
 
@@ -19,13 +18,11 @@ const tandem_data_set *tandem_data_at(int i) { return i >= 0 && i < N_SET ? &set
 static tandem_status unknown_name(const char *name, tandem_error *error)
 {
     const char *names[N_SET];
-    for (int i = 0; i < N_SET; i++)
-        names[i] = sets[i].name;
-    return tandem_error_set(
-        error, TANDEM_UNKNOWN_NAME,
-        "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data "
-        "set is %s, a directory with the four files of the MNIST family, or a text file.",
-        name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
+    for (int i = 0; i < N_SET; i++) names[i] = sets[i].name;
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "\"%.200s\" is neither a data set nor a file or directory, here or in $TANDEM_DATA.%s A data "
+                            "set is %s, a directory with the four files of the MNIST family, or a text file.",
+                            name, tandem_nearest_hint(name, names, N_SET).text, sets[0].name);
 }
 
 /* The directories as the error lists them; what does not fit is left out. */
@@ -35,8 +32,7 @@ static void list(char *text, size_t size, const char *const *directory, int n, c
     text[0] = '\0';
     for (int i = 0; i < n && used < size; i++)
         if (directory[i]) {
-            const int length =
-                snprintf(text + used, size - used, "%s%s/%s", used ? ", " : "", directory[i], name);
+            const int length = snprintf(text + used, size - used, "%s%s/%s", used ? ", " : "", directory[i], name);
             used += length > 0 ? (size_t)length : 0;
         }
 }
@@ -45,18 +41,14 @@ tandem_status tandem_data_find_in(char *path, size_t size, const char *name, con
                                   int n, tandem_error *error)
 {
     const tandem_data_set *set = NULL;
-    for (int i = 0; i < N_SET && !set; i++)
-        set = strcmp(name, sets[i].name) == 0 ? &sets[i] : NULL;
-    if (!set)
-        return unknown_name(name, error);
+    for (int i = 0; i < N_SET && !set; i++) set = strcmp(name, sets[i].name) == 0 ? &sets[i] : NULL;
+    if (!set) return unknown_name(name, error);
     for (int i = 0; i < n; i++) {
         char at[PATH_MAX];
         struct stat about;
-        if (!directory[i] || !directory[i][0])
-            continue;
+        if (!directory[i] || !directory[i][0]) continue;
         const int length = snprintf(at, sizeof at, "%s/%s", directory[i], name);
-        if (length < 0 || (size_t)length >= sizeof at || (size_t)length >= size)
-            continue;
+        if (length < 0 || (size_t)length >= sizeof at || (size_t)length >= size) continue;
         if (stat(at, &about) == 0 && S_ISDIR(about.st_mode)) {
             memcpy(path, at, (size_t)length + 1);
             return TANDEM_OK;
@@ -64,16 +56,14 @@ tandem_status tandem_data_find_in(char *path, size_t size, const char *name, con
     }
     char tried[400];
     list(tried, sizeof tried, directory, n, name);
-    return tandem_error_set(
-        error, TANDEM_MISSING,
-        "The data set %s is not installed: no directory %s. Install it with \"apt-get install %s\", or "
-        "set TANDEM_DATA to the directory that holds %s.",
-        name, tried, set->package, name);
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "The data set %s is not installed: no directory %s. Install it with \"apt-get install %s\", or "
+                            "set TANDEM_DATA to the directory that holds %s.",
+                            name, tried, set->package, name);
 }
 
 tandem_status tandem_data_find(char *path, size_t size, const char *name, tandem_error *error)
 {
-    const char *const directory[] = {getenv("TANDEM_DATA"), "/usr/share/datasets",
-                                     "/usr/local/share/datasets"};
+    const char *const directory[] = {getenv("TANDEM_DATA"), "/usr/share/datasets", "/usr/local/share/datasets"};
     return tandem_data_find_in(path, size, name, directory, 3, error);
 }

@@ -15,17 +15,14 @@ enum { TYPE_UNSIGNED_BYTE = 8 };
  * UINT64_MAX where 64 bits cannot count them. */
 static uint64_t bytes_expected(const uint8_t *bytes, size_t n)
 {
-    if (n < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[3] < 1 || bytes[3] > TANDEM_IDX_DIMENSIONS)
-        return 0;
+    if (n < 4 || bytes[0] != 0 || bytes[1] != 0 || bytes[3] < 1 || bytes[3] > TANDEM_IDX_DIMENSIONS) return 0;
     const size_t header = 4 + 4 * (size_t)bytes[3];
-    if (n < header)
-        return 0;
+    if (n < header) return 0;
     uint64_t product = 1;
     for (size_t at = 4; at < header; at += 4) {
         const uint32_t size = (uint32_t)bytes[at] << 24 | (uint32_t)bytes[at + 1] << 16 |
                               (uint32_t)bytes[at + 2] << 8 | bytes[at + 3];
-        if (__builtin_mul_overflow(product, size, &product))
-            return UINT64_MAX;
+        if (__builtin_mul_overflow(product, size, &product)) return UINT64_MAX;
     }
     return product > UINT64_MAX - header ? UINT64_MAX : product + header;
 }
@@ -34,14 +31,12 @@ static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *pat
 {
     if (n < 4)
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s is cut short: got %zu bytes, expected an IDX header of at least 8.", path,
-                                n);
+                                "%s is cut short: got %zu bytes, expected an IDX header of at least 8.", path, n);
     if (bytes[0] != 0 || bytes[1] != 0)
-        return tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero bytes, 0x08 "
-            "and the number of dimensions.",
-            path, bytes[0], bytes[1], bytes[2], bytes[3]);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s is no IDX file: its magic is 0x%02x%02x%02x%02x, expected two zero bytes, 0x08 "
+                                "and the number of dimensions.",
+                                path, bytes[0], bytes[1], bytes[2], bytes[3]);
     if (bytes[2] != TYPE_UNSIGNED_BYTE)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "%s holds values of IDX type 0x%02x, expected 0x08 (unsigned bytes).", path,
@@ -52,12 +47,10 @@ static tandem_status check_magic(const uint8_t *bytes, size_t n, const char *pat
     return TANDEM_OK;
 }
 
-tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path,
-                               tandem_error *error)
+tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, const char *path, tandem_error *error)
 {
     const tandem_status status = check_magic(bytes, n, path, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     const size_t header = 4 + 4 * (size_t)bytes[3];
     if (n < header)
         return tandem_error_set(error, TANDEM_MALFORMED,
@@ -65,11 +58,9 @@ tandem_status tandem_idx_parse(tandem_idx *idx, const uint8_t *bytes, size_t n, 
                                 path, n, header, bytes[3]);
     const uint64_t expected = bytes_expected(bytes, n);
     if (n != expected)
-        return tandem_error_set(error, TANDEM_MALFORMED, "%s %s: got %zu bytes, expected %llu by its header.",
-                                path, n < expected ? "is cut short" : "is too long", n,
-                                (unsigned long long)expected);
-    tandem_idx result = {
-        .n_dimension = bytes[3], .size = {1, 1, 1, 1}, .values = bytes + header, .n_value = n - header};
+        return tandem_error_set(error, TANDEM_MALFORMED, "%s %s: got %zu bytes, expected %llu by its header.", path,
+                                n < expected ? "is cut short" : "is too long", n, (unsigned long long)expected);
+    tandem_idx result = {.n_dimension = bytes[3], .size = {1, 1, 1, 1}, .values = bytes + header, .n_value = n - header};
     for (int i = 0; i < result.n_dimension; i++) {
         const uint8_t *const at = bytes + 4 + 4 * i;
         result.size[i] = (int64_t)at[0] << 24 | (int64_t)at[1] << 16 | (int64_t)at[2] << 8 | at[3];
@@ -93,38 +84,32 @@ static tandem_status find_part(part *p, const char *directory, const char *name,
         if (length < 0 || (size_t)length >= sizeof p->path)
             return tandem_error_set(error, TANDEM_IO, "The path of %s is longer than %zu bytes.", name,
                                     sizeof p->path - 1);
-        if (access(p->path, F_OK) == 0)
-            return TANDEM_OK;
+        if (access(p->path, F_OK) == 0) return TANDEM_OK;
     }
-    return tandem_error_set(
-        error, TANDEM_MISSING,
-        "%s has no file %s or %s.gz. A directory of images holds train-images-idx3-ubyte, "
-        "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped "
-        "or not.",
-        directory, name, name);
+    return tandem_error_set(error, TANDEM_MISSING,
+                            "%s has no file %s or %s.gz. A directory of images holds train-images-idx3-ubyte, "
+                            "train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte, gzipped "
+                            "or not.",
+                            directory, name, name);
 }
 
 static tandem_status read_part(part *p, const char *directory, const char *name, tandem_error *error)
 {
     tandem_status status = find_part(p, directory, name, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     status = tandem_data_file_read(&p->file, p->path, TANDEM_FILE_LIMIT, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if (p->file.cut_short) {
         const uint64_t expected = bytes_expected(p->file.bytes, p->file.n);
         if (expected == 0)
-            return tandem_error_set(
-                error, TANDEM_MALFORMED,
-                "%s is cut short: its gzip stream breaks off after %zu bytes, expected an IDX "
-                "header and values.",
-                p->path, p->file.n);
-        return tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu and "
-            "their checksum.",
-            p->path, p->file.n, (unsigned long long)expected);
+            return tandem_error_set(error, TANDEM_MALFORMED,
+                                    "%s is cut short: its gzip stream breaks off after %zu bytes, expected an IDX "
+                                    "header and values.",
+                                    p->path, p->file.n);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s is cut short: its gzip stream breaks off after %zu bytes, expected %llu and "
+                                "their checksum.",
+                                p->path, p->file.n, (unsigned long long)expected);
     }
     return tandem_idx_parse(&p->idx, p->file.bytes, p->file.n, p->path, error);
 }
@@ -132,18 +117,16 @@ static tandem_status read_part(part *p, const char *directory, const char *name,
 static tandem_status check_pair(const part *images, const part *labels, tandem_error *error)
 {
     if (images->idx.n_dimension < 3)
-        return tandem_error_set(
-            error, TANDEM_MALFORMED,
-            "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with channels).", images->path,
-            images->idx.n_dimension);
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%s has %d dimensions, expected 3 (images, rows, columns) or 4 (with channels).",
+                                images->path, images->idx.n_dimension);
     if (labels->idx.n_dimension != 1)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s has %d dimensions, expected 1 (labels).",
                                 labels->path, labels->idx.n_dimension);
     if (images->idx.size[0] != labels->idx.size[0])
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "%s has %lld images, but %s has %lld labels: there must be one for each.",
-                                images->path, (long long)images->idx.size[0], labels->path,
-                                (long long)labels->idx.size[0]);
+        return tandem_error_set(
+            error, TANDEM_MALFORMED, "%s has %lld images, but %s has %lld labels: there must be one for each.",
+            images->path, (long long)images->idx.size[0], labels->path, (long long)labels->idx.size[0]);
     if (images->idx.n_value == 0)
         return tandem_error_set(error, TANDEM_MALFORMED, "%s is empty: %lld images of %lld × %lld × %lld.",
                                 images->path, (long long)images->idx.size[0], (long long)images->idx.size[1],
@@ -153,13 +136,12 @@ static tandem_status check_pair(const part *images, const part *labels, tandem_e
 
 static tandem_status check_same_shape(const part *train, const part *test, tandem_error *error)
 {
-    if (memcmp(train->idx.size + 1, test->idx.size + 1, 3 * sizeof train->idx.size[0]) == 0)
-        return TANDEM_OK;
-    return tandem_error_set(
-        error, TANDEM_MALFORMED,
-        "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must agree.", train->path,
-        (long long)train->idx.size[1], (long long)train->idx.size[2], (long long)train->idx.size[3],
-        test->path, (long long)test->idx.size[1], (long long)test->idx.size[2], (long long)test->idx.size[3]);
+    if (memcmp(train->idx.size + 1, test->idx.size + 1, 3 * sizeof train->idx.size[0]) == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "%s has images of %lld × %lld × %lld, but %s of %lld × %lld × %lld: they must agree.",
+                            train->path, (long long)train->idx.size[1], (long long)train->idx.size[2],
+                            (long long)train->idx.size[3], test->path, (long long)test->idx.size[1],
+                            (long long)test->idx.size[2], (long long)test->idx.size[3]);
 }
 
 /* The classes are those of the training labels, ten at least: no output of a model stands for any other. */
@@ -170,9 +152,8 @@ static tandem_status count_classes(int *n_class, const part *train, const part *
         n = train->idx.values[i] >= n ? train->idx.values[i] + 1 : n;
     for (size_t i = 0; i < test->idx.n_value; i++)
         if (test->idx.values[i] >= n)
-            return tandem_error_set(error, TANDEM_MALFORMED,
-                                    "%s: label %zu is %d, but the training labels end at %d.", test->path, i,
-                                    test->idx.values[i], n - 1);
+            return tandem_error_set(error, TANDEM_MALFORMED, "%s: label %zu is %d, but the training labels end at %d.",
+                                    test->path, i, test->idx.values[i], n - 1);
     *n_class = n;
     return TANDEM_OK;
 }
@@ -181,14 +162,11 @@ static tandem_status count_classes(int *n_class, const part *train, const part *
 static void measure(float *mean, float *deviation, const tandem_idx *images)
 {
     uint64_t count[256] = {0};
-    for (size_t i = 0; i < images->n_value; i++)
-        count[images->values[i]]++;
+    for (size_t i = 0; i < images->n_value; i++) count[images->values[i]]++;
     const double n = (double)images->n_value;
     double sum = 0, square = 0;
-    for (int v = 0; v < 256; v++)
-        sum += v * (double)count[v];
-    for (int v = 0; v < 256; v++)
-        square += (v - sum / n) * (v - sum / n) * (double)count[v];
+    for (int v = 0; v < 256; v++) sum += v * (double)count[v];
+    for (int v = 0; v < 256; v++) square += (v - sum / n) * (v - sum / n) * (double)count[v];
     *mean = (float)(sum / n / 255);
     *deviation = square > 0 ? (float)(sqrt(square / n) / 255) : 1.0f;
 }
@@ -210,18 +188,13 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
     tandem_status status = TANDEM_OK;
     int n_class = 0;
     part *const p = calloc(N_PART, sizeof *p);
-    if (!p)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", directory);
+    if (!p) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", directory);
     for (int i = 0; i < N_PART && status == TANDEM_OK; i++)
         status = read_part(&p[i], directory, names[i], error);
-    if (status == TANDEM_OK)
-        status = check_pair(&p[TRAIN_IMAGES], &p[TRAIN_LABELS], error);
-    if (status == TANDEM_OK)
-        status = check_pair(&p[TEST_IMAGES], &p[TEST_LABELS], error);
-    if (status == TANDEM_OK)
-        status = check_same_shape(&p[TRAIN_IMAGES], &p[TEST_IMAGES], error);
-    if (status == TANDEM_OK)
-        status = count_classes(&n_class, &p[TRAIN_LABELS], &p[TEST_LABELS], error);
+    if (status == TANDEM_OK) status = check_pair(&p[TRAIN_IMAGES], &p[TRAIN_LABELS], error);
+    if (status == TANDEM_OK) status = check_pair(&p[TEST_IMAGES], &p[TEST_LABELS], error);
+    if (status == TANDEM_OK) status = check_same_shape(&p[TRAIN_IMAGES], &p[TEST_IMAGES], error);
+    if (status == TANDEM_OK) status = count_classes(&n_class, &p[TRAIN_LABELS], &p[TEST_LABELS], error);
     if (status == TANDEM_OK) {
         const tandem_idx *const train = &p[TRAIN_IMAGES].idx;
         data->kind = TANDEM_DATA_IMAGES;
@@ -237,8 +210,7 @@ tandem_status tandem_idx_open(tandem_data *data, const char *directory, tandem_e
         data->labels_train = keep_values(&p[TRAIN_LABELS]);
         data->labels_test = keep_values(&p[TEST_LABELS]);
     }
-    for (int i = 0; i < N_PART; i++)
-        free(p[i].file.bytes);
+    for (int i = 0; i < N_PART; i++) free(p[i].file.bytes);
     free(p);
     return status;
 }
@@ -247,7 +219,6 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
 {
     const int64_t n = (int64_t)data->height * data->width * data->channels;
     const uint8_t *const pixels = (test ? data->pixels_test : data->pixels_train) + sample * n;
-    for (int64_t i = 0; i < n; i++)
-        x[i] = ((float)pixels[i] / 255.0f - data->mean) / data->deviation;
+    for (int64_t i = 0; i < n; i++) x[i] = ((float)pixels[i] / 255.0f - data->mean) / data->deviation;
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }

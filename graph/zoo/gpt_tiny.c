@@ -15,8 +15,7 @@ static const tandem_model_option options[] = {
 static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
     const tandem_status status = tandem_zoo_heads_check("gpt_tiny", value[WIDTH], value[HEADS], error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
                                          .length = value[LENGTH],
                                          .width = value[WIDTH],
@@ -36,11 +35,6 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_gpt_tiny = {
     .model = {"gpt_tiny", "causal transformer over symbols", "text", options},
-    .optimizer = {.kind = TANDEM_ADAMW,
-                  .rate = 1e-3f,
-                  .beta1 = 0.9f,
-                  .beta2 = 0.999f,
-                  .epsilon = 1e-8f,
-                  .decay = 0.05f},
+    .optimizer = {.kind = TANDEM_ADAMW, .rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .decay = 0.05f},
     .build = build,
 };

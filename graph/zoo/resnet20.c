@@ -18,8 +18,7 @@ static const tandem_model_option options[] = {
 };
 
 /* A convolution and its batchnorm: "scope.part", "scope.part.norm". */
-static int conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels, int kernel,
-                int stride)
+static int conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels, int kernel, int stride)
 {
     const tandem_zoo_name name = tandem_zoo_in(scope, part);
     x = tandem_build_conv2d(b, name.text, x, channels, kernel, stride, kernel / 2);
@@ -31,8 +30,7 @@ static int block(tandem_builder *b, const char *scope, int x, int64_t channels, 
     int t = conv(b, scope, "conv1", x, channels, 3, stride);
     t = tandem_build_relu(b, tandem_zoo_in(scope, "relu1").text, t);
     t = conv(b, scope, "conv2", t, channels, 3, 1);
-    if (reshapes)
-        x = conv(b, scope, "shortcut", x, channels, 1, stride);
+    if (reshapes) x = conv(b, scope, "shortcut", x, channels, 1, stride);
     t = tandem_build_add(b, tandem_zoo_in(scope, "add").text, x, t);
     return tandem_build_relu(b, tandem_zoo_in(scope, "relu2").text, t);
 }

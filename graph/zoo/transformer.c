@@ -9,8 +9,7 @@ static const float deviation = 0.02f;
 
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error)
 {
-    if (width % heads == 0)
-        return TANDEM_OK;
+    if (width % heads == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "model %s: width=%" PRId64 " with heads=%" PRId64
                             "; the width must be a multiple of the heads",
@@ -18,8 +17,7 @@ tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t h
 }
 
 /* (batch, length, width) → (batch, heads, length, width / heads) */
-static int split(tandem_builder *b, const char *scope, const char *part, int x,
-                 const tandem_zoo_transformer *f)
+static int split(tandem_builder *b, const char *scope, const char *part, int x, const tandem_zoo_transformer *f)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[4] = {f->batch, f->length, f->heads, f->width / f->heads};
@@ -29,8 +27,7 @@ static int split(tandem_builder *b, const char *scope, const char *part, int x,
     return tandem_build_transpose(b, tandem_zoo_in(name.text, "heads").text, t, axis);
 }
 
-static int attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f,
-                     float residual)
+static int attention(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f, float residual)
 {
     static const int axis[4] = {0, 2, 1, 3};
     const int64_t dim[3] = {f->batch, f->length, f->width};

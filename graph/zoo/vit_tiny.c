@@ -18,8 +18,7 @@ static const tandem_model_option options[] = {
 
 static tandem_status patch_check(int64_t h, int64_t w, int64_t patch, tandem_error *error)
 {
-    if (h % patch == 0 && w % patch == 0)
-        return TANDEM_OK;
+    if (h % patch == 0 && w % patch == 0) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "model vit_tiny: patch=%" PRId64 " on images of %" PRId64 "x%" PRId64
                             "; height and width must be multiples of the patch",
@@ -49,10 +48,8 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 {
     const int64_t h = tandem_zoo_height(value[IMAGE]), w = tandem_zoo_width(value[IMAGE]);
     tandem_status status = patch_check(h, w, value[PATCH], error);
-    if (status == TANDEM_OK)
-        status = tandem_zoo_heads_check("vit_tiny", value[WIDTH], value[HEADS], error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status == TANDEM_OK) status = tandem_zoo_heads_check("vit_tiny", value[WIDTH], value[HEADS], error);
+    if (status != TANDEM_OK) return status;
     const int64_t tokens = (h / value[PATCH]) * (w / value[PATCH]);
     const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
                                          .length = tokens,
@@ -72,11 +69,6 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 
 const tandem_zoo_model tandem_zoo_vit_tiny = {
     .model = {"vit_tiny", "vision transformer", "images", options},
-    .optimizer = {.kind = TANDEM_ADAMW,
-                  .rate = 1e-3f,
-                  .beta1 = 0.9f,
-                  .beta2 = 0.999f,
-                  .epsilon = 1e-8f,
-                  .decay = 0.05f},
+    .optimizer = {.kind = TANDEM_ADAMW, .rate = 1e-3f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .decay = 0.05f},
     .build = build,
 };

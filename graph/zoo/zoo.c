@@ -61,8 +61,7 @@ static quote quote_of(piece p)
 /* --- Values --------------------------------------------------------------------------------------------- */
 static bool is_image(const tandem_model_option *option) { return strcmp(option->name, "image") == 0; }
 
-char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option,
-                             int64_t value)
+char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option, int64_t value)
 {
     if (is_image(option))
         (void)snprintf(text, TANDEM_ZOO_VALUE_TEXT, "%" PRId64 "x%" PRId64 "x%" PRId64,
@@ -77,8 +76,7 @@ static bool number_read(int64_t *number, piece p)
 {
     int64_t n = 0;
     for (size_t i = 0; i < p.length; i++) {
-        if (p.start[i] < '0' || p.start[i] > '9' || n > 99999999)
-            return false;
+        if (p.start[i] < '0' || p.start[i] > '9' || n > 99999999) return false;
         n = 10 * n + (p.start[i] - '0');
     }
     *number = n;
@@ -92,11 +90,9 @@ static bool image_read(int64_t *image, piece p, const tandem_model_option *optio
     int64_t size[3];
     for (int i = 0; i < 3; i++) {
         size_t n = 0;
-        while (n < p.length && p.start[n] != 'x')
-            n++;
+        while (n < p.length && p.start[n] != 'x') n++;
         const bool ends = n == p.length;
-        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n}) || size[i] < 1 ||
-            size[i] > most[i])
+        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n}) || size[i] < 1 || size[i] > most[i])
             return false;
         p = (piece){p.start + n + !ends, p.length - n - !ends};
     }
@@ -108,17 +104,15 @@ static tandem_status value_read(int64_t *value, const tandem_model *model, const
                                 piece p, tandem_error *error)
 {
     int64_t read;
-    const bool fine = is_image(option)
-                          ? image_read(&read, p, option)
-                          : number_read(&read, p) && read >= option->least && read <= option->most;
+    const bool fine = is_image(option) ? image_read(&read, p, option)
+                                       : number_read(&read, p) && read >= option->least && read <= option->most;
     if (fine) {
         *value = read;
         return TANDEM_OK;
     }
     char least[TANDEM_ZOO_VALUE_TEXT], most[TANDEM_ZOO_VALUE_TEXT];
     return tandem_error_set(error, TANDEM_USAGE, "model %s: %s is '%s'; allowed %s … %s (%s)", model->name,
-                            option->name, quote_of(p).text,
-                            tandem_zoo_value_print(least, option, option->least),
+                            option->name, quote_of(p).text, tandem_zoo_value_print(least, option, option->least),
                             tandem_zoo_value_print(most, option, option->most), option->meaning);
 }
 
@@ -136,8 +130,8 @@ static tandem_status option_find(int *index, const tandem_model *model, piece na
     }
     const quote got = quote_of(name);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "model %s has no option '%s'.%s `tandem list models` shows them.", model->name, got.text,
-                            tandem_nearest_hint(got.text, candidates, n).text);
+                            "model %s has no option '%s'.%s `tandem list models` shows them.", model->name,
+                            got.text, tandem_nearest_hint(got.text, candidates, n).text);
 }
 
 /* One "option=value" at `text`. */
@@ -151,8 +145,7 @@ static tandem_status option_read(int64_t *value, bool *given, const tandem_model
                                 "model %s: an option without a name; write %s:option=value,option=value",
                                 model->name, model->name);
     const tandem_status status = option_find(&i, model, name, error);
-    if (status != TANDEM_OK)
-        return status;
+    if (status != TANDEM_OK) return status;
     if (given[i])
         return tandem_error_set(error, TANDEM_USAGE, "model %s: %s is given twice; allowed once", model->name,
                                 model->option[i].name);
@@ -165,19 +158,15 @@ static tandem_status option_read(int64_t *value, bool *given, const tandem_model
 }
 
 /* "option=value,…" up to the end; the values that are not given are the defaults. */
-static tandem_status options_read(int64_t *value, const tandem_model *model, const char *text,
-                                  tandem_error *error)
+static tandem_status options_read(int64_t *value, const tandem_model *model, const char *text, tandem_error *error)
 {
     bool given[TANDEM_ZOO_MAX_OPTION] = {false};
-    for (int i = 0; model->option[i].name; i++)
-        value[i] = model->option[i].fallback;
-    if (!text)
-        return TANDEM_OK;
+    for (int i = 0; model->option[i].name; i++) value[i] = model->option[i].fallback;
+    if (!text) return TANDEM_OK;
     for (;;) {
         const piece one = piece_until(text, ",");
         const tandem_status status = option_read(value, given, model, one, error);
-        if (status != TANDEM_OK || text[one.length] == '\0')
-            return status;
+        if (status != TANDEM_OK || text[one.length] == '\0') return status;
         text += one.length + 1;
     }
 }
@@ -193,9 +182,8 @@ static tandem_status model_find(const tandem_zoo_model **model, piece name, tand
         candidates[i] = models[i]->model.name;
     }
     const quote got = quote_of(name);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
-                            "there is no model '%s'.%s `tandem list models` shows them.", got.text,
-                            tandem_nearest_hint(got.text, candidates, N_MODEL).text);
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no model '%s'.%s `tandem list models` shows them.",
+                            got.text, tandem_nearest_hint(got.text, candidates, N_MODEL).text);
 }
 
 /* The name with the options that differ from the defaults, in the order of the table. */
@@ -205,8 +193,7 @@ static void canonical(char *text, size_t room, const tandem_model *model, const 
     char separator = ':';
     for (int i = 0; model->option[i].name; i++) {
         char number[TANDEM_ZOO_VALUE_TEXT];
-        if (value[i] == model->option[i].fallback || n >= room)
-            continue;
+        if (value[i] == model->option[i].fallback || n >= room) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
                               tandem_zoo_value_print(number, &model->option[i], value[i]));
         separator = ',';
@@ -222,12 +209,9 @@ tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t
     char text[256];
     tandem_builder *builder = NULL;
     tandem_status status = model_find(&row, name, error);
-    if (status == TANDEM_OK)
-        status = options_read(value, &row->model, options, error);
-    if (status == TANDEM_OK)
-        status = tandem_builder_open(&builder, batch, error);
-    if (status == TANDEM_OK)
-        status = row->build(builder, value, error);
+    if (status == TANDEM_OK) status = options_read(value, &row->model, options, error);
+    if (status == TANDEM_OK) status = tandem_builder_open(&builder, batch, error);
+    if (status == TANDEM_OK) status = row->build(builder, value, error);
     if (status == TANDEM_OK) {
         canonical(text, sizeof text, &row->model, value);
         status = tandem_builder_finish(builder, text, &row->optimizer, graph, error);

@@ -32,8 +32,7 @@ static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xf
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
 
 /* An option's value as it is written in a model's name: "256", "28x28x1". Returns text. */
-char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option,
-                             int64_t value);
+char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option, int64_t value);
 
 /* "scope.part", for the names of operators; with an empty scope just the part. */
 typedef struct tandem_zoo_name {

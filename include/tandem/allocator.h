@@ -16,12 +16,12 @@ extern "C" {
 #endif
 
 typedef struct tandem_allocation_problem {
-    tandem_replayer *replayer;                     /* its precisions are changed freely */
-    const tandem_graph *graph;                     /* operators are the same in every class */
-    const double *harm[TANDEM_MAX_CLASS];          /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
+    tandem_replayer *replayer;            /* its precisions are changed freely */
+    const tandem_graph *graph;            /* operators are the same in every class */
+    const double *harm[TANDEM_MAX_CLASS]; /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
     tandem_precision base;
-    tandem_precision uniform;                      /* policy "uniform": what lowered classes get */
-    double slowdown;                               /* 0.03 = the step may be 3 % longer than the fastest */
+    tandem_precision uniform; /* policy "uniform": what lowered classes get */
+    double slowdown;          /* 0.03 = the step may be 3 % longer than the fastest */
 } tandem_allocation_problem;
 
 typedef struct tandem_allocation {
@@ -29,14 +29,15 @@ typedef struct tandem_allocation {
     double sensitivity, base_sensitivity, fastest_sensitivity;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays;
-    int lowered;                                   /* the class that was lowered, −1 = none */
+    int lowered; /* the class that was lowered, −1 = none */
 } tandem_allocation;
 
 typedef struct tandem_policy {
     const char *name, *meaning;
     /* Leaves its plan in the replayer. TANDEM_NO_FIT where no plan it can reach fits memory: says which device, the bytes of
      * the smallest plan and the limit. */
-    tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_allocation *allocation, tandem_error *error);
+    tandem_status (*allocate)(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                              tandem_error *error);
 } tandem_policy;
 
 /* NULL-terminated array of all policies, one a file in allocator/. */

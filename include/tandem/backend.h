@@ -40,12 +40,12 @@ typedef struct tandem_draws {
  *   accumulate: in: a, b                                    out: a + b */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
-    const float *in_scale[TANDEM_TASK_READS];  /* of s8 operands, else NULL */
+    const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
     void *out[TANDEM_TASK_WRITES];
-    float *out_scale[TANDEM_TASK_WRITES];      /* of s8 results, else NULL */
-    void *workspace;                           /* 64-byte aligned */
-    tandem_draws draws;                        /* of casts to s8 */
-    float row_weight;                          /* cross_entropy: 1 / (global batch × predictions a sample) */
+    float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
+    void *workspace;                      /* 64-byte aligned */
+    tandem_draws draws;                   /* of casts to s8 */
+    float row_weight;                     /* cross_entropy: 1 / (global batch × predictions a sample) */
 } tandem_kernel_call;
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
@@ -61,8 +61,8 @@ typedef struct tandem_device_backend {
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
     /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. */
-    void (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight, float *const *state,
-                   const float *gradient, int64_t n, int64_t t);
+    void (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
+                   float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 } tandem_device_backend;
@@ -72,21 +72,21 @@ typedef struct tandem_worker tandem_worker;
 typedef struct tandem_worker_options {
     const char *device;
     int rank, n_rank;
-    const char *store;   /* rendezvous directory; NULL for one rank */
-    int cpu;             /* core to pin to; −1 = not */
+    const char *store; /* rendezvous directory; NULL for one rank */
+    int cpu;           /* core to pin to; −1 = not */
     int64_t timeout_ns;
 } tandem_worker_options;
 
 /* --- An executor: a step program with its memory, weights and kernels ---------------------------------------------------- */
 typedef struct tandem_executor tandem_executor;
 typedef struct tandem_executor_options {
-    const tandem_step *step;      /* resolved; borrowed; not changed while the executor lives */
-    const tandem_data *data;      /* borrowed; NULL = uniform noise for inputs, labels by Philox */
+    const tandem_step *step; /* resolved; borrowed; not changed while the executor lives */
+    const tandem_data *data; /* borrowed; NULL = uniform noise for inputs, labels by Philox */
     uint64_t seed;
-    int64_t global_batch;         /* over all ranks */
-    int64_t first_place;          /* of this rank within it */
+    int64_t global_batch;               /* over all ranks */
+    int64_t first_place;                /* of this rank within it */
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
-    int without_exchange;         /* 1: no all-reduce: a profile of one device */
+    int without_exchange;               /* 1: no all-reduce: a profile of one device */
 } tandem_executor_options;
 
 /* What an observer sees after each task: pointers are valid during the call only. */
@@ -96,7 +96,7 @@ typedef struct tandem_step_times {
     int n_event;
     int64_t step_ns;
     int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
-    int64_t *wait_ns;           /* [n_bucket] time the compute stream stood still for bucket b */
+    int64_t *wait_ns; /* [n_bucket] time the compute stream stood still for bucket b */
 } tandem_step_times;
 
 typedef struct tandem_backend_api {
@@ -114,7 +114,8 @@ typedef struct tandem_backend_api {
     void (*worker_close)(tandem_worker *worker);
     tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
     tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
-    tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes, tandem_error *error);
+    tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes,
+                                   tandem_error *error);
     tandem_status (*worker_broadcast)(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
 
     tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
@@ -133,14 +134,14 @@ typedef struct tandem_backend_api {
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
      * weights; correct and total are of this rank's part (ranks take samples in turn). */
-    tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n, int64_t *correct,
-                                       int64_t *total, tandem_error *error);
+    tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
+                                       int64_t *correct, int64_t *total, tandem_error *error);
 
     /* --- Measuring (all ranks call together) --- */
     /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
-    tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns, int n,
-                                        double *slowdown, tandem_error *error);
+    tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
+                                        int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
 enum { TANDEM_BACKEND_VERSION = 1 };

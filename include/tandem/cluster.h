@@ -35,9 +35,9 @@ void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device
 typedef struct tandem_cluster_class {
     tandem_device device;
     int n_rank;
-    int per_node;           /* ranks a node; 0 = all on one */
-    int64_t batch;          /* local; 0 = the command's --batch */
-    uint64_t memory_bytes;  /* limit a rank; 0 = the device's, 0 there too = none */
+    int per_node;          /* ranks a node; 0 = all on one */
+    int64_t batch;         /* local; 0 = the command's --batch */
+    uint64_t memory_bytes; /* limit a rank; 0 = the device's, 0 there too = none */
 } tandem_cluster_class;
 
 typedef struct tandem_cluster {

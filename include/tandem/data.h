@@ -16,8 +16,8 @@ typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_da
 /* A data set, whole in memory, read-only after opening; safe to share between threads. */
 typedef struct tandem_data {
     tandem_data_kind kind;
-    char name[128];          /* "fashion-mnist", or the path that was given (cut to fit) */
-    int64_t n_train, n_test; /* images; text: windows of `length` + 1 characters, `length` apart */
+    char name[128];              /* "fashion-mnist", or the path that was given (cut to fit) */
+    int64_t n_train, n_test;     /* images; text: windows of `length` + 1 characters, `length` apart */
     int height, width, channels; /* images: float pixels, channels last, normalised by mean and deviation of
                                     the training set */
     int n_class; /* images: labels 0 … n_class−1, at least 10; text: size of the alphabet */
@@ -78,17 +78,15 @@ typedef struct tandem_data_cursor {
     uint64_t seed;
     int64_t n;
 } tandem_data_cursor;
-tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data,
-                                 uint64_t seed, int64_t step, int64_t global_batch, int64_t place,
-                                 tandem_error *error);
+tandem_status tandem_data_sample(int64_t *sample, tandem_data_cursor *cursor, const tandem_data *data, uint64_t seed,
+                                 int64_t step, int64_t global_batch, int64_t place, tandem_error *error);
 void tandem_data_cursor_free(tandem_data_cursor *cursor);
 
 /* Writes one sample. images: x (height·width·channels) floats, label one int. text: tokens (length) ints and
  * label (length) ints, the tokens shifted by one: sample s is the text from s·length on. test = 0 reads the
  * training part, 1 the test part; sample lies in 0 … n_train−1 or n_test−1. Thread-safe. */
 void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label);
-void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens,
-                           int32_t *label);
+void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label);
 
 #ifdef __cplusplus
 }

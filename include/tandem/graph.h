@@ -24,7 +24,7 @@ typedef enum tandem_dtype {
     TANDEM_S32 = TANDEM_N_VERSION, /* tokens and labels; accumulators */
     TANDEM_WIDER                   /* only in precision rows: the device's best wider type */
 } tandem_dtype;
-const char *tandem_dtype_name(tandem_dtype dtype);       /* "f32", "bf16", "s8", "s32" */
+const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32" */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
 /* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
@@ -51,8 +51,18 @@ typedef enum tandem_op_kind {
     TANDEM_N_OP_KIND
 } tandem_op_kind;
 
-typedef enum tandem_op_class { TANDEM_SOURCE, TANDEM_ADJUSTABLE, TANDEM_DEPENDENT, TANDEM_FIXED } tandem_op_class;
-typedef enum tandem_backward { TANDEM_BACKWARD_ABSENT, TANDEM_BACKWARD_TASK, TANDEM_BACKWARD_SAME, TANDEM_BACKWARD_BESIDE } tandem_backward;
+typedef enum tandem_op_class {
+    TANDEM_SOURCE,
+    TANDEM_ADJUSTABLE,
+    TANDEM_DEPENDENT,
+    TANDEM_FIXED
+} tandem_op_class;
+typedef enum tandem_backward {
+    TANDEM_BACKWARD_ABSENT,
+    TANDEM_BACKWARD_TASK,
+    TANDEM_BACKWARD_SAME,
+    TANDEM_BACKWARD_BESIDE
+} tandem_backward;
 enum { TANDEM_SAVES_NOTHING = 0, TANDEM_SAVES_INPUT = 1, TANDEM_SAVES_OUTPUT = 2, TANDEM_SAVES_AUX = 4 };
 
 typedef struct tandem_op_row {
@@ -77,34 +87,34 @@ int64_t tandem_shape_last(const tandem_shape *shape);     /* the last dimension;
 
 typedef struct tandem_op {
     tandem_op_kind kind;
-    char name[48];                 /* "block2.attention.q": unique in the graph */
-    int input[TANDEM_MAX_INPUT];   /* tensor ids; −1 beyond n_input */
+    char name[48];                       /* "block2.attention.q": unique in the graph */
+    int input[TANDEM_MAX_INPUT];         /* tensor ids; −1 beyond n_input */
     int parameter[TANDEM_MAX_PARAMETER]; /* parameter ids; −1 beyond */
-    tandem_shape shape;            /* of the output */
-    tandem_dtype dtype;            /* TANDEM_S32 for tokens and labels, else TANDEM_F32 */
-    uint64_t aux_bytes;            /* side results kept for backward (statistics, argmax, probabilities) */
-    double flops;                  /* of the forward pass; a multiply and an add count as two */
-    int needs_gradient;            /* whether anything trained lies before its output */
+    tandem_shape shape;                  /* of the output */
+    tandem_dtype dtype;                  /* TANDEM_S32 for tokens and labels, else TANDEM_F32 */
+    uint64_t aux_bytes; /* side results kept for backward (statistics, argmax, probabilities) */
+    double flops;       /* of the forward pass; a multiply and an add count as two */
+    int needs_gradient; /* whether anything trained lies before its output */
     /* attributes; zero where the kind has none */
-    int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
-    int transpose_b;               /* matmul: second operand is (…, n, k) */
-    int axis[TANDEM_MAX_DIM];      /* transpose: output dimension d is input dimension axis[d] */
-    int causal;                    /* softmax: entry (i, j) with j > i is masked */
-    float scale;                   /* softmax: inputs are multiplied by it first (1 where not set) */
-    float epsilon;                 /* norms */
+    int kernel_h, kernel_w, stride, pad;  /* conv2d and pools */
+    int transpose_b;                      /* matmul: second operand is (…, n, k) */
+    int axis[TANDEM_MAX_DIM];             /* transpose: output dimension d is input dimension axis[d] */
+    int causal;                           /* softmax: entry (i, j) with j > i is masked */
+    float scale;                          /* softmax: inputs are multiplied by it first (1 where not set) */
+    float epsilon;                        /* norms */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {
-    int op;              /* its operator */
-    tandem_shape shape;  /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
+    int op;             /* its operator */
+    tandem_shape shape; /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
                             bias: trailing dimensions of its input; norms (c), scale first, then shift */
     int64_t elements;
     tandem_init init;
-    float deviation;     /* with TANDEM_INIT_NORMAL */
-    int decays;          /* whether weight decay applies (matrices yes, biases and norms no) */
+    float deviation; /* with TANDEM_INIT_NORMAL */
+    int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
 
 typedef enum tandem_optimizer { TANDEM_SGD, TANDEM_ADAMW } tandem_optimizer;
@@ -112,22 +122,22 @@ typedef struct tandem_optimizer_options {
     tandem_optimizer kind;
     float rate, momentum, beta1, beta2, epsilon, decay;
 } tandem_optimizer_options;
-int tandem_optimizer_n_state(tandem_optimizer kind);            /* f32 state arrays a parameter: 1 or 2 */
+int tandem_optimizer_n_state(tandem_optimizer kind); /* f32 state arrays a parameter: 1 or 2 */
 const char *tandem_optimizer_name(tandem_optimizer kind);
 
 typedef struct tandem_graph {
-    char model[96];  /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
-    int64_t batch;   /* local */
-    uint64_t hash;   /* of everything but the batch: equal for equal models */
+    char model[96]; /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    int64_t batch; /* local */
+    uint64_t hash; /* of everything but the batch: equal for equal models */
     int n_op, n_parameter;
     tandem_op *op;               /* [n_op] */
     tandem_parameter *parameter; /* [n_parameter] */
     int *consumer_start, *consumer; /* CSR: consumers of tensor t are consumer[consumer_start[t] … consumer_start[t+1]−1],
                                        ascending; an operator that reads a tensor twice stands twice */
-    int *view;                   /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
-    int loss;                    /* the cross_entropy operator: the last one */
-    int input, label;            /* the two sources */
-    int64_t n_class, length;     /* classes of the loss; predictions a sample (1, or the sequence length) */
+    int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
+    int loss;  /* the cross_entropy operator: the last one */
+    int input, label;        /* the two sources */
+    int64_t n_class, length; /* classes of the loss; predictions a sample (1, or the sequence length) */
     tandem_optimizer_options optimizer;
 } tandem_graph;
 
@@ -139,7 +149,7 @@ tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
 int64_t tandem_graph_n_weight(const tandem_graph *graph); /* trained numbers */
-double tandem_graph_flops(const tandem_graph *graph);     /* of one training step: forward and both backward products */
+double tandem_graph_flops(const tandem_graph *graph); /* of one training step: forward and both backward products */
 /* Operator by name; TANDEM_UNKNOWN_NAME with the nearest. */
 tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
 

@@ -10,18 +10,18 @@ extern "C" {
 #endif
 
 typedef struct tandem_plan {
-    char name[48];      /* "allocated", "uniform int8", … */
+    char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
     char model[96];
-    uint64_t hash;      /* of the graph */
+    uint64_t hash; /* of the graph */
     int n_op;
-    tandem_cluster cluster; /* batch of every class filled in */
+    tandem_cluster cluster;                        /* batch of every class filled in */
     tandem_precision *precision[TANDEM_MAX_CLASS]; /* [n_op] a class; fp32 for what is not adjustable */
     /* what the allocator knew about it; 0 or NaN = not known */
     double slowdown;
     int64_t step_ns;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
-    char method[24];    /* of the sensitivity */
+    char method[24]; /* of the sensitivity */
     double sensitivity;
     double lower_bound, gap; /* NaN until a bound is computed */
 } tandem_plan;
@@ -34,14 +34,15 @@ void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
  * int8_full; for int8, bf16 on a device whose wider type is bf16, else fp32; and fp32 for bf16. So with int8_full a conv2d
  * gets int8, and an embedding bf16 or fp32. TANDEM_NO_KERNEL where the device has no such precision at all (says which
  * it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
-tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision,
-                                  tandem_error *error);
+tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
+                                  tandem_precision precision, tandem_error *error);
 /* TANDEM_WRONG_MODEL where the plan's hash is not the graph's (names both models). */
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error);
 
 /* Writes path.tmp and renames it, so that the file is old or new, never half; a pipe or a device is written directly.
  * Adjustable operators stand by name, in the order of the graph; what is not known is null. path "-" = stdout. */
-tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *graph, const char *path, tandem_error *error);
+tandem_status tandem_plan_write(const tandem_plan *plan, const tandem_graph *graph, const char *path,
+                                tandem_error *error);
 /* Reads a file and the graph it names (tandem_graph_open at the first class's batch, handed to the caller).
  * TANDEM_IO, TANDEM_MALFORMED (line, or member, and what), TANDEM_WRONG_MODEL, TANDEM_NO_MEMORY. Outputs unchanged on
  * error. */

@@ -30,8 +30,8 @@ tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, 
 /* tandem_sensitivity_load: harm of every operator on a device whose wider type is `wider`, from the statistics in the
  * store. harm[n_op × TANDEM_N_PRECISION]; unchanged on error. TANDEM_MISSING names the operator without statistics and the
  * command that measures them. Cost: O(operators). */
-tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph, const char *method,
-                                      tandem_dtype wider, tandem_error *error);
+tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
+                                      const char *method, tandem_dtype wider, tandem_error *error);
 
 /* --- Collecting statistics (predictor/statistics.c) ------------------------------------------------------------------ */
 /* One product y = x·w with output gradient g, all in f32, row-major: x (rows, k), w (k, columns), g (rows, columns).
@@ -45,7 +45,8 @@ typedef struct tandem_product {
 /* tandem_statistics_add_product: add what a product says about its operands and gradient to the sums in *statistics: squares,
  * weighted squares. Amax, sizes, wgrad and dgrad are not touched. Cost: O(rows·k + k·columns + rows·columns).
  * TANDEM_NO_MEMORY. */
-tandem_status tandem_statistics_add_product(tandem_statistics *statistics, const tandem_product *product, tandem_error *error);
+tandem_status tandem_statistics_add_product(tandem_statistics *statistics, const tandem_product *product,
+                                            tandem_error *error);
 /* Σ x², and max |x| of an array. */
 double tandem_statistics_square(const float *x, int64_t n);
 double tandem_statistics_amax(const float *x, int64_t n);

@@ -23,17 +23,17 @@ extern "C" {
 typedef struct tandem_replayer tandem_replayer;
 
 typedef struct tandem_replay_class {
-    int64_t busy_ns;          /* compute stream runs a task */
-    int64_t exposed_comm_ns;  /* compute stream stands still while a bucket is on the wire */
-    int64_t wait_ns;          /* compute stream stands still because another class has not finished a bucket */
-    uint64_t peak_bytes;      /* of memory; 0 unless asked for */
+    int64_t busy_ns;         /* compute stream runs a task */
+    int64_t exposed_comm_ns; /* compute stream stands still while a bucket is on the wire */
+    int64_t wait_ns;         /* compute stream stands still because another class has not finished a bucket */
+    uint64_t peak_bytes;     /* of memory; 0 unless asked for */
 } tandem_replay_class;
 
 typedef struct tandem_replay {
     int64_t step_ns;
     int n_class;
     tandem_replay_class member[TANDEM_MAX_CLASS];
-    int slowest;              /* the class that finishes its backward pass last */
+    int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
@@ -42,8 +42,8 @@ typedef struct tandem_replay {
  * or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
  * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms). */
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
-                                   const tandem_graph *const *graph, tandem_store *store, uint64_t bucket_bytes,
-                                   tandem_error *error);
+                                   const tandem_graph *const *graph, tandem_store *store,
+                                   uint64_t bucket_bytes, tandem_error *error);
 void tandem_replayer_close(tandem_replayer *replayer); /* NULL is fine */
 
 /* Give one operator of one class a precision; undone by setting the old one. O(1). */
@@ -56,7 +56,8 @@ enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
  * keeps the timeline. *replay unchanged on error. TANDEM_MISSING names device, operator, shape, precision, pass and the
  * command that measures it. Cost: O(tasks of the classes that changed + events). Allocates nothing without
  * TANDEM_REPLAY_MEMORY. Distinct replayers may run on distinct threads. */
-tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags, tandem_error *error);
+tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
+                                  tandem_error *error);
 
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);

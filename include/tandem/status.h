@@ -12,22 +12,22 @@
 extern "C" {
 #endif
 
-#define TANDEM_STATUS_TABLE(ROW)                                                    \
-    ROW(OK, 0, "done")                                                              \
-    ROW(NO_FIT, 1, "no plan fits the limits asked for")                             \
-    ROW(OVER_LIMIT, 1, "a figure lies over the limit asked for")                    \
-    ROW(USAGE, 2, "the command line or an argument is off")                         \
-    ROW(UNKNOWN_NAME, 2, "no such name")                                            \
-    ROW(MALFORMED, 3, "an input cannot be read as what it should be")               \
-    ROW(FOREIGN, 3, "a file belongs to something else, or to another version")      \
-    ROW(WRONG_GRAPH, 3, "a graph breaks a rule of its operators")                   \
-    ROW(WRONG_MODEL, 3, "a plan was made for another model, batch or cluster")      \
-    ROW(MISSING, 4, "something that is needed has not been measured")               \
-    ROW(NO_DEVICE, 4, "this machine lacks the device")                              \
-    ROW(NO_KERNEL, 4, "this device has no kernel for it")                           \
-    ROW(NO_MEMORY, 5, "memory could not be had")                                    \
-    ROW(IO, 5, "a file could not be read or written")                               \
-    ROW(PEER, 6, "another rank failed")                                             \
+#define TANDEM_STATUS_TABLE(ROW)                                                                             \
+    ROW(OK, 0, "done")                                                                                       \
+    ROW(NO_FIT, 1, "no plan fits the limits asked for")                                                      \
+    ROW(OVER_LIMIT, 1, "a figure lies over the limit asked for")                                             \
+    ROW(USAGE, 2, "the command line or an argument is off")                                                  \
+    ROW(UNKNOWN_NAME, 2, "no such name")                                                                     \
+    ROW(MALFORMED, 3, "an input cannot be read as what it should be")                                        \
+    ROW(FOREIGN, 3, "a file belongs to something else, or to another version")                               \
+    ROW(WRONG_GRAPH, 3, "a graph breaks a rule of its operators")                                            \
+    ROW(WRONG_MODEL, 3, "a plan was made for another model, batch or cluster")                               \
+    ROW(MISSING, 4, "something that is needed has not been measured")                                        \
+    ROW(NO_DEVICE, 4, "this machine lacks the device")                                                       \
+    ROW(NO_KERNEL, 4, "this device has no kernel for it")                                                    \
+    ROW(NO_MEMORY, 5, "memory could not be had")                                                             \
+    ROW(IO, 5, "a file could not be read or written")                                                        \
+    ROW(PEER, 6, "another rank failed")                                                                      \
     ROW(BUG, 70, "tandem contradicts itself; please report it")
 
 typedef enum tandem_status {

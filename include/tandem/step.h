@@ -22,21 +22,27 @@ extern "C" {
 #endif
 
 typedef enum tandem_task_kind {
-    TANDEM_TASK_WEIGHT_CAST,   /* parameter, f32 → to */
+    TANDEM_TASK_WEIGHT_CAST, /* parameter, f32 → to */
     TANDEM_TASK_FORWARD,
     TANDEM_TASK_CAST,          /* output of op, from → to */
     TANDEM_TASK_GRADIENT_CAST, /* gradient of the output of op, from → to */
     TANDEM_TASK_RESTORE,       /* a saved input of op, from → to, for its backward pass */
     TANDEM_TASK_WGRAD,
     TANDEM_TASK_DGRAD,
-    TANDEM_TASK_ACCUMULATE,    /* gradient of a tensor that arrives over several edges: sum so far + one more */
-    TANDEM_TASK_REDUCE,        /* all-reduce of a bucket, on the communication stream */
-    TANDEM_TASK_UPDATE,        /* optimizer over the parameters of a bucket */
+    TANDEM_TASK_ACCUMULATE, /* gradient of a tensor that arrives over several edges: sum so far + one more */
+    TANDEM_TASK_REDUCE,     /* all-reduce of a bucket, on the communication stream */
+    TANDEM_TASK_UPDATE,     /* optimizer over the parameters of a bucket */
     TANDEM_N_TASK_KIND
 } tandem_task_kind;
 const char *tandem_task_kind_name(tandem_task_kind kind); /* "weight cast", "forward", … */
 
-typedef enum tandem_pass { TANDEM_PASS_FORWARD, TANDEM_PASS_DGRAD, TANDEM_PASS_WGRAD, TANDEM_PASS_UPDATE, TANDEM_N_PASS } tandem_pass;
+typedef enum tandem_pass {
+    TANDEM_PASS_FORWARD,
+    TANDEM_PASS_DGRAD,
+    TANDEM_PASS_WGRAD,
+    TANDEM_PASS_UPDATE,
+    TANDEM_N_PASS
+} tandem_pass;
 const char *tandem_pass_name(tandem_pass pass); /* "forward", "dgrad", "wgrad", "update" */
 
 typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_stream;
@@ -47,24 +53,24 @@ enum { TANDEM_TASK_READS = 4, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {
-    int op;               /* whose output, gradient or parameter it is */
+    int op; /* whose output, gradient or parameter it is */
     tandem_dtype dtype;
     uint64_t bytes;
-    int first, last;      /* tasks between which it lives, both included */
+    int first, last; /* tasks between which it lives, both included */
 } tandem_value;
 
 typedef struct tandem_task {
     tandem_task_kind kind;
     tandem_stream stream;
-    int active;           /* whether this plan has it */
-    int op;               /* −1 for reduce and update */
-    int parameter;        /* weight cast: which; else −1 */
-    int slot;             /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
-    int bucket;           /* reduce, update: which; else −1 */
+    int active;    /* whether this plan has it */
+    int op;        /* −1 for reduce and update */
+    int parameter; /* weight cast: which; else −1 */
+    int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
+    int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
-    tandem_dtype from;    /* operand type; of a cast: what it reads */
-    tandem_dtype to;      /* type of the result */
-    int variant;          /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
+    tandem_dtype from;          /* operand type; of a cast: what it reads */
+    tandem_dtype to;            /* type of the result */
+    int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
      * TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where it is written. */
@@ -75,31 +81,31 @@ typedef struct tandem_task {
 typedef struct tandem_bucket {
     int first_parameter_place, n_parameter; /* places in parameter_order */
     int64_t start, elements; /* within the flat arrays of weights, gradients and optimizer state; aligned to 16 elements */
-    int ready_task;          /* the task that completes it */
+    int ready_task; /* the task that completes it */
     int reduce_task, update_task;
 } tandem_bucket;
 
 typedef struct tandem_step {
-    const tandem_graph *graph;  /* borrowed */
-    tandem_dtype wider;         /* of the device: what TANDEM_WIDER means (f32 or bf16) */
-    uint64_t bucket_bytes;      /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
+    const tandem_graph *graph; /* borrowed */
+    tandem_dtype wider;        /* of the device: what TANDEM_WIDER means (f32 or bf16) */
+    uint64_t bucket_bytes; /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
-    tandem_dtype *native;       /* [n_op] type in which the operator writes its output */
+    tandem_dtype *native;        /* [n_op] type in which the operator writes its output */
     int n_task, n_value, n_bucket;
     tandem_task *task;
     tandem_value *value;
     tandem_bucket *bucket;
-    int *parameter_order;       /* [n_parameter] parameter ids in the order of the flat arrays */
-    int64_t *parameter_start;   /* [n_parameter] by parameter id: first element in the flat arrays */
-    int64_t n_flat;             /* elements of the flat arrays: every bucket's, its padding included; the last element of
+    int *parameter_order;     /* [n_parameter] parameter ids in the order of the flat arrays */
+    int64_t *parameter_start; /* [n_parameter] by parameter id: first element in the flat arrays */
+    int64_t n_flat; /* elements of the flat arrays: every bucket's, its padding included; the last element of
                                    a bucket is spare (bucket 0's carries the loss through the all-reduce) */
     struct tandem_step_index *index; /* private */
 } tandem_step;
 
 /* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced together
  * (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
-tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider, uint64_t bucket_bytes,
-                               tandem_error *error);
+tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
+                               uint64_t bucket_bytes, tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
 
 /* tandem_step_set: give one adjustable operator a precision. Undone by setting the old one. The caller has checked that
@@ -137,12 +143,12 @@ typedef struct tandem_memory {
     /* over the whole run, bytes */
     uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
     /* the arena: what lives for part of the step */
-    uint64_t arena;           /* its size: the highest offset reached */
-    uint64_t arena_live;      /* largest sum of bytes alive at once: no placement can be smaller */
-    int peak_task;            /* where that is */
+    uint64_t arena;      /* its size: the highest offset reached */
+    uint64_t arena_live; /* largest sum of bytes alive at once: no placement can be smaller */
+    int peak_task;       /* where that is */
     /* what is alive there, by kind */
     uint64_t activations, activation_gradients, weight_copies, workspace;
-    uint64_t peak;            /* weights + gradients + optimizer + arena: what the executor allocates, to the byte */
+    uint64_t peak; /* weights + gradients + optimizer + arena: what the executor allocates, to the byte */
 } tandem_memory;
 
 /* tandem_memory_plan: place every value and workspace of the current plan in one arena.

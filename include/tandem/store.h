@@ -76,19 +76,20 @@ typedef struct tandem_collective_point {
     tandem_cost cost;
 } tandem_collective_point;
 /* `loaded`: 1 = measured while every rank also computes on the core that communicates. */
-tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective, int loaded,
-                                          const tandem_collective_point *point, tandem_error *error);
+tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
+                                          int loaded, const tandem_collective_point *point, tandem_error *error);
 /* Ascending in bytes; *points is the caller's to free(), NULL and 0 where nothing was measured. */
 tandem_status tandem_store_load_collective(tandem_collective_point **points, int *n, tandem_store *store,
-                                           const char *group, const char *collective, int loaded, tandem_error *error);
+                                           const char *group, const char *collective, int loaded,
+                                           tandem_error *error);
 
 /* --- Interference: a measured slowdown (1 = none) of `kind` on `device` in a group --------------------------------
  * kind "compute_under_comm": compute, while an all-reduce runs on the same core. */
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
                                             const char *kind, double factor, int64_t n, tandem_error *error);
 /* TANDEM_MISSING where it was not measured. */
-tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device, const char *group,
-                                            const char *kind, tandem_error *error);
+tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
+                                            const char *group, const char *kind, tandem_error *error);
 
 /* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ------- */
 /* One adjustable operator's operands; for matmul the second input stands for the weight. Means over `n_batch` batches. */
@@ -98,21 +99,21 @@ typedef struct tandem_statistics {
     int64_t x_elements, w_elements; /* of the stored operands; for conv2d x_elements < rows·k */
     double x_amax, w_amax, g_amax;
     double x_square, w_square, g_square, wgrad_square; /* squared L2 norms: input, weight, output gradient, weight gradient */
-    double dgrad_square;      /* of the gradient of the input */
-    double g2_w2;             /* Σ_ij g_ij² Σ_l w_lj² */
-    double g2_x2;             /* Σ_ij g_ij² Σ_l x_il² */
-    double g2_x2_c;           /* Σ_ij g_ij² Σ_l x_il² c_l,  c_l = Σ_i x_il² */
-    double x2_g2_d;           /* Σ_i (Σ_l x_il²)·(Σ_j g_ij² d_j),  d_j = Σ_i g_ij² */
+    double dgrad_square;                               /* of the gradient of the input */
+    double g2_w2;                                      /* Σ_ij g_ij² Σ_l w_lj² */
+    double g2_x2;                                      /* Σ_ij g_ij² Σ_l x_il² */
+    double g2_x2_c;                                    /* Σ_ij g_ij² Σ_l x_il² c_l,  c_l = Σ_i x_il² */
+    double x2_g2_d; /* Σ_i (Σ_l x_il²)·(Σ_j g_ij² d_j),  d_j = Σ_i g_ij² */
 } tandem_statistics;
-tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data, int op,
-                                          const tandem_statistics *statistics, tandem_error *error);
+tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
+                                          int op, const tandem_statistics *statistics, tandem_error *error);
 /* statistics[n_op]; n_batch = 0 where an operator has none. TANDEM_MISSING where the model has none at all. `data` NULL = any. */
-tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store, const tandem_graph *graph,
-                                           const char *data, tandem_error *error);
+tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem_store *store,
+                                           const tandem_graph *graph, const char *data, tandem_error *error);
 /* Predicted harm of (operator, precision, wider type) by a method: for people and other tools that read the store. */
-tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method, int op,
-                                           tandem_precision precision, tandem_dtype wider, double harm,
-                                           tandem_error *error);
+tandem_status tandem_store_put_sensitivity(tandem_store *store, const tandem_graph *graph, const char *method,
+                                           int op, tandem_precision precision, tandem_dtype wider,
+                                           double harm, tandem_error *error);
 
 /* --- Plans and runs: a record of what was predicted and what came of it ---------------------------------------------- */
 typedef struct tandem_run_record {
@@ -122,7 +123,8 @@ typedef struct tandem_run_record {
     double sensitivity, final_loss, accuracy; /* NaN = not known */
     int exit_code;
 } tandem_run_record;
-tandem_status tandem_store_put_run(tandem_store *store, const tandem_run_record *run, int64_t *run_id, tandem_error *error);
+tandem_status tandem_store_put_run(tandem_store *store, const tandem_run_record *run, int64_t *run_id,
+                                   tandem_error *error);
 
 /* One row a task of a run: medians over its steps. */
 typedef struct tandem_event_record {
@@ -130,8 +132,8 @@ typedef struct tandem_event_record {
     const char *kind, *stream;
     int64_t start_ns, duration_ns;
 } tandem_event_record;
-tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event, int n,
-                                      tandem_error *error);
+tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event,
+                                      int n, tandem_error *error);
 
 #ifdef __cplusplus
 }

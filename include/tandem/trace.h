@@ -15,7 +15,7 @@ typedef struct tandem_trace_event {
 
 typedef struct tandem_trace_lane { /* one representative rank of a class */
     const char *device;
-    int rank, n_rank;              /* its number; ranks it stands for */
+    int rank, n_rank; /* its number; ranks it stands for */
     const tandem_step *step;
     const tandem_trace_event *event;
     int n_event;
@@ -26,8 +26,8 @@ typedef struct tandem_trace_lane { /* one representative rank of a class */
  * decimals, args = op, kind, precision, from, to, variant, task (precision: of an adjustable operator; else the type read). Waiting
  * stands on tid 1. `title` goes to otherData. Written to path.tmp and renamed. "-" = stdout.
  * TANDEM_IO; TANDEM_USAGE where an event's task is none of the step's. */
-tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane, int n_lane,
-                                 tandem_error *error);
+tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane,
+                                 int n_lane, tandem_error *error);
 
 #ifdef __cplusplus
 }

@@ -606,8 +606,8 @@ static void test_im2col(void **state)
     static const struct {
         int64_t h, w, c, kernel, stride, pad;
     } cases[] = {{5, 7, 3, 3, 1, 1},  {8, 8, 16, 3, 2, 1}, {9, 5, 1, 5, 1, 2}, {4, 4, 64, 1, 1, 0},
-                 {7, 7, 33, 1, 2, 0}, {12, 9, 3, 7, 2, 3}, {1, 1, 8, 3, 1, 1}, {2, 3, 5, 5, 1, 4}, {3, 4, 2, 2, 1, 4},
-                 {3, 3, 2, 3, 3, 0},  {2, 2, 3, 3, 1, 0}};
+                 {7, 7, 33, 1, 2, 0}, {12, 9, 3, 7, 2, 3}, {1, 1, 8, 3, 1, 1}, {2, 3, 5, 5, 1, 4},
+                 {3, 4, 2, 2, 1, 4},  {3, 3, 2, 3, 3, 0},  {2, 2, 3, 3, 1, 0}};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
         for (size_t s = 0; s < sizeof cases / sizeof *cases; s++) {

@@ -34,8 +34,7 @@ static bool fails_now(void)
     long before = atomic_load(&left);
     while (before >= 0 && !atomic_compare_exchange_weak(&left, &before, before - 1))
         ;
-    if (before != 0)
-        return false;
+    if (before != 0) return false;
     atomic_store(&failed, 1);
     errno = ENOMEM;
     return true;
@@ -43,8 +42,7 @@ static bool fails_now(void)
 
 static void *count(void *block)
 {
-    if (block)
-        atomic_fetch_add(&alive, 1);
+    if (block) atomic_fetch_add(&alive, 1);
     return block;
 }
 
@@ -53,14 +51,12 @@ void *__wrap_calloc(size_t n, size_t size) { return fails_now() ? NULL : count(_
 
 void *__wrap_realloc(void *block, size_t bytes)
 {
-    if (fails_now())
-        return NULL;
+    if (fails_now()) return NULL;
     return block ? __real_realloc(block, bytes) : count(__real_realloc(block, bytes));
 }
 
 void __wrap_free(void *block)
 {
-    if (block)
-        atomic_fetch_sub(&alive, 1);
+    if (block) atomic_fetch_sub(&alive, 1);
     __real_free(block);
 }

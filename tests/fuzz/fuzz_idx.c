@@ -9,8 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(int law)
 {
-    if (!law)
-        abort();
+    if (!law) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -34,8 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(product == idx.n_value);
     must(idx.values >= data && (size_t)(idx.values - data) + idx.n_value == size);
     volatile uint8_t last = 0;
-    for (size_t i = 0; i < idx.n_value; i++)
-        last = idx.values[i];
+    for (size_t i = 0; i < idx.n_value; i++) last = idx.values[i];
     (void)last;
     return 0;
 }

@@ -16,8 +16,7 @@
 
 enum {
     DEFAULT_INPUTS = 20000,
-    MOST_BYTES =
-        1 << 16, /* of a mutated input; a file of the corpus may be larger and is then only replayed */
+    MOST_BYTES = 1 << 16, /* of a mutated input; a file of the corpus may be larger and is then only replayed */
     MOST_SECONDS = 20
 };
 
@@ -61,8 +60,7 @@ static void watch(const char *name)
     for (size_t i = 0; i < sizeof deadly / sizeof deadly[0]; i++)
         if (!__sanitizer_set_death_callback || deadly[i] == SIGALRM || deadly[i] == SIGABRT)
             (void)signal(deadly[i], on_signal);
-    if (__sanitizer_set_death_callback)
-        __sanitizer_set_death_callback(keep_input);
+    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(keep_input);
 }
 
 /* ---- the pool of inputs to mutate ---------------------------------------------------------------------- */
@@ -86,25 +84,21 @@ static void out_of_memory(const char *name)
 static void pool_add(pool *p, const char *name, uint8_t *data, size_t size)
 {
     input *const grown = realloc(p->input, (p->n + 1) * sizeof *grown);
-    if (!grown)
-        out_of_memory(name);
+    if (!grown) out_of_memory(name);
     p->input = grown;
     p->input[p->n++] = (input){data, size};
     if (size <= MOST_BYTES) { /* swap it to the end of the mutable ones */
         const input large = p->input[p->n_mutable];
         p->input[p->n_mutable++] = p->input[p->n - 1];
-        if (p->n_mutable < p->n)
-            p->input[p->n - 1] = large;
+        if (p->n_mutable < p->n) p->input[p->n - 1] = large;
     }
 }
 
 static uint8_t *copy_of(const char *name, const uint8_t *data, size_t size)
 {
     uint8_t *const copy = malloc(size ? size : 1);
-    if (!copy)
-        out_of_memory(name);
-    if (size)
-        memcpy(copy, data, size);
+    if (!copy) out_of_memory(name);
+    if (size) memcpy(copy, data, size);
     return copy;
 }
 
@@ -117,13 +111,11 @@ static bool add_file(pool *p, const char *name, const char *path)
         if (size == room) {
             room = room ? room * 2 : 4096;
             uint8_t *const grown = realloc(data, room);
-            if (!grown)
-                out_of_memory(name);
+            if (!grown) out_of_memory(name);
             data = grown;
         }
         const size_t got = fread(data + size, 1, room - size, file);
-        if (got == 0)
-            break;
+        if (got == 0) break;
         size += got;
     }
     const bool good = file && !ferror(file);
@@ -133,8 +125,7 @@ static bool add_file(pool *p, const char *name, const char *path)
         (void)fprintf(stderr, "fuzz_%s: cannot read %s: %s\n", name, path, strerror(errno));
         free(data);
     }
-    if (file)
-        (void)fclose(file);
+    if (file) (void)fclose(file);
     return good;
 }
 
@@ -148,8 +139,7 @@ static int is_visible(const struct dirent *entry) { return entry->d_name[0] != '
 static bool add_directory(pool *p, const char *name, const char *path)
 {
     struct dirent **entry = NULL;
-    const int n =
-        scandir(path, &entry, is_visible, by_bytes); /* the same order everywhere: input i is the same */
+    const int n = scandir(path, &entry, is_visible, by_bytes); /* the same order everywhere: input i is the same */
     bool good = n >= 0;
     for (int i = 0; i < n; i++) {
         char file[PATH_MAX];
@@ -183,11 +173,9 @@ static size_t below(draws *d, size_t n) { return (size_t)((uint64_t)draw(d) * n 
 /* Replaces `cut` bytes at `at` by `put`; the result stays within MOST_BYTES. */
 static size_t replace(uint8_t *data, size_t size, size_t at, size_t cut, const uint8_t *put, size_t n_put)
 {
-    if (size - cut + n_put > MOST_BYTES)
-        n_put = MOST_BYTES - (size - cut);
+    if (size - cut + n_put > MOST_BYTES) n_put = MOST_BYTES - (size - cut);
     memmove(data + at + n_put, data + at + cut, size - at - cut);
-    if (n_put)
-        memcpy(data + at, put, n_put);
+    if (n_put) memcpy(data + at, put, n_put);
     return size - cut + n_put;
 }
 
@@ -246,8 +234,7 @@ static size_t put_number(draws *d, uint8_t *data, size_t size)
     const uint32_t value = telling[below(d, sizeof telling / sizeof telling[0])];
     const size_t width = (size_t)1 << below(d, 3);
     const bool big_endian = draw(d) & 1;
-    if (size < width)
-        return size;
+    if (size < width) return size;
     const size_t at = below(d, size - width + 1);
     for (size_t i = 0; i < width; i++)
         data[at + i] = (uint8_t)(value >> 8 * (big_endian ? width - 1 - i : i));
@@ -257,24 +244,16 @@ static size_t put_number(draws *d, uint8_t *data, size_t size)
 static size_t mutate_once(draws *d, uint8_t *data, size_t size, const pool *p)
 {
     const uint32_t kind = draw(d) % 10;
-    if (size == 0 && kind < 7)
-        return size;
+    if (size == 0 && kind < 7) return size;
     const size_t at = below(d, size + 1), span = below(d, size - at < 64 ? size - at + 1 : 65);
     uint8_t few[16];
     switch (kind) {
-    case 0:
-        data[below(d, size)] ^= (uint8_t)(1u << draw(d) % 8);
-        return size;
-    case 1:
-        data[below(d, size)] = (uint8_t)draw(d);
-        return size;
+    case 0: data[below(d, size)] ^= (uint8_t)(1u << draw(d) % 8); return size;
+    case 1: data[below(d, size)] = (uint8_t)draw(d); return size;
     case 2:
-    case 3:
-        return put_number(d, data, size);
-    case 4:
-        return replace(data, size, at, span, NULL, 0);
-    case 5:
-        return draw(d) % 4 ? replace(data, size, at, size - at, NULL, 0) : size; /* cut short */
+    case 3: return put_number(d, data, size);
+    case 4: return replace(data, size, at, span, NULL, 0);
+    case 5: return draw(d) % 4 ? replace(data, size, at, size - at, NULL, 0) : size; /* cut short */
     case 6: {
         uint8_t again[64];
         memcpy(again, data + at, span);
@@ -290,8 +269,7 @@ static size_t mutate_once(draws *d, uint8_t *data, size_t size, const pool *p)
         return replace(data, size, at, span % 4, (const uint8_t *)token, strlen(token));
     }
     default:
-        for (size_t i = 0; i < sizeof few; i++)
-            few[i] = (uint8_t)draw(d);
+        for (size_t i = 0; i < sizeof few; i++) few[i] = (uint8_t)draw(d);
         return replace(data, size, at, 0, few, 1 + below(d, sizeof few));
     }
 }
@@ -302,10 +280,8 @@ static size_t mutant(uint8_t *data, uint32_t i, uint64_t seed, const pool *p)
     draws d = {.seed = seed, .input = i};
     const input base = p->input[below(&d, p->n_mutable)];
     size_t size = base.size;
-    if (size)
-        memcpy(data, base.data, size);
-    for (uint32_t n = 1 + draw(&d) % 6; n > 0; n--)
-        size = mutate_once(&d, data, size, p);
+    if (size) memcpy(data, base.data, size);
+    for (uint32_t n = 1 + draw(&d) % 6; n > 0; n--) size = mutate_once(&d, data, size, p);
     return size;
 }
 
@@ -358,13 +334,11 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
     uint64_t n_mutant = number_from("TANDEM_FUZZ_INPUTS", DEFAULT_INPUTS), n_run = 0;
     const int failed = gather(&p, &alone, name, argc, argv);
     uint8_t *const data = malloc(MOST_BYTES);
-    if (!data)
-        out_of_memory(name);
+    if (!data) out_of_memory(name);
     if (!failed) {
         for (int i = 0; i < n_seed && !alone; i++)
             pool_add(&p, name, copy_of(name, seeds[i], seed_bytes[i]), seed_bytes[i]);
-        if (alone || p.n_mutable == 0)
-            n_mutant = 0;
+        if (alone || p.n_mutable == 0) n_mutant = 0;
         (void)printf("fuzz_%s: seed %llu, %zu given and %llu mutated inputs\n", name,
                      (unsigned long long)seed, p.n, (unsigned long long)n_mutant);
         (void)fflush(stdout);
@@ -375,8 +349,7 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
             run(name, one, data, mutant(data, (uint32_t)i, seed, &p), "mutated input", (size_t)i, seed);
         (void)printf("fuzz_%s: %llu inputs\n", name, (unsigned long long)n_run);
     }
-    for (size_t i = 0; i < p.n; i++)
-        free(p.input[i].data);
+    for (size_t i = 0; i < p.n; i++) free(p.input[i].data);
     free(p.input);
     free(data);
     return failed;

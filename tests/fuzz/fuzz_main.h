@@ -21,7 +21,6 @@
  * Prints "fuzz_NAME: N inputs"; returns 0, or 1 where the corpus cannot be read. `n_seed` may be 0 if there
  * is a corpus. */
 int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t size),
-                     const uint8_t *const *seeds, const size_t *seed_bytes, int n_seed, int argc,
-                     char **argv);
+                     const uint8_t *const *seeds, const size_t *seed_bytes, int n_seed, int argc, char **argv);
 
 #endif

@@ -10,8 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void must(int law)
 {
-    if (!law)
-        abort();
+    if (!law) abort();
 }
 
 /* Errors go to terminals and into JSON: the part of it that was the input must not carry control characters
@@ -38,10 +37,8 @@ static void must_open_again(const tandem_graph *graph)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *const model = malloc(size + 1);
-    if (!model)
-        return 0;
-    if (size)
-        memcpy(model, data, size);
+    if (!model) return 0;
+    if (size) memcpy(model, data, size);
     model[size] = '\0';
     tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
     tandem_graph *graph = untouched;

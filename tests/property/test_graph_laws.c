@@ -66,10 +66,8 @@ static int took(generator *g, int t, tandem_shape shape, int x, int y)
     assert_true(g->n < MOST_OP);
     g->shape[t] = shape;
     g->is_f32[t] = true;
-    if (x >= 0)
-        g->is_read[x] = true;
-    if (y >= 0)
-        g->is_read[y] = true;
+    if (x >= 0) g->is_read[x] = true;
+    if (y >= 0) g->is_read[y] = true;
     return g->n++;
 }
 
@@ -83,8 +81,7 @@ static int any_tensor(generator *g)
 {
     for (;;) {
         const int t = below(&g->draw, g->n);
-        if (g->is_f32[t])
-            return t;
+        if (g->is_f32[t]) return t;
     }
 }
 
@@ -92,8 +89,7 @@ static void grow_linear(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
     const int64_t n = between(&g->draw, 1, 12);
-    if (s.n_dim < 2 || sample_elements(g, x) / tandem_shape_last(&s) * n > MOST_SAMPLE)
-        return;
+    if (s.n_dim < 2 || sample_elements(g, x) / tandem_shape_last(&s) * n > MOST_SAMPLE) return;
     s.dim[s.n_dim - 1] = n;
     took(g, tandem_build_linear(g->b, next_name(g), x, n, 0.1f), s, x, -1);
 }
@@ -104,16 +100,13 @@ static void grow_window(generator *g, int x)
     const int kind = below(&g->draw, 3), kernel = between(&g->draw, 1, 4), stride = between(&g->draw, 1, 3);
     const int pad = kind == 2 ? 0 : between(&g->draw, 0, kernel / 2 < kernel ? kernel / 2 : 0);
     const int64_t channels = between(&g->draw, 1, 6);
-    if (s.n_dim != 4 || s.dim[1] + 2 * pad < kernel || s.dim[2] + 2 * pad < kernel)
-        return;
+    if (s.n_dim != 4 || s.dim[1] + 2 * pad < kernel || s.dim[2] + 2 * pad < kernel) return;
     for (int d = 1; d <= 2; d++) { /* counted, not computed */
         int64_t n = 0;
-        for (int64_t at = 0; at + kernel <= s.dim[d] + 2 * pad; at += stride)
-            n++;
+        for (int64_t at = 0; at + kernel <= s.dim[d] + 2 * pad; at += stride) n++;
         s.dim[d] = n;
     }
-    if (kind == 0 && s.dim[1] * s.dim[2] * channels > MOST_SAMPLE)
-        return;
+    if (kind == 0 && s.dim[1] * s.dim[2] * channels > MOST_SAMPLE) return;
     if (kind == 0) {
         s.dim[3] = channels;
         took(g, tandem_build_conv2d(g->b, next_name(g), x, channels, kernel, stride, pad), s, x, -1);
@@ -127,11 +120,9 @@ static void grow_window(generator *g, int x)
 static void grow_matmul(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    if (s.n_dim < 3)
-        return;
+    if (s.n_dim < 3) return;
     const int64_t m = s.dim[s.n_dim - 2];
-    if (sample_elements(g, x) / tandem_shape_last(&s) * m > MOST_SAMPLE)
-        return;
+    if (sample_elements(g, x) / tandem_shape_last(&s) * m > MOST_SAMPLE) return;
     s.dim[s.n_dim - 1] = m;
     const int square = took(g, tandem_build_matmul(g->b, next_name(g), x, x, 1), s, x, x);
     const int weighted =
@@ -143,19 +134,13 @@ static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
     switch (below(&g->draw, 5)) {
-    case 0:
-        took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1);
-        break;
-    case 1:
-        took(g, tandem_build_gelu(g->b, next_name(g), x), s, x, -1);
-        break;
+    case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
+    case 1: took(g, tandem_build_gelu(g->b, next_name(g), x), s, x, -1); break;
     case 2:
-        if (s.n_dim >= 2)
-            took(g, tandem_build_layernorm(g->b, next_name(g), x), s, x, -1);
+        if (s.n_dim >= 2) took(g, tandem_build_layernorm(g->b, next_name(g), x), s, x, -1);
         break;
     case 3:
-        if (s.n_dim == 4)
-            took(g, tandem_build_batchnorm(g->b, next_name(g), x), s, x, -1);
+        if (s.n_dim == 4) took(g, tandem_build_batchnorm(g->b, next_name(g), x), s, x, -1);
         break;
     default:
         if (s.n_dim >= 2)
@@ -168,8 +153,7 @@ static void grow_add(generator *g, int x)
 {
     for (int y = g->n - 1; y >= 0; y--) {
         const tandem_shape *a = &g->shape[x], *b = &g->shape[y];
-        if (!g->is_f32[y] || a->n_dim != b->n_dim ||
-            memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
+        if (!g->is_f32[y] || a->n_dim != b->n_dim || memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
             continue;
         took(g, tandem_build_add(g->b, next_name(g), x, y), *a, x, y);
         return;
@@ -197,15 +181,13 @@ static void grow_transpose(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
     int axis[TANDEM_MAX_DIM] = {0, 1, 2, 3};
-    if (s.n_dim < 2)
-        return;
+    if (s.n_dim < 2) return;
     for (int d = s.n_dim - 1; d > 1; d--) {
         const int other = between(&g->draw, 1, d), moved = axis[d];
         axis[d] = axis[other];
         axis[other] = moved;
     }
-    for (int d = 0; d < s.n_dim; d++)
-        s.dim[d] = g->shape[x].dim[axis[d]];
+    for (int d = 0; d < s.n_dim; d++) s.dim[d] = g->shape[x].dim[axis[d]];
     took(g, tandem_build_transpose(g->b, next_name(g), x, axis), s, x, -1);
 }
 
@@ -221,8 +203,7 @@ static void begin(generator *g)
 {
     const int64_t h = between(&g->draw, 1, 12), w = between(&g->draw, 1, 12), c = between(&g->draw, 1, 4);
     if (below(&g->draw, 3)) {
-        took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1,
-             -1);
+        took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1, -1);
     } else {
         const tandem_shape tokens = {2, {g->batch, h}}, x = {3, {g->batch, h, 8}};
         const int t = took(g, tandem_build_tokens(g->b, next_name(g), h), tokens, -1, -1);
@@ -239,15 +220,13 @@ static void end(generator *g)
     int sum = -1;
     const tandem_shape logits = {2, {g->batch, 8}};
     for (int t = 0, n = g->n; t < n; t++) {
-        if (g->is_read[t] || !g->is_f32[t])
-            continue;
+        if (g->is_read[t] || !g->is_f32[t]) continue;
         const tandem_shape flat = {2, {g->batch, sample_elements(g, t)}};
         int x = took(g, tandem_build_reshape(g->b, next_name(g), t, 2, flat.dim), flat, t, -1);
         x = took(g, tandem_build_linear(g->b, next_name(g), x, 8, 0.1f), logits, x, -1);
         sum = sum < 0 ? x : took(g, tandem_build_add(g->b, next_name(g), sum, x), logits, sum, x);
     }
-    took(g, tandem_build_cross_entropy(g->b, next_name(g), sum, g->label), (tandem_shape){0, {0}}, sum,
-         g->label);
+    took(g, tandem_build_cross_entropy(g->b, next_name(g), sum, g->label), (tandem_shape){0, {0}}, sum, g->label);
 }
 
 /* Random graph number `run` at a batch; *g keeps the shapes the generator thinks it has. */
@@ -260,8 +239,7 @@ static tandem_graph *random_graph(generator *g, uint32_t run, int64_t batch)
     g->batch = batch;
     assert_int_equal(tandem_builder_open(&g->b, batch, &error), TANDEM_OK);
     begin(g);
-    for (int n = between(&g->draw, 0, 25); n > 0; n--)
-        grow(g);
+    for (int n = between(&g->draw, 0, 25); n > 0; n--) grow(g);
     end(g);
     if (tandem_builder_finish(g->b, "random", &sgd, &graph, &error) != TANDEM_OK)
         fail_msg("run %u: %s", run, error.text);
@@ -287,8 +265,7 @@ static void check_edges(const tandem_graph *graph)
         int at = graph->consumer_start[t];
         for (int i = 0; i < graph->n_op; i++)
             for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++)
-                if (graph->op[i].input[slot] == t)
-                    assert_int_equal(graph->consumer[at++], i);
+                if (graph->op[i].input[slot] == t) assert_int_equal(graph->consumer[at++], i);
         assert_int_equal(at, graph->consumer_start[t + 1]);
         assert_int_equal(at == graph->consumer_start[t], t == graph->loss);
     }
@@ -301,8 +278,7 @@ static void check_operators(const tandem_graph *graph)
         const tandem_op_row *row = tandem_op_row_get(op->kind);
         int trained = row->n_parameter > 0;
         for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) {
-            assert_true(slot < row->n_input ? op->input[slot] >= 0 && op->input[slot] < i
-                                            : op->input[slot] == -1);
+            assert_true(slot < row->n_input ? op->input[slot] >= 0 && op->input[slot] < i : op->input[slot] == -1);
             trained |= slot < row->n_input && graph->op[op->input[slot]].needs_gradient;
         }
         assert_int_equal(op->needs_gradient, trained);
@@ -335,14 +311,12 @@ static void random_graphs_keep_the_laws(void **state)
         check_shapes(graph, g);
         check_edges(graph);
         check_operators(graph);
-        for (int i = 0; i < graph->n_op; i++)
-            seen[graph->op[i].kind] = true;
+        for (int i = 0; i < graph->n_op; i++) seen[graph->op[i].kind] = true;
         n_op += graph->n_op;
         tandem_graph_close(graph);
     }
     for (int k = 0; k < TANDEM_N_OP_KIND; k++)
-        if (!seen[k])
-            fail_msg("no random graph had a %s", tandem_op_row_get((tandem_op_kind)k)->name);
+        if (!seen[k]) fail_msg("no random graph had a %s", tandem_op_row_get((tandem_op_kind)k)->name);
     (void)printf("%d graphs, %" PRId64 " operators\n", (int)N_GRAPH, n_op);
     free(g);
 }
@@ -354,8 +328,7 @@ static void the_batch_changes_no_more_than_the_work(void **state)
     generator *g = malloc(sizeof *g);
     assert_non_null(g);
     for (uint32_t run = 0; run < N_GRAPH; run++) {
-        tandem_graph *a = random_graph(g, run, 2), *b = random_graph(g, run, 5),
-                     *again = random_graph(g, run, 2);
+        tandem_graph *a = random_graph(g, run, 2), *b = random_graph(g, run, 5), *again = random_graph(g, run, 2);
         assert_true(a->hash == b->hash && a->hash == again->hash);
         assert_int_equal(a->n_op, b->n_op);
         assert_int_equal(tandem_graph_n_weight(a), tandem_graph_n_weight(b));
@@ -395,8 +368,7 @@ static void equal_signatures_mean_equal_work(void **state)
     qsort(op, n, sizeof *op, by_signature);
     int n_equal = 0;
     for (size_t i = 1; i < n; i++) {
-        if (strcmp(op[i - 1].signature, op[i].signature) != 0)
-            continue;
+        if (strcmp(op[i - 1].signature, op[i].signature) != 0) continue;
         n_equal++;
         assert_int_equal(op[i - 1].kind, op[i].kind);
         assert_true(op[i - 1].flops == op[i].flops);
@@ -433,44 +405,25 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     const int axis[4] = {tame ? 0 : odd_int(d), between(d, 1, 3), between(d, 1, 3), between(d, 1, 3)};
     const int64_t dim[4] = {tame ? 2 : odd_number(d), big, odd_number(d), odd_number(d)};
     switch (below(d, TANDEM_N_OP_KIND)) {
-    case 0:
-        return tandem_build_images(b, name, big, big, big);
-    case 1:
-        return tandem_build_tokens(b, name, big);
-    case 2:
-        return tandem_build_labels(b, name, big);
-    case 3:
-        return tandem_build_linear(b, name, x, big, real);
-    case 4:
-        return tandem_build_conv2d(b, name, x, big, small, small, other);
-    case 5:
-        return tandem_build_matmul(b, name, x, y, other);
-    case 6:
-        return tandem_build_embedding(b, name, x, big, big);
-    case 7:
-        return tandem_build_bias(b, name, x, small, real);
-    case 8:
-        return tandem_build_relu(b, name, x);
-    case 9:
-        return tandem_build_gelu(b, name, x);
-    case 10:
-        return tandem_build_add(b, name, x, y);
-    case 11:
-        return tandem_build_maxpool(b, name, x, small, small, other);
-    case 12:
-        return tandem_build_avgpool(b, name, x, small, small, small);
-    case 13:
-        return tandem_build_reshape(b, name, x, tame ? small : odd_int(d), dim);
-    case 14:
-        return tandem_build_transpose(b, name, x, axis);
-    case 15:
-        return tandem_build_softmax(b, name, x, real, other);
-    case 16:
-        return tandem_build_layernorm(b, name, x);
-    case 17:
-        return tandem_build_batchnorm(b, name, x);
-    default:
-        return tandem_build_cross_entropy(b, name, x, y);
+    case 0: return tandem_build_images(b, name, big, big, big);
+    case 1: return tandem_build_tokens(b, name, big);
+    case 2: return tandem_build_labels(b, name, big);
+    case 3: return tandem_build_linear(b, name, x, big, real);
+    case 4: return tandem_build_conv2d(b, name, x, big, small, small, other);
+    case 5: return tandem_build_matmul(b, name, x, y, other);
+    case 6: return tandem_build_embedding(b, name, x, big, big);
+    case 7: return tandem_build_bias(b, name, x, small, real);
+    case 8: return tandem_build_relu(b, name, x);
+    case 9: return tandem_build_gelu(b, name, x);
+    case 10: return tandem_build_add(b, name, x, y);
+    case 11: return tandem_build_maxpool(b, name, x, small, small, other);
+    case 12: return tandem_build_avgpool(b, name, x, small, small, small);
+    case 13: return tandem_build_reshape(b, name, x, tame ? small : odd_int(d), dim);
+    case 14: return tandem_build_transpose(b, name, x, axis);
+    case 15: return tandem_build_softmax(b, name, x, real, other);
+    case 16: return tandem_build_layernorm(b, name, x);
+    case 17: return tandem_build_batchnorm(b, name, x);
+    default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }
 
@@ -521,19 +474,16 @@ static int64_t random_value(draws *d, const tandem_model_option *option)
 
 /* "NAME:option=value,…" from values[], in an order that starts at option `first`; the defaults as well if
  * `all`. */
-static void write_name(char *text, size_t room, const tandem_model *model, const int64_t *value, int first,
-                       bool all)
+static void write_name(char *text, size_t room, const tandem_model *model, const int64_t *value, int first, bool all)
 {
     int n_option = 0;
-    while (model->option[n_option].name)
-        n_option++;
+    while (model->option[n_option].name) n_option++;
     size_t n = (size_t)snprintf(text, room, "%s", model->name);
     char separator = ':';
     for (int k = 0; k < n_option; k++) {
         const int i = (first + k) % n_option;
         char number[TANDEM_ZOO_VALUE_TEXT];
-        if (!all && value[i] == model->option[i].fallback)
-            continue;
+        if (!all && value[i] == model->option[i].fallback) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
                               tandem_zoo_value_print(number, &model->option[i], value[i]));
         assert_true(n < room);
@@ -549,8 +499,7 @@ static void a_model_has_one_canonical_name(void **state)
         draws d = {.seed = seed_used() + 2, .run = run};
         const tandem_model *model = tandem_model_get((int)run % tandem_model_count());
         int64_t value[TANDEM_ZOO_MAX_OPTION];
-        for (int i = 0; model->option[i].name; i++)
-            value[i] = random_value(&d, &model->option[i]);
+        for (int i = 0; model->option[i].name; i++) value[i] = random_value(&d, &model->option[i]);
         char any_order[256], plain[256];
         write_name(any_order, sizeof any_order, model, value, below(&d, TANDEM_ZOO_MAX_OPTION), true);
         write_name(plain, sizeof plain, model, value, 0, false);

@@ -66,10 +66,12 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     tandem_status status = tandem_graph_open(&graph, e->model, e->batch, error);
     if (status == TANDEM_OK) status = open_step(&step, graph, e, error);
     if (status == TANDEM_OK)
-        status = backend->worker_open(&worker, &(tandem_worker_options){e->device, rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
+        status = backend->worker_open(
+            &worker, &(tandem_worker_options){e->device, rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
     if (status == TANDEM_OK)
         status = backend->executor_open(&executor, worker,
-                                        &(tandem_executor_options){.step = step, .seed = e->seed,
+                                        &(tandem_executor_options){.step = step,
+                                                                   .seed = e->seed,
                                                                    .global_batch = e->batch * e->n_rank,
                                                                    .first_place = e->batch * rank},
                                         error);
@@ -111,7 +113,8 @@ static record *run(const experiment *e)
         r->status[rank] = run_rank(e, rank, store, r, &error);
         r->failed_ns[rank] = tandem_now_ns();
         r->dead_rank[rank] = error.rank;
-        if (r->status[rank] != TANDEM_OK && e->killed_rank < 0) fprintf(stderr, "rank %d: %s\n", rank, error.text);
+        if (r->status[rank] != TANDEM_OK && e->killed_rank < 0)
+            fprintf(stderr, "rank %d: %s\n", rank, error.text);
         _exit(0);
     }
     if (e->killed_rank >= 0) {
@@ -151,7 +154,8 @@ static void require_device(void)
     skip();
 }
 
-static const char *const models[] = {"mlp:width=64", "vit_tiny:width=48,depth=2", "gpt_tiny:width=32,depth=2,length=16", "resnet20:width=8,blocks=1"};
+static const char *const models[] = {"mlp:width=64", "vit_tiny:width=48,depth=2",
+                                     "gpt_tiny:width=32,depth=2,length=16", "resnet20:width=8,blocks=1"};
 enum { N_MODEL = 4, N_WITHOUT_BATCHNORM = 3 };
 
 static void two_ranks_of_half_the_batch_follow_one(void **state)

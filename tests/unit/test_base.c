@@ -86,8 +86,7 @@ static void times_are_read(void **state)
         tandem_error error = {0};
         const tandem_status status = tandem_quantity_parse_ns(&ns, cases[i].text, &error);
         if (status != TANDEM_OK || ns != cases[i].ns)
-            fail_msg("%s: %s, %lld: %s", cases[i].text, tandem_status_name(status), (long long)ns,
-                     error.text);
+            fail_msg("%s: %s, %lld: %s", cases[i].text, tandem_status_name(status), (long long)ns, error.text);
     }
 }
 
@@ -121,8 +120,7 @@ static void ratios_are_read(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         double ratio = -1;
         assert_int_equal(tandem_quantity_parse_ratio(&ratio, cases[i].text, NULL), TANDEM_OK);
-        if (ratio != cases[i].ratio)
-            fail_msg("%s: %.17g", cases[i].text, ratio);
+        if (ratio != cases[i].ratio) fail_msg("%s: %.17g", cases[i].text, ratio);
     }
 }
 
@@ -137,18 +135,10 @@ static void refused_by_all(const char *text)
         tandem_error error = {0};
         tandem_status status = TANDEM_OK;
         switch (which) {
-        case 0:
-            status = tandem_quantity_parse_bytes(&bytes, text, &error);
-            break;
-        case 1:
-            status = tandem_quantity_parse_ns(&ns, text, &error);
-            break;
-        case 2:
-            status = tandem_quantity_parse_bps(&rate, text, &error);
-            break;
-        default:
-            status = tandem_quantity_parse_ratio(&ratio, text, &error);
-            break;
+        case 0: status = tandem_quantity_parse_bytes(&bytes, text, &error); break;
+        case 1: status = tandem_quantity_parse_ns(&ns, text, &error); break;
+        case 2: status = tandem_quantity_parse_bps(&rate, text, &error); break;
+        default: status = tandem_quantity_parse_ratio(&ratio, text, &error); break;
         }
         if (status != TANDEM_USAGE)
             fail_msg("\"%s\" read by parser %d: %s", text ? text : "NULL", which, tandem_status_name(status));
@@ -172,8 +162,7 @@ static void nonsense_is_refused(void **state)
         "-0.0%",  "\xff\xfe", "5\xc2",      "1e400B",    "1e5000ms", "1e99999999999%", "5m",
         "5M",     "12GiB;",   "1e3000GB/s", "3e308%x",   "1e311%",   "1e4000Gbit/s",
     };
-    for (size_t i = 0; i < N_OF(texts); i++)
-        refused_by_all(texts[i]);
+    for (size_t i = 0; i < N_OF(texts); i++) refused_by_all(texts[i]);
 }
 
 static void long_numbers_are_handled(void **state)
@@ -236,16 +225,15 @@ static void the_error_says_what_is_wrong(void **state)
     int64_t ns = 0;
     tandem_error error = {0};
     assert_int_equal(tandem_quantity_parse_ns(&ns, "5", &error), TANDEM_USAGE);
-    assert_string_equal(
-        error.text, "\"5\" is not a time: the unit is missing. Allowed units: ns, us, ms, s, min, h or d; "
-                    "for example 1.5ms.");
+    assert_string_equal(error.text, "\"5\" is not a time: the unit is missing. Allowed units: ns, us, ms, s, min, h or d; "
+                                    "for example 1.5ms.");
 }
 
 static void quantities_are_printed(void **state)
 {
     (void)state;
     char text[TANDEM_QUANTITY_TEXT];
-#define PRINTS(kind, value, expected) \
+#define PRINTS(kind, value, expected)                                                                        \
     assert_string_equal(tandem_quantity_print_##kind(text, sizeof text, value), expected)
     PRINTS(bytes, 0, "0 B");
     PRINTS(bytes, 1023, "1023 B");
@@ -316,11 +304,9 @@ static void printed_quantities_read_back(void **state)
 static void the_locale_changes_nothing(void **state)
 {
     (void)state;
-    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8",
-                                        "ru_RU.UTF-8"};
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "nl_NL.UTF-8", "ru_RU.UTF-8"};
     const char *got = NULL;
-    for (size_t i = 0; i < N_OF(names) && !got; i++)
-        got = setlocale(LC_ALL, names[i]);
+    for (size_t i = 0; i < N_OF(names) && !got; i++) got = setlocale(LC_ALL, names[i]);
     if (!got) {
         puts("SKIP: no locale with a decimal comma is installed");
         skip();
@@ -409,14 +395,12 @@ static void arena_memory_is_zeroed_aligned_and_apart(void **state)
         assert_non_null(got[i].at);
         assert_int_equal((uintptr_t)got[i].at % 16, 0);
         for (size_t k = 0; k < got[i].bytes; k++)
-            if (got[i].at[k] != 0)
-                fail_msg("allocation %u is not zero at %zu", i, k);
+            if (got[i].at[k] != 0) fail_msg("allocation %u is not zero at %zu", i, k);
         memset(got[i].at, (int)(i % 255 + 1), got[i].bytes);
     }
     for (uint32_t i = 0; i < N; i++)
         for (size_t k = 0; k < got[i].bytes; k++)
-            if (got[i].at[k] != i % 255 + 1)
-                fail_msg("allocation %u was overwritten at %zu", i, k);
+            if (got[i].at[k] != i % 255 + 1) fail_msg("allocation %u was overwritten at %zu", i, k);
     tandem_arena_free(&arena);
     assert_null(arena.block);
     tandem_arena_free(&arena);

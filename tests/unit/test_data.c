@@ -23,8 +23,7 @@
 
 static void assert_near(double got, double expected, double within)
 {
-    if (!(fabs(got - expected) <= within))
-        fail_msg("got %.9g, expected %.9g", got, expected);
+    if (!(fabs(got - expected) <= within)) fail_msg("got %.9g, expected %.9g", got, expected);
 }
 
 /* ---- a folder of its own for each test ----------------------------------------------------------------- */
@@ -37,8 +36,7 @@ static int make_folder(void **state)
 {
     folder *const f = calloc(1, sizeof *f);
     const char *const base = getenv("TMPDIR");
-    if (!f)
-        return -1;
+    if (!f) return -1;
     (void)snprintf(f->path, sizeof f->path, "%s/tandem-data-XXXXXX", base && *base ? base : "/tmp");
     *state = f;
     unsetenv("TANDEM_DATA");
@@ -48,13 +46,11 @@ static int make_folder(void **state)
 static void empty_folder(const char *path)
 {
     DIR *const directory = opendir(path);
-    if (!directory)
-        return;
+    if (!directory) return;
     for (const struct dirent *entry; (entry = readdir(directory)) != NULL;) {
         char name[600];
         struct stat about;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         (void)snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
         if (lstat(name, &about) == 0 && S_ISDIR(about.st_mode))
             empty_folder(name);
@@ -132,10 +128,8 @@ static small_set small(void)
     put_header(s.train_labels, 1, N_TRAIN);
     put_header(s.test_images, 3, N_TEST);
     put_header(s.test_labels, 1, N_TEST);
-    for (int i = 0; i < N_TRAIN * N_PIXEL; i++)
-        s.train_images[16 + i] = (uint8_t)i;
-    for (int i = 0; i < N_TRAIN; i++)
-        s.train_labels[8 + i] = (uint8_t)(i % 10);
+    for (int i = 0; i < N_TRAIN * N_PIXEL; i++) s.train_images[16 + i] = (uint8_t)i;
+    for (int i = 0; i < N_TRAIN; i++) s.train_labels[8 + i] = (uint8_t)(i % 10);
     memset(s.test_images + 16, 255, N_TEST * N_PIXEL);
     s.test_labels[8] = 3;
     s.test_labels[9] = 9;
@@ -172,8 +166,7 @@ static void check_small(const tandem_data *data)
         x[N_PIXEL] = 77;
         tandem_data_read_image(data, 0, i, x, &label);
         assert_int_equal(label, i % 10);
-        for (int k = 0; k < N_PIXEL; k++)
-            assert_near(x[k], (N_PIXEL * i + k - mean) / deviation, 1e-5);
+        for (int k = 0; k < N_PIXEL; k++) assert_near(x[k], (N_PIXEL * i + k - mean) / deviation, 1e-5);
         assert_true(x[N_PIXEL] == 77);
     }
     tandem_data_read_image(data, 1, 1, x, &label);
@@ -232,8 +225,7 @@ static void colour_images_have_channels_and_labels_more_classes(void **state)
 
 /* ---- what must be refused ------------------------------------------------------------------------------ */
 
-static void refused(const char *source, int length, tandem_status expected, const char *first,
-                    const char *second)
+static void refused(const char *source, int length, tandem_status expected, const char *first, const char *second)
 {
     tandem_data data, before;
     tandem_error error = {0};
@@ -378,8 +370,7 @@ static void a_missing_package_is_named(void **state)
     const char *const nowhere[] = {f->path, NULL, "/nonexistent"};
     char path[600] = "before";
     tandem_error error = {0};
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error),
-                     TANDEM_MISSING);
+    assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
     assert_non_null(strstr(error.text, "apt-get install dataset-fashion-mnist"));
     assert_non_null(strstr(error.text, f->path));
     assert_string_equal(path, "before");
@@ -387,8 +378,7 @@ static void a_missing_package_is_named(void **state)
     assert_int_equal(tandem_data_find_in(path, sizeof path, "fashion-mnist", nowhere, 3, &error), TANDEM_OK);
     assert_string_equal(path, in(f, "fashion-mnist"));
     assert_int_equal(tandem_data_find_in(path, 8, "fashion-mnist", nowhere, 3, &error), TANDEM_MISSING);
-    assert_int_equal(tandem_data_find_in(path, sizeof path, "mnist", nowhere, 3, &error),
-                     TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_data_find_in(path, sizeof path, "mnist", nowhere, 3, &error), TANDEM_UNKNOWN_NAME);
 }
 
 static void the_search_path_honours_the_environment(void **state)
@@ -417,8 +407,7 @@ static void only_regular_files_up_to_the_limit_are_read(void **state)
 {
     const folder *const f = *state;
     assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
-    refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe",
-            "no regular file"); /* and does not wait for a writer */
+    refused(in(f, "pipe"), 4, TANDEM_MALFORMED, "pipe", "no regular file"); /* and does not wait for a writer */
     static uint8_t zeros[300000];
     write_gzip(in(f, "zeros.gz"), zeros, sizeof zeros);
     tandem_file file = {0};
@@ -490,15 +479,13 @@ static void any_bytes_are_a_text(void **state)
 {
     const folder *const f = *state;
     uint8_t bytes[2560];
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (uint8_t)(i * 7 + 13);
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (uint8_t)(i * 7 + 13);
     write_file(in(f, "all"), bytes, sizeof bytes);
     tandem_data data = {0};
     assert_int_equal(tandem_data_open(&data, in(f, "all"), 255, NULL), TANDEM_OK); /* exactly 10·256 bytes */
     assert_int_equal(data.n_class, 256);
     assert_int_equal(data.n_test, 1);
-    for (int byte = 0; byte < 256; byte++)
-        assert_int_equal(data.symbol[byte], byte);
+    for (int byte = 0; byte < 256; byte++) assert_int_equal(data.symbol[byte], byte);
     tandem_data_close(&data);
     refused(in(f, "all"), 256, TANDEM_MALFORMED, "2560 bytes", "need 2570");
 
@@ -534,8 +521,7 @@ static void the_order_is_a_permutation(void **state)
     for (size_t k = 0; k < N_OF(others); k++) {
         int same = 0;
         tandem_data_order(b, N, others[k].seed, others[k].epoch);
-        for (int i = 0; i < N; i++)
-            same += a[i] == b[i];
+        for (int i = 0; i < N; i++) same += a[i] == b[i];
         assert_true(same < 12); /* one is expected */
     }
     int64_t one = 77;
@@ -578,11 +564,9 @@ static void ranks_together_see_what_one_sees(void **state)
             for (int step = 0; step < STEPS; step++)
                 for (int i = 0; i < split[k][rank]; i++) {
                     int64_t sample = -1;
-                    assert_int_equal(
-                        tandem_data_sample(&sample, &cursor, &data, 9, step, BATCH, first + i, NULL),
-                        TANDEM_OK);
-                    if (k == 0)
-                        reference[step][i] = sample;
+                    assert_int_equal(tandem_data_sample(&sample, &cursor, &data, 9, step, BATCH, first + i, NULL),
+                                     TANDEM_OK);
+                    if (k == 0) reference[step][i] = sample;
                     assert_int_equal(sample, reference[step][first + i]);
                 }
             tandem_data_cursor_free(&cursor);
@@ -592,8 +576,7 @@ static void ranks_together_see_what_one_sees(void **state)
     int64_t order[N];
     for (int epoch = 0; epoch < 3; epoch++) { /* 96 samples of the epoch's order, the last 4 dropped */
         tandem_data_order(order, N, 9, epoch);
-        for (int i = 0; i < 96; i++)
-            assert_int_equal(reference[epoch * 6 + i / BATCH][i % BATCH], order[i]);
+        for (int i = 0; i < 96; i++) assert_int_equal(reference[epoch * 6 + i / BATCH][i % BATCH], order[i]);
     }
 }
 
@@ -611,9 +594,8 @@ static void a_cursor_follows_whatever_is_asked(void **state)
                  {&smaller, 2, 7}, {&data, 1, 0}, {&data, 1, 1000000007}};
     for (size_t i = 0; i < N_OF(asked); i++) {
         const int64_t n = asked[i].data->n_train, batches = n / 10;
-        assert_int_equal(
-            tandem_data_sample(&sample, &cursor, asked[i].data, asked[i].seed, asked[i].step, 10, 3, NULL),
-            TANDEM_OK);
+        assert_int_equal(tandem_data_sample(&sample, &cursor, asked[i].data, asked[i].seed, asked[i].step, 10, 3, NULL),
+                         TANDEM_OK);
         tandem_data_order(order, n, asked[i].seed, asked[i].step / batches);
         assert_int_equal(sample, order[asked[i].step % batches * 10 + 3]);
     }
@@ -653,8 +635,7 @@ static void fashion_mnist_is_what_it_is(void **state)
         printf("SKIP: %s\n", error.text);
         skip();
     }
-    if (tandem_data_open(&data, "fashion-mnist", 0, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    if (tandem_data_open(&data, "fashion-mnist", 0, &error) != TANDEM_OK) fail_msg("%s", error.text);
     assert_int_equal(data.n_train, 60000);
     assert_int_equal(data.n_test, 10000);
     assert_int_equal(data.height, 28);
@@ -694,8 +675,7 @@ int main(void)
 {
     static const tandem_data_set *first;
     first = tandem_data_at(0);
-    if (!first || tandem_data_at(-1) || !first->package[0])
-        return 1;
+    if (!first || tandem_data_at(-1) || !first->package[0]) return 1;
 #define WITH_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(images_are_read_plain_or_gzipped),

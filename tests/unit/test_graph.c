@@ -27,8 +27,7 @@ static tandem_graph *opened(const char *model, int64_t batch)
     tandem_graph *graph = NULL;
     tandem_error error = {0};
     const tandem_status status = tandem_graph_open(&graph, model, batch, &error);
-    if (status != TANDEM_OK)
-        fail_msg("%s: %s", model, error.text);
+    if (status != TANDEM_OK) fail_msg("%s: %s", model, error.text);
     return graph;
 }
 
@@ -36,8 +35,7 @@ static const tandem_op *op_named(const tandem_graph *graph, const char *name)
 {
     int op = -1;
     tandem_error error = {0};
-    if (tandem_graph_find(&op, graph, name, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    if (tandem_graph_find(&op, graph, name, &error) != TANDEM_OK) fail_msg("%s", error.text);
     return &graph->op[op];
 }
 
@@ -55,8 +53,7 @@ static tandem_graph *finished(tandem_builder *b, int x)
     tandem_error error = {0};
     const int label = tandem_build_labels(b, "end.label", 1);
     tandem_build_cross_entropy(b, "end.loss", x, label);
-    if (tandem_builder_finish(b, "test", &sgd, &graph, &error) != TANDEM_OK)
-        fail_msg("%s", error.text);
+    if (tandem_builder_finish(b, "test", &sgd, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
     tandem_builder_close(b);
     return graph;
 }
@@ -72,8 +69,7 @@ static tandem_graph *finished_flat(tandem_builder *b, int x, int64_t n)
 static void assert_shape(const tandem_op *op, int n_dim, const int64_t *dim)
 {
     assert_int_equal(op->shape.n_dim, n_dim);
-    for (int d = 0; d < n_dim; d++)
-        assert_int_equal(op->shape.dim[d], dim[d]);
+    for (int d = 0; d < n_dim; d++) assert_int_equal(op->shape.dim[d], dim[d]);
 }
 #define SHAPE(op, ...)                                                                                       \
     assert_shape(op, (int)N_OF(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__})
@@ -164,8 +160,7 @@ static void models_have_the_parameters_counted_by_hand(void **state)
         2 * 2 * GPT + 4 * (GPT * GPT + GPT) + (GPT * 4 * GPT + 4 * GPT) + (4 * GPT * GPT + GPT);
     const int64_t resnet_body = 6 * (9 * 16 * 16 + 2 * 16)                                     /* stage 1 */
                                 + (9 * 16 * 32 + 64) + 5 * (9 * 32 * 32 + 64) + (16 * 32 + 64) /* stage 2 */
-                                + (9 * 32 * 64 + 128) + 5 * (9 * 64 * 64 + 128) +
-                                (32 * 64 + 128) /* stage 3 */
+                                + (9 * 32 * 64 + 128) + 5 * (9 * 64 * 64 + 128) + (32 * 64 + 128) /* stage 3 */
                                 + (64 * 10 + 10);
     const struct {
         const char *model;
@@ -264,8 +259,7 @@ static void resnet_halves_its_images(void **state)
     SHAPE(op_named(graph, "pool"), 2, 1, 1, 64);
     int op = 0, n_conv = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.shortcut", NULL), TANDEM_UNKNOWN_NAME);
-    for (int i = 0; i < graph->n_op; i++)
-        n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
+    for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
     assert_int_equal(n_conv, 1 + 18 + 2); /* with the head 20 layers, and two shortcuts */
     tandem_graph_close(graph);
     graph = opened("resnet20:image=33x5x3", 2); /* odd sizes round up */
@@ -430,8 +424,7 @@ static void signatures_are_these(void **state)
         assert_string_equal(op_named(graph, expected[i][0])->signature, expected[i][1]);
     tandem_graph_close(graph);
     graph = opened("gpt_tiny:vocabulary=65", 4);
-    assert_string_equal(op_named(graph, "embedding")->signature,
-                        "embedding rows=256 vocabulary=65 width=128");
+    assert_string_equal(op_named(graph, "embedding")->signature, "embedding rows=256 vocabulary=65 width=128");
     assert_string_equal(op_named(graph, "tokens")->signature, "tokens n=4 length=64");
     assert_string_equal(op_named(graph, "head")->signature, "linear m=256 k=128 n=65");
     tandem_graph_close(graph);
@@ -449,8 +442,7 @@ static void the_hash_is_of_the_model_not_of_the_batch(void **state)
         tandem_graph *one = opened(models[i], 1), *many = opened(models[i], 24);
         assert_true(one->hash == many->hash && one->hash == tandem_graph_hash(many));
         hash[i] = one->hash;
-        for (size_t j = 0; j < i; j++)
-            assert_true(hash[i] != hash[j]);
+        for (size_t j = 0; j < i; j++) assert_true(hash[i] != hash[j]);
         tandem_graph_close(one);
         tandem_graph_close(many);
     }
@@ -512,8 +504,7 @@ static void hashes_of_the_zoo_are_lasting(void **state)
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_graph *graph = opened(cases[i].model, 8);
-        if (graph->hash != cases[i].hash)
-            fail_msg("%s: %016" PRIx64, cases[i].model, graph->hash);
+        if (graph->hash != cases[i].hash) fail_msg("%s: %016" PRIx64, cases[i].model, graph->hash);
         tandem_graph_close(graph);
     }
 }
@@ -533,8 +524,7 @@ static float **weights_of(const tandem_graph *graph, uint64_t seed)
 
 static void weights_free(const tandem_graph *graph, float **weight)
 {
-    for (int p = 0; p < graph->n_parameter; p++)
-        free(weight[p]);
+    for (int p = 0; p < graph->n_parameter; p++) free(weight[p]);
     free(weight);
 }
 
@@ -738,8 +728,7 @@ static void broken_rules_are_named(void **state)
         {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
         {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
                      "allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_with_space,
-         "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
+        {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
         {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
         {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
         {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
@@ -754,12 +743,9 @@ static void broken_rules_are_named(void **state)
                            "are fewer than 2^44 elements"},
         {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
                                   "are fewer than 2^44 elements"},
-        {linear_of_one_dimension,
-         "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
-        {deviation_negative,
-         "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
-        {deviation_nan,
-         "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
+        {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
+        {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
+        {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
         {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
         {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
         {conv_kernel_too_large,
@@ -779,8 +765,7 @@ static void broken_rules_are_named(void **state)
         {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
         {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
         {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
-        {add_of_unlike,
-         "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
+        {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
         {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
         {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
         {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
@@ -842,8 +827,7 @@ static void nothing_comes_of_nothing(void **state)
 }
 
 /* What only shows at the end: `unread` adds an operator nobody reads, `train` something to train. */
-static tandem_status ended(int unread, int train, int loss, const char *model, float rate,
-                           tandem_error *error)
+static tandem_status ended(int unread, int train, int loss, const char *model, float rate, tandem_error *error)
 {
     tandem_builder *b = building(2);
     tandem_graph *graph = untouched;
@@ -851,12 +835,9 @@ static tandem_status ended(int unread, int train, int loss, const char *model, f
     int x = tandem_build_images(b, "image", 4, 4, 1);
     const int label = tandem_build_labels(b, "label", 1);
     x = tandem_build_reshape(b, "flatten", x, 2, flat);
-    if (unread)
-        tandem_build_relu(b, "unread", x);
-    if (train)
-        x = tandem_build_linear(b, "head", x, 3, 0.1f);
-    if (loss)
-        tandem_build_cross_entropy(b, "loss", x, label);
+    if (unread) tandem_build_relu(b, "unread", x);
+    if (train) x = tandem_build_linear(b, "head", x, 3, 0.1f);
+    if (loss) tandem_build_cross_entropy(b, "loss", x, label);
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = rate};
     const tandem_status status = tandem_builder_finish(b, model, &optimizer, &graph, error);
     if (status == TANDEM_OK)
@@ -884,8 +865,7 @@ static void the_end_is_checked(void **state)
     assert_int_equal(ended(0, 1, 1, "test", NAN, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, "test", -1, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(1, 1, 1, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text,
-                        "operator 'unread' (relu): nothing reads its output; allowed for the loss alone");
+    assert_string_equal(error.text, "operator 'unread' (relu): nothing reads its output; allowed for the loss alone");
     assert_int_equal(ended(0, 0, 1, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_string_equal(error.text, "the graph has nothing to train before its loss");
     assert_int_equal(ended(0, 1, 0, "test", 0.1f, &error), TANDEM_WRONG_GRAPH);
@@ -927,8 +907,7 @@ static void names_stay_unique_in_large_graphs(void **state)
     tandem_graph *graph = untouched;
     tandem_error error = {0};
     assert_int_equal(tandem_builder_finish(b, "test", &sgd, &graph, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text,
-                        "operator 'relu7' (relu): the name is taken by operator 8; names must be unique");
+    assert_string_equal(error.text, "operator 'relu7' (relu): the name is taken by operator 8; names must be unique");
     tandem_builder_close(b);
 }
 
@@ -997,8 +976,7 @@ static void wrong_names_are_answered(void **state)
         {"mlp:=3", 1, TANDEM_USAGE, "an option without a name"},
         {"mlp:width", 1, TANDEM_USAGE, "model mlp: width has no value; write width=VALUE"},
         {"mlp:width=3,width=3", 1, TANDEM_USAGE, "model mlp: width is given twice; allowed once"},
-        {"mlp:width=", 1, TANDEM_USAGE,
-         "model mlp: width is ''; allowed 1 … 65536 (outputs of a hidden layer)"},
+        {"mlp:width=", 1, TANDEM_USAGE, "model mlp: width is ''; allowed 1 … 65536 (outputs of a hidden layer)"},
         {"mlp:width=0", 1, TANDEM_USAGE, "model mlp: width is '0'; allowed 1 … 65536"},
         {"mlp:width=65537", 1, TANDEM_USAGE, "model mlp: width is '65537'; allowed 1 … 65536"},
         {"mlp:width=-1", 1, TANDEM_USAGE, "width is '-1'"},
@@ -1064,8 +1042,8 @@ static void operators_are_found_by_name(void **state)
     tandem_error error = {0};
     assert_int_equal(tandem_graph_find(&op, graph, "block2.mlp.fc3", &error), TANDEM_UNKNOWN_NAME);
     assert_int_equal(op, 5);
-    assert_non_null(strstr(
-        error.text, "model vit_tiny has no operator 'block2.mlp.fc3'. Did you mean 'block2.mlp.fc1'?"));
+    assert_non_null(
+        strstr(error.text, "model vit_tiny has no operator 'block2.mlp.fc3'. Did you mean 'block2.mlp.fc1'?"));
     tandem_graph_close(graph);
 }
 
