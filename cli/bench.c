@@ -58,7 +58,7 @@ static int print_text(const bench_result *result)
         rate[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     printf("%s on %s%s%s\n", result->model, result->cluster, result->costs[0] ? "; costs: " : "", result->costs);
-    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>FLOP");
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>FLOP rate");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name,

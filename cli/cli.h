@@ -62,7 +62,6 @@ enum option_key {
     OPTION_OPERATORS,
     OPTION_LIMIT,
     OPTION_TRACE,
-    OPTION_SLOW /* reserved */
 };
 
 typedef struct cli_command {

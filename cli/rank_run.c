@@ -96,9 +96,9 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
 
 void rank_run_close(rank_run *run)
 {
-    if (run->executor) run->backend->executor_close(run->executor);
-    if (run->worker) run->backend->worker_close(run->worker);
-    tandem_step_close(run->step);
+    if (run->backend && run->executor) run->backend->executor_close(run->executor);
+    if (run->backend && run->worker) run->backend->worker_close(run->worker);
     if (run->backend) run->backend->data_close(&run->data);
+    tandem_step_close(run->step);
     *run = (rank_run){0};
 }

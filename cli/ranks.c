@@ -96,25 +96,52 @@ static void become_rank(int rank, int n_rank, const char *store)
     _exit(tandem_status_exit_code(TANDEM_IO));
 }
 
+/* A signal that asks this process to end ends the ranks first, so that nothing of the run is left behind. */
+static volatile sig_atomic_t end_signal;
+static void note_end(int number) { end_signal = number; }
+
+static void heed_end(struct sigaction before[2])
+{
+    struct sigaction noted = {.sa_handler = note_end}; /* without SA_RESTART: waitpid comes back */
+    end_signal = 0;
+    (void)sigaction(SIGINT, &noted, &before[0]);
+    (void)sigaction(SIGTERM, &noted, &before[1]);
+}
+
+static void end_as_asked(const struct sigaction before[2])
+{
+    (void)sigaction(SIGINT, &before[0], NULL);
+    (void)sigaction(SIGTERM, &before[1], NULL);
+    if (end_signal) (void)raise(end_signal);
+}
+
+static void end_ranks(const pid_t *pid, int n_rank)
+{
+    for (int r = 0; r < n_rank; r++)
+        if (pid[r] > 0) (void)kill(pid[r], SIGTERM);
+}
+
 static int code_of(int state, int rank)
 {
     if (WIFEXITED(state)) return WEXITSTATUS(state);
-    fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
+    if (!end_signal) fprintf(stderr, "tandem: rank %d was killed by signal %d\n", rank, WTERMSIG(state));
     return tandem_status_exit_code(TANDEM_PEER);
 }
 
 /* The code of the run is that of the rank that failed first; a peer's failure counts only where nothing else explains it. */
-static int watch(const pid_t *pid, int n_rank)
+static int watch(pid_t *pid, int n_rank)
 {
     const int peer = tandem_status_exit_code(TANDEM_PEER);
     int result = 0, left = n_rank;
     while (left > 0) {
         int state = 0;
+        if (end_signal) end_ranks(pid, n_rank);
         const pid_t ended = waitpid(-1, &state, 0);
         if (ended < 0 && errno == EINTR) continue;
         if (ended < 0) break;
         for (int r = 0; r < n_rank; r++) {
             if (pid[r] != ended) continue;
+            pid[r] = -1;
             left--;
             const int code = code_of(state, r);
             if (code != 0 && (result == 0 || (result == peer && code != peer && WIFEXITED(state))))
@@ -146,6 +173,8 @@ int cli_ranks_start(int n_rank, const cli_options *options)
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < n_rank)
         cli_note(options, "%d ranks share %d cores: times will be of the scheduler, not of the devices",
                  n_rank, CPU_COUNT(&set));
+    struct sigaction before[2];
+    heed_end(before);
     pid_t *pid = calloc((size_t)n_rank, sizeof *pid);
     int code = 0, started = 0;
     for (; pid && started < n_rank; started++) {
@@ -155,11 +184,12 @@ int cli_ranks_start(int n_rank, const cli_options *options)
     }
     if (!pid || started < n_rank) {
         code = cli_refuse(TANDEM_NO_MEMORY, "cannot start rank %d: %s", started, strerror(errno));
-        for (int r = 0; pid && r < started; r++) (void)kill(pid[r], SIGTERM);
+        if (pid) end_ranks(pid, started);
     }
     const int result = pid ? watch(pid, started) : 0;
     free(pid);
     remove_directory(store);
+    end_as_asked(before);
     return code ? code : result;
 }
 

@@ -299,7 +299,7 @@ static tandem_status check(const cli_subject *subject, const cli_options *option
         if (status != TANDEM_OK) return status;
     }
     const tandem_backend_api *backend = cli_backend(error);
-    if (!backend) return error->status;
+    if (!backend) return TANDEM_MISSING;
     if (!options->data) return TANDEM_OK;
     tandem_data data = {0};
     const tandem_status status = backend->data_open(&data, options->data, (int)subject->graph[0]->length, error);

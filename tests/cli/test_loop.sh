@@ -183,6 +183,39 @@ else
     skip "a device that is not here" "this machine is every device"
 fi
 
+# --- Ranks that end before their time --------------------------------------------------------------------------------------
+# start_training: a long run in the background; returns once both its ranks have met.
+start_training() {
+    "$tandem" train --plan plan.json --steps 1000000 >out 2>err </dev/null &
+    training=$!
+    for ((k = 0; k < 100; k++)); do
+        grep -q 'step' err && break
+        sleep 0.1
+    done
+}
+# The processes of the run, rank 0 first.
+ranks_of() { tr ' ' '\n' <"/proc/$training/task/$training/children" | grep .; }
+start_training
+begin=$(date +%s%N)
+kill -KILL "$(ranks_of | tail -n 1)"
+wait $training
+code=$?
+took=$((($(date +%s%N) - begin) / 1000000))
+[ $code = 6 ] && [ $took -lt 5000 ] && grep -q 'rank 1 was killed by signal 9' err && grep -q 'rank 1 died' err
+report "a rank that is killed in mid-step: the other stops within 5 s, exit code 6, and says which" $?
+run 0 replay --plan plan.json
+report "the store stays readable" $?
+
+start_training
+ranks=$(ranks_of)
+kill -TERM $training
+wait $training
+code=$?
+left=0
+for rank in $ranks; do [ ! -e "/proc/$rank" ] || left=1; done
+[ $code = 143 ] && [ $left = 0 ]
+report "a run that is asked to end takes its ranks along" $?
+
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
 [ $failed = 0 ]

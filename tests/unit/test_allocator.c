@@ -71,9 +71,8 @@ static void classes_count_by_their_part_of_the_batch(void **state)
     priced_cluster p;
     open_priced(&p, "2*cpu:avx512_bf16 batch=24 + cpu:avx2_vnni batch=16", 16, NULL);
     const tandem_allocation_problem problem = priced_problem(&p, 0);
-    int op = -1;
-    for (int i = 0; i < p.graph[0]->n_op && op < 0; i++)
-        if (is_adjustable(&p, i)) op = i;
+    int op = 0;
+    while (!is_adjustable(&p, op)) op++;
     assert_true(tandem_allocation_sensitivity(&problem) == 0);
     p.harm[STRONG][op * TANDEM_N_PRECISION + TANDEM_PRECISION_BF16] = 3;
     p.harm[WEAK][op * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] = 5;
