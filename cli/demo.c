@@ -65,13 +65,11 @@ static int allocate(demo *d)
     json_t *allocation = run_stage(d, argument, &code);
     const json_t *devices = json_object_get(allocation, "devices"),
                  *neighbours = json_object_get(allocation, "neighbours");
-    const int weak_is_lowered = json_is_true(json_object_get(json_array_get(devices, 1), "lowered"));
+    const int strong_is_lowered = json_is_true(json_object_get(json_array_get(devices, 0), "lowered"));
     const char *narrow = json_string_value(json_object_get(json_array_get(neighbours, 1), "precision"));
-    if (!code && !narrow)
-        code = cli_refuse(TANDEM_BUG,
-                          "`tandem allocate` named no uniform precision in which a device is faster than in fp32");
-    else if (!code) /* classes in the order of the cluster: strong, weak */
-        (void)snprintf(d->lowest, sizeof d->lowest, weak_is_lowered ? "fp32,%s" : "%s,fp32", narrow);
+    if (!narrow) narrow = "fp32"; /* nothing is faster than that here */
+    /* classes in the order of the cluster: strong, weak */
+    (void)snprintf(d->lowest, sizeof d->lowest, strong_is_lowered ? "%s,fp32" : "fp32,%s", narrow);
     json_decref(allocation);
     return code;
 }
@@ -109,6 +107,19 @@ static int predict_case(demo *d, int k)
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
+/* The command that trains this case, as anybody would type it. */
+static void show_training(const demo *d, int k)
+{
+    char what[256];
+    if (k == 2)
+        (void)snprintf(what, sizeof what, "--plan %s", plan_path);
+    else
+        (void)snprintf(what, sizeof what, "--model %s --batch %s --cluster \"%s\" --uniform %s", demo_model,
+                       demo_batch, d->cluster, k == 1 ? d->lowest : "fp32");
+    cli_note(&d->options, "$ tandem train %s --data %s --steps %lld --eval %lld", what, d->options.data,
+             (long long)d->options.steps, (long long)d->options.evaluate);
+}
+
 static int measure_case(demo *d, int k)
 {
     tandem_error error = {0};
@@ -118,8 +129,7 @@ static int measure_case(demo *d, int k)
     tandem_status status = open_case(&subject, d, k, &error);
     if (status == TANDEM_OK) status = compare_plan_write(path, &subject, &error);
     if (status == TANDEM_OK) {
-        cli_note(&d->options, "$ tandem train --plan %s --data %s --steps %lld   # %s",
-                 k == 2 ? plan_path : "…", d->options.data, (long long)d->options.steps, subject.plan->name);
+        show_training(d, k);
         code = compare_case_measure(&d->result[k], &d->options, path);
         (void)unlink(path);
         if (!code) status = compare_case_file(&d->result[k], &d->options, &subject, &error);

@@ -9,7 +9,8 @@
 #include "cli/cli.h"
 
 static const struct argp_option rows[] = {
-    {"model", OPTION_MODEL, "MODEL", 0, "Model and its options, e.g. vit_tiny:width=192,depth=2 (tandem list models)", 1},
+    {"model", OPTION_MODEL, "MODEL", 0,
+     "Model and its options, e.g. vit_tiny:width=192,depth=2 (tandem list models)", 1},
     {"batch", OPTION_BATCH, "N", 0, "Samples a step on each rank [16]", 1},
     {"device", OPTION_DEVICE, "DEVICE,...", 0, "Devices, e.g. cpu:avx2 (tandem list devices)", 1},
     {"cluster", OPTION_CLUSTER, "CLUSTER", 0,
