@@ -40,7 +40,7 @@ typedef struct cpu_operator {
 #include "graph/op.def"
 #undef ROW
 
-/* Casts, accumulate: backend/cpu/cast.c, backend/cpu/accumulate.c */
+/* Casts: backend/cpu/cast.c; accumulate: backend/cpu/op/add.c */
 extern const cpu_operator cpu_cast, cpu_accumulate;
 
 /* The device backend itself: backend/cpu/cpu.c */

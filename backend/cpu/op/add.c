@@ -1,11 +1,15 @@
-/* add: y = a + b. Its gradient is passed on as it is: no task. */
+/* add: y = a + b; its gradient is passed on as it is: no task. The sum of two contributions to the gradient of a tensor
+ * (accumulate) is the same kernel. */
 #include "backend/cpu/kernel.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
-    const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    if (kernel->task.from == TANDEM_F32)
+    const tandem_task *task = &kernel->task;
+    const tandem_shape *shape =
+        task->kind == TANDEM_TASK_ACCUMULATE ? cpu_input_shape(kernel, task->slot) : &kernel->op->shape;
+    const size_t n = (size_t)tandem_shape_elements(shape);
+    if (task->from == TANDEM_F32)
         kernel->device->isa->add_f32(call->out[0], call->in[0], call->in[1], n);
     else
         kernel->device->isa->add_bf16(call->out[0], call->in[0], call->in[1], n);
@@ -16,10 +20,10 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from ||
-        task->kind != TANDEM_TASK_FORWARD)
+        (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_ACCUMULATE))
         return cpu_kernel_refuse(kernel, "it adds f32 to f32 or bf16 to bf16", error);
     kernel->run = run;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_add = {prepare};
+const cpu_operator cpu_add = {prepare}, cpu_accumulate = {prepare};
