@@ -5,7 +5,7 @@ set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
 export TANDEM_BUILD=${B:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
-export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0}
+export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0:suppressions=$PWD/tests/tsan.supp}
 export OMP_NUM_THREADS=1
 passed=0 failed=0 skipped=0
 log=$(mktemp); trap 'rm -f "$log"' EXIT

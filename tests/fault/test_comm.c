@@ -59,18 +59,6 @@ typedef int body(board *board, int rank);
         }                                                                                                    \
     } while (0)
 
-#ifdef __SANITIZE_THREAD__
-/* After a failure a buffer is freed while Gloo's thread still reports to it; a reference count in Gloo makes the one wait
- * for the other, which the sanitizer does not see, because Gloo is not built with it. */
-__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-    return "race:gloo::transport::tcp::UnboundBuffer::signalException\n"
-           "race:gloo::transport::tcp::UnboundBuffer::handleRecvCompletion\n"
-           "race:gloo::transport::tcp::UnboundBuffer::handleSendCompletion\n";
-}
-#endif
-
 static board *b; /* of the test that runs */
 static pid_t process[MAX_RANK];
 
