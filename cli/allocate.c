@@ -1,6 +1,5 @@
 /* allocate.c: `tandem allocate`: a precision for every operator of every class, from measured costs and
  * statistics. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,8 +162,6 @@ static double share_of(part p) { return p.all_flops > 0 ? p.flops / p.all_flops 
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *devices_json(const allocating *a)
 {
     json_t *devices = json_array();
@@ -191,11 +188,11 @@ static int print_json(const allocating *a)
     for (int c = 0; c < a->plan->cluster.n_class; c++)
         json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
     for (int k = 0; k < a->n_neighbour; k++)
-        json_array_append_new(
-            neighbours, json_pack("{s:s,s:s,s:I,s:o,s:b}", "name", a->neighbour[k].name, "precision",
-                                  tandem_precision_get(a->neighbour[k].precision)->name, "step_ns",
-                                  (json_int_t)a->neighbour[k].step_ns, "sensitivity",
-                                  number_or_null(a->neighbour[k].sensitivity), "fits", a->neighbour[k].fits));
+        json_array_append_new(neighbours,
+                              json_pack("{s:s,s:s,s:I,s:o,s:b}", "name", a->neighbour[k].name, "precision",
+                                        tandem_precision_get(a->neighbour[k].precision)->name, "step_ns",
+                                        (json_int_t)a->neighbour[k].step_ns, "sensitivity",
+                                        cli_number(a->neighbour[k].sensitivity), "fits", a->neighbour[k].fits));
     json_object_set_new(result, "plan", json_string(a->plan->name));
     json_object_set_new(result, "policy", json_string(a->policy->name));
     json_object_set_new(result, "model", json_string(a->plan->model));
@@ -204,10 +201,10 @@ static int print_json(const allocating *a)
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
-    json_object_set_new(result, "sensitivity", number_or_null(a->result.sensitivity));
-    json_object_set_new(result, "fastest_sensitivity", number_or_null(a->result.fastest_sensitivity));
-    json_object_set_new(result, "lower_bound", number_or_null(a->plan->lower_bound));
-    json_object_set_new(result, "gap", number_or_null(a->plan->gap));
+    json_object_set_new(result, "sensitivity", cli_number(a->result.sensitivity));
+    json_object_set_new(result, "fastest_sensitivity", cli_number(a->result.fastest_sensitivity));
+    json_object_set_new(result, "lower_bound", cli_number(a->plan->lower_bound));
+    json_object_set_new(result, "gap", cli_number(a->plan->gap));
     json_object_set_new(result, "replays", json_integer(a->result.replays));
     json_object_set_new(result, "seconds", json_real(a->seconds));
     json_object_set_new(result, "peak_bytes", peaks);

@@ -31,8 +31,6 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
 /* --- Result ----------------------------------------------------------------------------------- */
 
 static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static int print_json(const bench_result *result, const char *what)
 {
     json_t *object = cli_json("bench"), *cases = json_array();
@@ -41,8 +39,8 @@ static int print_json(const bench_result *result, const char *what)
         json_array_append_new(
             cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "name", one->name, "median_ns",
                              (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
-                             (json_int_t)one->p90_ns, "per_s", number_or_null(per_s(one)), "bytes_per_s",
-                             number_or_null(one->bytes_per_s), "flops_per_s", number_or_null(one->flops_per_s)));
+                             (json_int_t)one->p90_ns, "per_s", cli_number(per_s(one)), "bytes_per_s",
+                             cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));

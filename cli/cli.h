@@ -86,6 +86,8 @@ int cli_fail(const tandem_error *error);
 int cli_refuse(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A new object with "schema": "tandem.<command>/1". NULL without memory (jansson's setters pass that on). */
 json_t *cli_json(const char *command);
+/* A number, or null where it is not finite: JSON knows no NaN. */
+json_t *cli_number(double x);
 /* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
 int cli_print_json(json_t *object);
 /* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere it is a plain

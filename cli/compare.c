@@ -40,18 +40,15 @@ static double error_of(operator_times times)
     return times.measured_ns > 0 ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns : NAN;
 }
 
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *operators_json(const compare_case *compared, const tandem_graph *graph)
 {
     json_t *rows = json_array();
     for (int op = 0; op <= graph->n_op; op++) {
         const operator_times times = times_of(compared, graph, op);
         if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind",
-                                              times.kind, "predicted_ns", (json_int_t)times.predicted_ns,
-                                              "measured_ns", (json_int_t)times.measured_ns, "error",
-                                              number_or_null(error_of(times))));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind", times.kind,
+                                              "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
+                                              (json_int_t)times.measured_ns, "error", cli_number(error_of(times))));
     }
     return rows;
 }
@@ -87,8 +84,8 @@ static int print_json(const compare_case *compared, const cli_options *options, 
     json_object_set_new(result, "cluster", json_string(cluster));
     json_object_set_new(result, "steps", json_integer(compared->steps));
     json_object_set_new(result, "cases", cases);
-    json_object_set_new(result, "mean_abs_error", number_or_null(fabs(compared->error)));
-    json_object_set_new(result, "max_abs_error", number_or_null(fabs(compared->error)));
+    json_object_set_new(result, "mean_abs_error", cli_number(fabs(compared->error)));
+    json_object_set_new(result, "max_abs_error", cli_number(fabs(compared->error)));
     if (options->per_operator)
         json_object_set_new(result, "operators", operators_json(compared, subject->graph[0]));
     return cli_print_json(result);

@@ -242,8 +242,6 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 
 /* --- Telling ---------------------------------------------------------------------------------- */
 
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 json_t *compare_case_json(const compare_case *out)
 {
     json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(),
@@ -259,12 +257,12 @@ json_t *compare_case_json(const compare_case *out)
     return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
                      "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns",
                      (json_int_t)out->measured_ns, "measured_p10_ns", (json_int_t)out->measured_p10_ns,
-                     "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error", number_or_null(out->error),
+                     "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error", cli_number(out->error),
                      "devices", devices, "predicted_peak_bytes", predicted_peak, "measured_peak_bytes",
                      measured_peak, "predicted_wait_ns", predicted_wait, "measured_wait_ns", measured_wait,
-                     "sensitivity", number_or_null(out->sensitivity), "samples_per_s",
-                     number_or_null(out->samples_per_s), "first_loss", number_or_null(out->first_loss),
-                     "final_loss", number_or_null(out->final_loss), "accuracy", number_or_null(out->accuracy));
+                     "sensitivity", cli_number(out->sensitivity), "samples_per_s",
+                     cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss), "final_loss",
+                     cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
 }
 
 void compare_case_free(compare_case *out)

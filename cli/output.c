@@ -1,4 +1,5 @@
 /* output.c: results on stdout, everything for people on stderr. */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,8 @@ json_t *cli_json(const char *command)
     (void)snprintf(schema, sizeof schema, "tandem.%s/1", command);
     return json_pack("{s:s}", "schema", schema);
 }
+
+json_t *cli_number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
 int cli_print_json(json_t *object)
 {

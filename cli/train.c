@@ -138,8 +138,6 @@ static double samples_per_s(const training *t)
     return t->report[0].period_ns > 0 ? (double)batch * 1e9 / (double)t->report[0].period_ns : NAN;
 }
 
-static json_t *number_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *ranks_json(const training *t)
 {
     json_t *ranks = json_array();
@@ -183,14 +181,14 @@ static json_t *operators_json(const training *t)
 static int print_json(const training *t)
 {
     json_t *loss = json_array();
-    for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, json_real(t->loss[i]));
+    for (int64_t i = 0; i < t->steps; i++) json_array_append_new(loss, cli_number(t->loss[i]));
     json_t *result = cli_json("train");
     json_object_set_new(result, "plan", json_string(t->subject->plan->name));
     json_object_set_new(result, "model", json_string(t->subject->graph[0]->model));
     json_object_set_new(result, "steps", json_integer(t->steps));
     json_object_set_new(result, "loss", loss);
-    json_object_set_new(result, "accuracy", number_or_null(accuracy_of(t)));
-    json_object_set_new(result, "samples_per_s", number_or_null(samples_per_s(t)));
+    json_object_set_new(result, "accuracy", cli_number(accuracy_of(t)));
+    json_object_set_new(result, "samples_per_s", cli_number(samples_per_s(t)));
     json_object_set_new(result, "step_ns", json_integer(t->report[0].period_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
     json_object_set_new(result, "step_p90_ns", json_integer(t->report[0].p90_ns));

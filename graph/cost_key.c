@@ -4,11 +4,6 @@
 
 #include "graph/step_index.h"
 
-static tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
-{
-    return dtype == TANDEM_WIDER ? step->wider : dtype;
-}
-
 static const char *type_as_precision(tandem_dtype dtype) { return dtype == TANDEM_BF16 ? "bf16" : "fp32"; }
 
 static int cast_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)

@@ -3,11 +3,6 @@
 
 #include "graph/step_index.h"
 
-static tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
-{
-    return dtype == TANDEM_WIDER ? step->wider : dtype;
-}
-
 /* --- Values by role ----------------------------------------------------------------------------------------------- */
 
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype)

@@ -39,4 +39,10 @@ struct tandem_step_index {
     unsigned char *activation_need, *gradient_need; /* bit d: somebody reads it in type d */
 };
 
+/* What a type of the precision table is on the device of this step. */
+static inline tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
+{
+    return dtype == TANDEM_WIDER ? step->wider : dtype;
+}
+
 #endif
