@@ -62,6 +62,9 @@ static inline int form_of(const tandem_step *step, int i, tandem_dtype to)
 }
 
 /* Variant of a cast or restore. */
-static inline int cast_form(tandem_dtype from, tandem_dtype to) { return (int)from * TANDEM_N_VERSION + (int)to; }
+static inline int cast_form(tandem_dtype from, tandem_dtype to)
+{
+    return (int)from * TANDEM_N_VERSION + (int)to;
+}
 
 #endif
