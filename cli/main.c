@@ -8,7 +8,7 @@
 const cli_command *const cli_commands[] = {
     &command_demo,    &command_list,        &command_doctor, &command_graph,
     &command_profile, &command_sensitivity, &command_replay, &command_allocate,
-    &command_train,   &command_compare,     &command_bench,  NULL,
+    &command_train,   &command_compare,     &command_whatif,      &command_bench,  NULL,
 };
 
 static void print_help(FILE *out)
