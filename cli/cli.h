@@ -29,7 +29,7 @@ typedef struct cli_options {
     /* where to write */
     const char *output, *trace;
     /* words that stand by themselves */
-    const char *word[4];
+    const char *word[1024];
     int n_word;
 } cli_options;
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/quantity.h"
-#include "cli/cli.h"
 #include "cli/table.h"
+#include "cli/whatif.h"
 
 enum { ROWS = 10 /* of the workers, unless -v asks for all */ };
 
@@ -60,13 +60,33 @@ static int print_parts(const char *heading, const tandem_whatif_parts *parts, co
     return code;
 }
 
+static int print_ranks(const tandem_whatif *whatif)
+{
+    char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], idle[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    if (whatif->n_rank == 0) return 0;
+    cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waits\t>idle");
+    for (int k = 0; k < whatif->n_rank; k++) {
+        const tandem_whatif_rank *const rank = &whatif->rank[k];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name, tandem_quantity_print_ns(busy, sizeof busy, rank->busy_ns),
+                      tandem_quantity_print_ns(exposed, sizeof exposed, rank->exposed_ns),
+                      tandem_quantity_print_ns(wait, sizeof wait, rank->wait_ns),
+                      tandem_quantity_print_ns(idle, sizeof idle, rank->idle_ns));
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
 static void print_steps(const tandem_whatif *whatif)
 {
     char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
     const tandem_whatif_step *worst = whatif->step;
     for (int k = 1; k < whatif->n_step; k++)
         if (whatif->step[k].step_ns > worst->step_ns) worst = &whatif->step[k];
-    printf("%d steps of %d workers, %lld operators\n", whatif->n_step, whatif->n_worker, (long long)whatif->n_op);
+    printf("%d step%s of %d %s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s", whatif->n_worker,
+           whatif->n_rank ? "ranks" : "workers", (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
            tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns),
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
@@ -80,10 +100,11 @@ static int print_text(const tandem_whatif *whatif, const cli_options *options)
 {
     print_steps(whatif);
     print_cause(whatif);
-    int code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
+    int code = print_ranks(whatif);
+    if (!code) code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
     if (!code) code = print_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
     if (!code) code = print_parts("data-parallel rank", &whatif->by_dp_rank, whatif, options->verbose ? whatif->by_dp_rank.n : ROWS);
-    if (!code) code = print_parts("worker", &whatif->by_worker, whatif, options->verbose ? whatif->by_worker.n : ROWS);
+    if (!code) code = print_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif, options->verbose ? whatif->by_worker.n : ROWS);
     return code;
 }
 
@@ -103,9 +124,9 @@ static json_t *parts_json(const tandem_whatif_parts *parts, const tandem_whatif 
     return rows;
 }
 
-static int print_json(const tandem_whatif *whatif)
+static json_t *steps_json(const tandem_whatif *whatif)
 {
-    json_t *const object = cli_json("whatif"), *const steps = json_array();
+    json_t *const steps = json_array();
     for (int k = 0; k < whatif->n_step; k++) {
         const tandem_whatif_step *const step = &whatif->step[k];
         json_array_append_new(steps, json_pack("{s:I,s:I,s:I,s:I,s:o}", "step", (json_int_t)step->number, "recorded_ns",
@@ -113,6 +134,25 @@ static int print_json(const tandem_whatif *whatif)
                                                "ideal_step_ns", (json_int_t)step->ideal_ns, "slowdown",
                                                cli_number(ratio(step->step_ns, step->ideal_ns))));
     }
+    return steps;
+}
+
+static json_t *ranks_json(const tandem_whatif *whatif)
+{
+    json_t *const ranks = json_array();
+    for (int k = 0; k < whatif->n_rank; k++) {
+        const tandem_whatif_rank *const rank = &whatif->rank[k];
+        json_array_append_new(ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns", (json_int_t)rank->busy_ns,
+                                               "exposed_comm_ns", (json_int_t)rank->exposed_ns, "wait_ns",
+                                               (json_int_t)rank->wait_ns, "idle_ns", (json_int_t)rank->idle_ns));
+    }
+    return ranks;
+}
+
+static int print_json(const tandem_whatif *whatif)
+{
+    json_t *const object = cli_json("whatif");
+    json_object_set_new(object, "recording", json_string(whatif->n_rank ? "tandem" : "job"));
     json_object_set_new(object, "workers", json_integer(whatif->n_worker));
     json_object_set_new(object, "operators", json_integer(whatif->n_op));
     json_object_set_new(object, "slowdown", cli_number(ratio(whatif->step_ns, whatif->ideal_ns)));
@@ -128,20 +168,37 @@ static int print_json(const tandem_whatif *whatif)
     json_object_set_new(object, "by_stage", parts_json(&whatif->by_stage, whatif));
     json_object_set_new(object, "by_dp_rank", parts_json(&whatif->by_dp_rank, whatif));
     json_object_set_new(object, "by_worker", parts_json(&whatif->by_worker, whatif));
-    json_object_set_new(object, "steps", steps);
+    if (whatif->n_rank) json_object_set_new(object, "ranks", ranks_json(whatif));
+    json_object_set_new(object, "steps", steps_json(whatif));
     return cli_print_json(object);
 }
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
+static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording, const cli_options *options, tandem_error *error)
+{
+    tandem_job *job = NULL;
+    const char *const path = options->word[0];
+    if (recording == TANDEM_RECORDING_STEP) return tandem_whatif_trace(whatif, path, options->trace, error);
+    tandem_status status = tandem_job_read(&job, path, error);
+    if (status == TANDEM_OK) status = tandem_whatif_job(whatif, job, options->trace, error);
+    tandem_job_close(job);
+    return status;
+}
+
 static int run(const cli_options *options)
 {
     tandem_error error = {0};
-    tandem_job *job = NULL;
     tandem_whatif *whatif = NULL;
-    if (options->n_word != 1) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
-    tandem_status status = tandem_job_read(&job, options->word[0], &error);
-    if (status == TANDEM_OK) status = tandem_whatif_job(&whatif, job, options->trace, &error);
+    tandem_recording recording = TANDEM_RECORDING_JOB;
+    if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    tandem_status status = tandem_recording_find(&recording, options->word[0], &error);
+    if (status != TANDEM_OK) return cli_fail(&error);
+    if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
+    if (options->n_word > 1)
+        return cli_refuse(TANDEM_USAGE, "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler, one a rank",
+                          options->word[0]);
+    status = analyse(&whatif, recording, options, &error);
     int code = 0;
     if (status != TANDEM_OK)
         code = cli_fail(&error);
@@ -150,18 +207,24 @@ static int run(const cli_options *options)
     else if (!options->trace || strcmp(options->trace, "-") != 0)
         code = print_text(whatif, options);
     tandem_whatif_close(whatif);
-    tandem_job_close(job);
     return code;
 }
 
 static const int options[] = {OPTION_TRACE, OPTION_END};
 const cli_command command_whatif = {
     .name = "whatif",
-    .words = "TRACE",
+    .words = "TRACE...",
     .summary = "A recorded step without its stragglers, and who or what they are",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem whatif trace.csv\n"
-                   "  tandem whatif trace.csv.gz --json --trace ideal.json\n",
+    .description =
+        "Examples:\n"
+        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, workers, operator types\n"
+        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto opens\n"
+        "  tandem whatif rank0.json.gz rank1.json.gz      traces of the PyTorch profiler, one file a rank\n"
+        "  tandem whatif step.json                        a step of tandem train --trace or tandem replay --trace\n"
+        "What is slow is what takes longer than usual: in a job the mean of its operator type (communication: the median), in\n"
+        "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' is the ideal step\n"
+        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. Files may be compressed with\n"
+        "gzip. -v lists all rows.",
     .run = run,
 };

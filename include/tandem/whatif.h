@@ -27,6 +27,18 @@
 extern "C" {
 #endif
 
+/* --- What a file is ------------------------------------------------------------------------------------- */
+
+typedef enum tandem_recording {
+    TANDEM_RECORDING_JOB,   /* CSV: tandem_job_read */
+    TANDEM_RECORDING_TORCH, /* JSON of the PyTorch profiler: torch_trace.h */
+    TANDEM_RECORDING_STEP   /* JSON of tandem's own: tandem_whatif_trace */
+} tandem_recording;
+
+/* tandem_recording_find: by its beginning: JSON begins with a bracket, and tandem's events say which task they are.
+ * TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
+tandem_status tandem_recording_find(tandem_recording *recording, const char *path, tandem_error *error);
+
 /* --- A recorded job ------------------------------------------------------------------------------------- */
 
 /* Operator types of a pipeline-parallel step, by the names they have in a trace; `shown` is the row of a report they count
@@ -107,13 +119,23 @@ typedef struct tandem_whatif_cause {
     int64_t without_what_ns;       /* mean step without `what` of `who`; where that is "", the same */
 } tandem_whatif_cause;
 
+/* Where the recorded step of a rank went: of tandem's own traces. They add up to the recorded step. */
+typedef struct tandem_whatif_rank {
+    char name[TANDEM_WHATIF_NAME]; /* "rank 0: cpu:avx2" */
+    int64_t busy_ns;               /* computes */
+    int64_t exposed_ns;            /* stands still while a bucket is on the wire */
+    int64_t wait_ns;               /* stands still while others have not handed a bucket over */
+    int64_t idle_ns;               /* stands still, and nothing accounts for it */
+} tandem_whatif_rank;
+
 typedef struct tandem_whatif {
-    int n_worker, n_step;
+    int n_worker, n_step, n_rank;
     int64_t n_op;
     tandem_whatif_step *step;                /* [n_step] */
     int64_t recorded_ns, step_ns, ideal_ns;  /* means; recorded 0 = not known */
     tandem_whatif_parts by_operator, by_stage, by_dp_rank, by_worker; /* n = 0: the job has no such thing */
     tandem_whatif_cause cause;
+    tandem_whatif_rank *rank; /* [n_rank]; none for a job */
 } tandem_whatif;
 
 /* tandem_whatif_job: analyse a job. What waits for what, for each worker and step:
@@ -130,6 +152,17 @@ typedef struct tandem_whatif {
  * out of range, waiting in a circle. TANDEM_NO_MEMORY, TANDEM_IO. *whatif unchanged on error.
  * Cost: O(operators) a simulation; 2 · (types + stages + ranks + workers + 14) simulations. */
 tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path, tandem_error *error);
+
+/* tandem_whatif_trace: the same for a step of tandem's own (trace.h), simulated or measured; read as a stream, plain or
+ * compressed. Tasks of a rank run one after another; a bucket is reduced when every rank has run the task before its
+ * all-reduce, one bucket after the other, as long as its shortest all-reduce took; its update follows.
+ * Ideal: every rank takes for each task what the rank takes that computes least; tasks that this one lacks take nothing.
+ * by_operator: kinds of tasks; by_worker: ranks. TANDEM_MALFORMED with the byte and what was expected: no JSON, a task that a
+ * rank has twice, ranks that do not reduce the same buckets.
+ * tandem_whatif_parse_trace: the same from memory. */
+tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path, tandem_error *error);
+tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n, const char *source,
+                                        tandem_error *error);
 void tandem_whatif_close(tandem_whatif *whatif); /* NULL is fine */
 
 #ifdef __cplusplus
