@@ -179,6 +179,9 @@ static tandem_status read_argument(tandem_pull *pull, tandem_pull_slice name, ta
     case 13:
         if (is(name, "In msg nelems")) return read_whole(pull, &event->elements, -1);
         break;
+    case 15:
+        if (is(name, "Collective name")) return read_text(pull, &event->label);
+        break;
     case 18:
         if (is(name, "Process Group Name")) return read_members(pull, event);
         break;
@@ -194,7 +197,8 @@ static tandem_status read_argument(tandem_pull *pull, tandem_pull_slice name, ta
 static int is_enough(const tandem_event *event)
 {
     if (event->external < 0) return 0;
-    if (strcmp(event->category.text, "kernel") == 0) return strncmp(event->name.text, "nccl", 4) != 0;
+    if (strcmp(event->category.text, "kernel") == 0)
+        return strncmp(event->name.text, "nccl", 4) != 0 && strncmp(event->name.text, "rccl", 4) != 0;
     return event->dims.n && event->types.n;
 }
 

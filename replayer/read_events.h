@@ -25,7 +25,7 @@ typedef struct tandem_event {
     /* of args, where they are there */
     tandem_event_text dims, types;    /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
     tandem_event_text members;        /* "Process Group Ranks" and "Process Group Name" together */
-    tandem_event_text label;          /* "name": of metadata events */
+    tandem_event_text label;          /* "name": of metadata events; "Collective name": of kernels */
     tandem_event_text kind;           /* "kind": tandem's own */
     int64_t external;                 /* "External id", older: "external id"; −1 = none */
     int64_t elements;                 /* "In msg nelems"; −1 = none */

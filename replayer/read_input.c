@@ -24,14 +24,15 @@ struct tandem_input_source {
 
 static tandem_status open_source(tandem_input *input, const char *source, tandem_error *error)
 {
-    tandem_input made = {.source = source};
+    tandem_input made = {.source = source, .room = TANDEM_INPUT_ROOM};
     made.from = calloc(1, sizeof *made.from);
-    made.bytes = calloc(1, TANDEM_INPUT_ROOM + TANDEM_INPUT_BEHIND);
+    made.bytes = malloc(TANDEM_INPUT_ROOM + TANDEM_INPUT_BEHIND);
     if (!made.from || !made.bytes) {
         free(made.bytes);
         free(made.from);
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", source);
     }
+    memset(made.bytes, 0, TANDEM_INPUT_BEHIND);
     made.from->file = -1;
     *input = made;
     return TANDEM_OK;
@@ -189,16 +190,17 @@ tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *err
     if (status != TANDEM_OK) return status;
     const size_t kept = input->end - input->at;
     size_t n = 0;
-    if (kept == TANDEM_INPUT_ROOM)
-        return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', byte %llu: one value or line is longer than %d bytes",
-                                input->source, (unsigned long long)(input->offset + input->at), TANDEM_INPUT_ROOM);
+    if (kept == input->room)
+        return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', byte %llu: one value or line is longer than %zu bytes",
+                                input->source, (unsigned long long)(input->offset + input->at), input->room);
     if (kept && input->at) memmove(input->bytes, input->bytes + input->at, kept);
     input->offset += input->at;
     input->at = 0;
     input->end = kept;
-    status = (input->from->is_packed ? unpack : copy)(input, input->bytes + kept, TANDEM_INPUT_ROOM - kept, &n, error);
+    status = (input->from->is_packed ? unpack : copy)(input, input->bytes + kept, input->room - kept, &n, error);
     if (status != TANDEM_OK) return status;
     input->end += n;
+    memset(input->bytes + input->end, 0, TANDEM_INPUT_BEHIND);
     *got = n > 0;
     return TANDEM_OK;
 }

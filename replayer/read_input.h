@@ -13,8 +13,9 @@ enum { TANDEM_INPUT_ROOM = 1 << 20, TANDEM_INPUT_BEHIND = 64 };
 
 typedef struct tandem_input {
     const char *source;   /* what errors call it; borrowed */
-    unsigned char *bytes; /* [end + TANDEM_INPUT_BEHIND] readable; what is behind `end` means nothing */
+    unsigned char *bytes; /* [end + TANDEM_INPUT_BEHIND] readable; zeros behind `end` */
     size_t at, end;       /* still to be read: bytes[at … end−1] */
+    size_t room;          /* bytes in the window: TANDEM_INPUT_ROOM; tests make it smaller before they read */
     uint64_t offset;      /* place of bytes[0] in the (uncompressed) text */
     struct tandem_input_source *from;
 } tandem_input;
@@ -26,7 +27,7 @@ tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, si
 void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
 
 /* tandem_input_more: drop what lies before `at` (which becomes 0) and read on behind `end`. *got = whether there was more.
- * TANDEM_MALFORMED where the window is full (TANDEM_INPUT_ROOM bytes from `at` on), or compressed data are damaged or cut
+ * TANDEM_MALFORMED where the window is full (`room` bytes from `at` on), or compressed data are damaged or cut
  * off; TANDEM_IO. */
 tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error);
 

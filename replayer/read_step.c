@@ -165,18 +165,29 @@ static tandem_status number_tasks(reading *r)
     return TANDEM_OK;
 }
 
-/* Ranks that are named and run nothing are none. */
-static tandem_status drop_empty_lanes(reading *r)
+static int by_pid(const void *left, const void *right)
+{
+    const lane *const a = left, *const b = right;
+    return (a->pid > b->pid) - (a->pid < b->pid);
+}
+
+/* By number; ranks that are named and run nothing are none. Until here `first` holds the place at which a lane was found. */
+static tandem_status sort_lanes(reading *r)
 {
     int *const place = malloc((size_t)r->n_lane * sizeof *place);
     if (!place) return no_memory(r);
-    for (int k = 0; k < r->n_lane; k++) place[k] = -1;
+    for (int k = 0; k < r->n_lane; k++) {
+        place[k] = -1;
+        r->lane[k].first = k;
+    }
     for (int i = 0; i < r->tasks.n; i++) place[r->tasks.task[i].rank] = 0;
+    qsort(r->lane, (size_t)r->n_lane, sizeof *r->lane, by_pid);
     int n = 0, n_wait = 0;
     for (int k = 0; k < r->n_lane; k++) {
-        if (place[k] < 0) continue;
-        place[k] = n;
-        r->lane[n++] = r->lane[k];
+        const lane one = r->lane[k];
+        if (place[one.first] < 0) continue;
+        place[one.first] = n;
+        r->lane[n++] = one;
     }
     r->n_lane = n;
     for (int i = 0; i < r->tasks.n; i++) r->tasks.task[i].rank = place[r->tasks.task[i].rank];
@@ -204,7 +215,7 @@ static tandem_status read_tasks(reading *r)
     if (status == TANDEM_OK && r->tasks.n == 0)
         status = tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s' holds no tasks; expected a trace of tandem train or tandem replay",
                                   r->input->source);
-    if (status == TANDEM_OK) status = drop_empty_lanes(r);
+    if (status == TANDEM_OK) status = sort_lanes(r);
     if (status == TANDEM_OK) status = number_tasks(r);
     r->task = r->tasks.task;
     r->n_task = r->tasks.n;
@@ -314,8 +325,11 @@ static tandem_status open_engine(const reading *r, whatif_model *model, int n_bu
     int *const size = tandem_arena_array(&arena, (size_t)n_bucket, sizeof *size);
     int64_t *const transfer_ns = tandem_arena_array(&arena, (size_t)n_bucket, sizeof *transfer_ns);
     tandem_engine_edge *const edge = tandem_arena_array(&arena, n, sizeof *edge);
-    tandem_status status = no_memory(r);
-    if (!stream || !group || !size || !transfer_ns || !edge) goto out;
+    tandem_status status = TANDEM_OK;
+    if (!stream || !group || !size || !transfer_ns || !edge) {
+        status = no_memory(r);
+        goto out;
+    }
     for (int b = 0; b < n_bucket; b++) size[b] = r->n_lane;
     find_transfers(r, transfer_ns, n_bucket);
     for (int i = 0; i < r->n_task; i++) {

@@ -10,7 +10,8 @@
 
 enum {
     BATCH = 1 << 16,
-    EXTERNALS = 1 << 20,     /* operators that a kernel can be traced back to: the latest ones */
+    FIRST_EXTERNALS = 1 << 10,
+    MOST_EXTERNALS = 1 << 20, /* operators that a kernel can be traced back to: the latest ones */
     MOST_SIGNATURES = 1 << 16,
     MOST_COLLECTIVES = 1 << 20,
     MOST_STEPS = 1 << 16,
@@ -57,7 +58,8 @@ typedef struct reading {
     int n_batch;
     thread *thread;
     int n_thread, last_thread;
-    external *external; /* [EXTERNALS] by id */
+    external *external; /* [n_external] by the low bits of the id */
+    int64_t n_external;
 } reading;
 
 static tandem_status no_memory(const reading *r)
@@ -224,7 +226,7 @@ static tandem_status add_collective(reading *r, const char *name, const char *de
 static tandem_status add_event_collective(reading *r, int64_t end_ns, int source)
 {
     const tandem_event *const event = &r->event;
-    const char *const operation = operation_of(event->name.text);
+    const char *const operation = operation_of(event->label.n ? event->label.text : event->name.text);
     char detail[2 * TANDEM_EVENT_TEXT + 40], size[32] = "";
     uint64_t key = 5381;
     for (const char *c = operation; *c; c++) key = key * 33 + (unsigned char)*c;
@@ -234,6 +236,41 @@ static tandem_status add_event_collective(reading *r, int64_t end_ns, int source
     (void)snprintf(detail, sizeof detail, "%s%s%s", event->elements >= 0 ? size : event->dims.text,
                    event->members.n ? " " : "", event->members.text);
     return add_collective(r, operation, detail, key, event->start_ns, end_ns, source);
+}
+
+/* --- Which operator a kernel belongs to ------------------------------------------------------------------- */
+
+static tandem_status make_externals(reading *r, int64_t n)
+{
+    external *const made = malloc((size_t)n * sizeof *made);
+    if (!made) return no_memory(r);
+    for (int64_t k = 0; k < n; k++) made[k].id = -1;
+    for (int64_t k = 0; k < r->n_external; k++)
+        if (r->external[k].id >= 0) made[r->external[k].id & (n - 1)] = r->external[k];
+    free(r->external);
+    r->external = made;
+    r->n_external = n;
+    return TANDEM_OK;
+}
+
+static const external *find_external(const reading *r, int64_t id)
+{
+    const external *const found = id >= 0 ? &r->external[id & (r->n_external - 1)] : NULL;
+    return found && found->id == id ? found : NULL;
+}
+
+/* Ids ascend: there is room for all of them until there are too many; then the latest replace the oldest. */
+static tandem_status add_external(reading *r, external one)
+{
+    for (;;) {
+        external *const place = &r->external[one.id & (r->n_external - 1)];
+        if (place->id < 0 || place->id == one.id || r->n_external == MOST_EXTERNALS) {
+            *place = one;
+            return TANDEM_OK;
+        }
+        const tandem_status status = make_externals(r, 2 * r->n_external);
+        if (status != TANDEM_OK) return status;
+    }
 }
 
 /* --- The stack of a thread ------------------------------------------------------------------------------ */
@@ -296,7 +333,7 @@ static tandem_status push(reading *r, const slice *s)
         status = add_collective(r, operation_of(own->name), own->detail, ~own->hash, s->start_ns, s->end_ns, TORCH_CALL);
     }
     if (status == TANDEM_OK && s->external >= 0)
-        r->external[s->external % EXTERNALS] = (external){s->external, s->signature, made.pass};
+        status = add_external(r, (external){s->external, s->signature, made.pass});
     if (status == TANDEM_OK && t->n == MOST_FRAMES) pop(r, t); /* deeper than any program: beside it, not within it */
     if (status == TANDEM_OK && t->n == t->room)
         status = grow(r, (void **)&t->frame, &t->room, sizeof *t->frame, MOST_FRAMES);
@@ -319,12 +356,11 @@ static int in_turn(const void *left, const void *right)
 
 static void charge_kernel(reading *r, const slice *s)
 {
-    const external *const owner = s->external >= 0 ? &r->external[s->external % EXTERNALS] : NULL;
-    const int is_known = owner && owner->id == s->external && owner->signature >= 0;
-    tandem_torch_cost *const cost = is_known ? &r->rank->signature[owner->signature].cost[owner->pass]
+    const external *const owner = find_external(r, s->external);
+    tandem_torch_cost *const cost = owner ? &r->rank->signature[owner->signature].cost[owner->pass]
                                              : &r->rank->signature[s->signature].cost[TANDEM_TORCH_UNKNOWN];
     cost->device_ns += s->end_ns - s->start_ns;
-    if (!is_known) cost->calls++;
+    if (!owner) cost->calls++;
 }
 
 static tandem_status take_batch(reading *r)
@@ -487,15 +523,14 @@ tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_erro
         r->error = error;
         r->batch = malloc(BATCH * sizeof *r->batch);
         r->thread = malloc(MOST_THREADS * sizeof *r->thread);
-        r->external = calloc(EXTERNALS, sizeof *r->external);
         tandem_events_open(&r->events, input, error);
     }
-    if (!r || !r->batch || !r->thread || !r->external) {
+    if (!r || !r->batch || !r->thread) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
         goto out;
     }
-    r->external[0].id = -1;
-    status = read_all(r);
+    status = make_externals(r, FIRST_EXTERNALS);
+    if (status == TANDEM_OK) status = read_all(r);
     if (status != TANDEM_OK) goto out;
     find_extent(rank);
     if (rank->n_window) qsort(rank->window, (size_t)rank->n_window, sizeof *rank->window, by_number);

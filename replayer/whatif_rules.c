@@ -166,7 +166,7 @@ static tandem_status place_messages(layout *l, int worker, int direction, int is
     int n_partner = 0, m = 0;
     for (int i = 0; i < compute.n; i++) n_partner += has_partner(l, compute.op[i], direction, is_send);
     if (message.n != compute.n && message.n != n_partner)
-        return tandem_error_set(l->error, TANDEM_MALFORMED, "step %lld, %s: %d times %s for %d times %s; expected %d",
+        return tandem_error_set(l->error, TANDEM_MALFORMED, "step %lld, %s: %d %s for %d %s; expected %d",
                                 (long long)l->job->step[l->op->step], worker_name(l->job, worker).text, message.n,
                                 tandem_job_kind_name(kind), compute.n, tandem_job_kind_name(compute_kind[direction]),
                                 n_partner);

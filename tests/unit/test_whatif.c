@@ -329,7 +329,7 @@ static void broken_steps_are_named(void **state)
     static const struct {
         const char *old, *new, *words[3];
     } cases[] = {
-        {"0,1,7,forward-recv,-1,0,12,3\n", "", {"step 7, dp 0 stage 1", "0 times forward-recv", "expected 1"}},
+        {"0,1,7,forward-recv,-1,0,12,3\n", "", {"step 7, dp 0 stage 1", "0 forward-recv for 1 forward-compute", "expected 1"}},
         {"0,1,7,optimizer", "0,1,8,optimizer", {"step 8", "dp 0 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2,1,7,optimizer", {"step 7", "dp 1 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2000000000,30000,7,optimizer", {"step 7", "no operators", "2000000001 x 30001"}},
