@@ -56,9 +56,11 @@ static int print_json(const bench_result *result, const char *what)
 static char *print_rate(char *text, size_t size, const bench_case *one)
 {
     *text = '\0';
-    if (isfinite(one->flops_per_s)) return tandem_quantity_print_per_second(text, size, one->flops_per_s, "FLOP");
+    if (isfinite(one->flops_per_s))
+        return tandem_quantity_print_per_second(text, size, one->flops_per_s, "FLOP");
     if (isfinite(one->bytes_per_s)) return tandem_quantity_print_bps(text, size, one->bytes_per_s);
-    if (isfinite(one->events_per_s)) return tandem_quantity_print_per_second(text, size, one->events_per_s, "events");
+    if (isfinite(one->events_per_s))
+        return tandem_quantity_print_per_second(text, size, one->events_per_s, "events");
     return text;
 }
 

@@ -6,14 +6,14 @@
 
 typedef struct bench_case {
     char name[96];
-    int64_t median_ns, p10_ns, p90_ns; /* of one */
+    int64_t median_ns, p10_ns, p90_ns;             /* of one */
     double bytes_per_s, flops_per_s, events_per_s; /* NaN where it has no meaning */
 } bench_case;
 
 enum { BENCH_MOST_CASES = 16 };
 typedef struct bench_result {
     char model[96], cluster[512]; /* or what else was measured, and "" */
-    char costs[128]; /* where a replay's costs are from; "" = no replay */
+    char costs[128];              /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;
 } bench_result;

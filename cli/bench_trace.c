@@ -38,7 +38,14 @@ static double rate_of(const bench_result *result, double things)
 
 /* --- The engine: 1,000 ranks that compute, hand on, and reduce together ---------------------------------- */
 
-enum { RANKS = 1000, ROUNDS = 24, ROUND_OPS = 3, REDUCES = 8, RANK_OPS = ROUNDS * ROUND_OPS + REDUCES, ENGINE_OPS = RANKS * RANK_OPS };
+enum {
+    RANKS = 1000,
+    ROUNDS = 24,
+    ROUND_OPS = 3,
+    REDUCES = 8,
+    RANK_OPS = ROUNDS * ROUND_OPS + REDUCES,
+    ENGINE_OPS = RANKS * RANK_OPS
+};
 
 typedef struct engine_work {
     tandem_engine *engine;
@@ -157,8 +164,10 @@ static tandem_status read_torch(void *context, tandem_error *error)
 static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *error)
 {
     text_work w = {.text = malloc(TEXT_BYTES)};
-    if (!w.text) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
-    w.n = (size_t)sprintf(w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 8},\n  \"traceEvents\": [\n");
+    if (!w.text)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
+    w.n = (size_t)sprintf(
+        w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 8},\n  \"traceEvents\": [\n");
     for (int64_t k = 0; w.n < TEXT_BYTES - MOST_EVENT_BYTES - 8; k++) w.n += print_events(w.text + w.n, k);
     w.n += (size_t)sprintf(w.text + w.n, "]}\n");
     const tandem_status status = measure(result, "torch JSON", read_torch, &w, n, error);
@@ -173,8 +182,8 @@ int bench_trace(bench_result *result, const cli_options *options)
 {
     tandem_error error = {0};
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
-    (void)snprintf(result->model, sizeof result->model, "engine: %d ranks, %d operators; JSON: %d MiB in memory", RANKS,
-                   ENGINE_OPS, TEXT_BYTES >> 20);
+    (void)snprintf(result->model, sizeof result->model, "engine: %d ranks, %d operators; JSON: %d MiB in memory",
+                   RANKS, ENGINE_OPS, TEXT_BYTES >> 20);
     tandem_status status = bench_engine(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);

@@ -73,7 +73,8 @@ typedef struct cli_command {
 
 /* One a file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
-    command_sensitivity, command_replay, command_allocate, command_train, command_compare, command_whatif, command_bench;
+    command_sensitivity, command_replay, command_allocate, command_train, command_compare, command_whatif,
+    command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */

@@ -36,7 +36,8 @@ static void print_cause(const tandem_whatif *whatif)
         printf("Without the slow %s%s the step would be %.1f%% shorter: %s instead of %s.\n",
                cause->who[0] ? "operators of " : cause->what, cause->who, one, without, step);
     else
-        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% shorter.\n", all);
+        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% shorter.\n",
+               all);
 }
 
 static int print_parts(const char *heading, const tandem_whatif_parts *parts, const tandem_whatif *whatif, int most)
@@ -62,13 +63,15 @@ static int print_parts(const char *heading, const tandem_whatif_parts *parts, co
 
 static int print_ranks(const tandem_whatif *whatif)
 {
-    char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], idle[TANDEM_QUANTITY_TEXT];
+    char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
+        idle[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     if (whatif->n_rank == 0) return 0;
     cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waits\t>idle");
     for (int k = 0; k < whatif->n_rank; k++) {
         const tandem_whatif_rank *const rank = &whatif->rank[k];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name, tandem_quantity_print_ns(busy, sizeof busy, rank->busy_ns),
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name,
+                      tandem_quantity_print_ns(busy, sizeof busy, rank->busy_ns),
                       tandem_quantity_print_ns(exposed, sizeof exposed, rank->exposed_ns),
                       tandem_quantity_print_ns(wait, sizeof wait, rank->wait_ns),
                       tandem_quantity_print_ns(idle, sizeof idle, rank->idle_ns));
@@ -90,7 +93,8 @@ static void print_steps(const tandem_whatif *whatif)
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
            tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns),
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
-           tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns), ratio(whatif->step_ns, whatif->ideal_ns));
+           tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
+           ratio(whatif->step_ns, whatif->ideal_ns));
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
                tandem_quantity_print_ns(step, sizeof step, worst->step_ns), ratio(worst->step_ns, worst->ideal_ns));
@@ -103,8 +107,12 @@ static int print_text(const tandem_whatif *whatif, const cli_options *options)
     int code = print_ranks(whatif);
     if (!code) code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
     if (!code) code = print_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
-    if (!code) code = print_parts("data-parallel rank", &whatif->by_dp_rank, whatif, options->verbose ? whatif->by_dp_rank.n : ROWS);
-    if (!code) code = print_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif, options->verbose ? whatif->by_worker.n : ROWS);
+    if (!code)
+        code = print_parts("data-parallel rank", &whatif->by_dp_rank, whatif,
+                           options->verbose ? whatif->by_dp_rank.n : ROWS);
+    if (!code)
+        code = print_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif,
+                           options->verbose ? whatif->by_worker.n : ROWS);
     return code;
 }
 
@@ -115,11 +123,10 @@ static json_t *parts_json(const tandem_whatif_parts *parts, const tandem_whatif 
     json_t *const rows = json_array();
     for (int k = 0; k < parts->n; k++) {
         const tandem_whatif_part *const part = &parts->part[k];
-        json_array_append_new(rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns",
-                                              (json_int_t)part->with_ns, "slowdown",
-                                              cli_number(ratio(part->with_ns, whatif->ideal_ns)), "without_ns",
-                                              (json_int_t)part->without_ns, "gain",
-                                              cli_number(gain(whatif, part->without_ns))));
+        json_array_append_new(
+            rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns", (json_int_t)part->with_ns,
+                            "slowdown", cli_number(ratio(part->with_ns, whatif->ideal_ns)), "without_ns",
+                            (json_int_t)part->without_ns, "gain", cli_number(gain(whatif, part->without_ns))));
     }
     return rows;
 }
@@ -129,10 +136,10 @@ static json_t *steps_json(const tandem_whatif *whatif)
     json_t *const steps = json_array();
     for (int k = 0; k < whatif->n_step; k++) {
         const tandem_whatif_step *const step = &whatif->step[k];
-        json_array_append_new(steps, json_pack("{s:I,s:I,s:I,s:I,s:o}", "step", (json_int_t)step->number, "recorded_ns",
-                                               (json_int_t)step->recorded_ns, "step_ns", (json_int_t)step->step_ns,
-                                               "ideal_step_ns", (json_int_t)step->ideal_ns, "slowdown",
-                                               cli_number(ratio(step->step_ns, step->ideal_ns))));
+        json_array_append_new(steps, json_pack("{s:I,s:I,s:I,s:I,s:o}", "step", (json_int_t)step->number,
+                                               "recorded_ns", (json_int_t)step->recorded_ns, "step_ns",
+                                               (json_int_t)step->step_ns, "ideal_step_ns", (json_int_t)step->ideal_ns,
+                                               "slowdown", cli_number(ratio(step->step_ns, step->ideal_ns))));
     }
     return steps;
 }
@@ -142,8 +149,9 @@ static json_t *ranks_json(const tandem_whatif *whatif)
     json_t *const ranks = json_array();
     for (int k = 0; k < whatif->n_rank; k++) {
         const tandem_whatif_rank *const rank = &whatif->rank[k];
-        json_array_append_new(ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns", (json_int_t)rank->busy_ns,
-                                               "exposed_comm_ns", (json_int_t)rank->exposed_ns, "wait_ns",
+        json_array_append_new(ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns",
+                                               (json_int_t)rank->busy_ns, "exposed_comm_ns",
+                                               (json_int_t)rank->exposed_ns, "wait_ns",
                                                (json_int_t)rank->wait_ns, "idle_ns", (json_int_t)rank->idle_ns));
     }
     return ranks;
@@ -160,9 +168,9 @@ static int print_json(const tandem_whatif *whatif)
     json_object_set_new(object, "step_ns", json_integer(whatif->step_ns));
     json_object_set_new(object, "ideal_step_ns", json_integer(whatif->ideal_ns));
     json_object_set_new(object, "cause",
-                        json_pack("{s:s,s:s,s:I,s:I,s:o}", "who", whatif->cause.who, "what", whatif->cause.what,
-                                  "without_ns", (json_int_t)whatif->cause.without_ns, "without_what_ns",
-                                  (json_int_t)whatif->cause.without_what_ns, "gain",
+                        json_pack("{s:s,s:s,s:I,s:I,s:o}", "who", whatif->cause.who, "what",
+                                  whatif->cause.what, "without_ns", (json_int_t)whatif->cause.without_ns,
+                                  "without_what_ns", (json_int_t)whatif->cause.without_what_ns, "gain",
                                   cli_number(gain(whatif, whatif->cause.without_ns))));
     json_object_set_new(object, "by_operator", parts_json(&whatif->by_operator, whatif));
     json_object_set_new(object, "by_stage", parts_json(&whatif->by_stage, whatif));
@@ -175,7 +183,8 @@ static int print_json(const tandem_whatif *whatif)
 
 /* --- The command ---------------------------------------------------------------------------------------- */
 
-static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording, const cli_options *options, tandem_error *error)
+static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording, const cli_options *options,
+                             tandem_error *error)
 {
     tandem_job *job = NULL;
     const char *const path = options->word[0];
@@ -196,7 +205,8 @@ static int run(const cli_options *options)
     if (status != TANDEM_OK) return cli_fail(&error);
     if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
     if (options->n_word > 1)
-        return cli_refuse(TANDEM_USAGE, "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler, one a rank",
+        return cli_refuse(TANDEM_USAGE,
+                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler, one a rank",
                           options->word[0]);
     status = analyse(&whatif, recording, options, &error);
     int code = 0;

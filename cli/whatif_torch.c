@@ -20,7 +20,10 @@ static quantity ns(int64_t value)
     return made;
 }
 
-static double share(int64_t part_ns, int64_t whole_ns) { return whole_ns > 0 ? (double)part_ns / (double)whole_ns : 0; }
+static double share(int64_t part_ns, int64_t whole_ns)
+{
+    return whole_ns > 0 ? (double)part_ns / (double)whole_ns : 0;
+}
 
 /* Mean over the ranks of their mean steps. */
 static int64_t mean_step(const tandem_torch *torch)
@@ -75,8 +78,8 @@ static void print_cause(const tandem_torch *torch)
     else
         printf("Rank %d comes last to %lld of %lld collectives, %s a step later than the next: without that the step would be up "
                "to %.1f%% shorter.\n",
-               slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined, ns(slowest->late_ns).text,
-               100 * share(slowest->late_ns, slowest->mean.duration_ns));
+               slowest->rank, (long long)slowest->n_last, (long long)torch->n_joined,
+               ns(slowest->late_ns).text, 100 * share(slowest->late_ns, slowest->mean.duration_ns));
     if (torch->n_joined == 0 || slowest->n_last > 0) print_excess(torch);
 }
 
@@ -87,9 +90,10 @@ static int print_ranks(const tandem_torch *torch)
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
         const tandem_torch_step *const mean = &rank->mean;
-        cli_table_row(&table, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%lld", rank->rank, rank->n_step, ns(mean->duration_ns).text,
-                      ns(mean->compute_ns).text, ns(mean->comm_ns).text, ns(mean->exposed_ns).text,
-                      ns(mean->idle_ns).text, ns(rank->wait_ns).text, ns(rank->late_ns).text, (long long)rank->n_last);
+        cli_table_row(&table, "%d\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%lld", rank->rank, rank->n_step,
+                      ns(mean->duration_ns).text, ns(mean->compute_ns).text, ns(mean->comm_ns).text,
+                      ns(mean->exposed_ns).text, ns(mean->idle_ns).text, ns(rank->wait_ns).text,
+                      ns(rank->late_ns).text, (long long)rank->n_last);
     }
     putchar('\n');
     const int code = cli_table_print(&table);
@@ -102,7 +106,8 @@ static int print_operators(const tandem_torch *torch, int most)
     const int64_t step_ns = mean_step(torch);
     cli_table table = {0};
     if (torch->n_operator == 0) return 0;
-    cli_table_row(&table, "operator\tpass\t>%s a step\t>of the step\t>calls a step\tsignature", torch->rank[0].is_device ? "on the device" : "itself");
+    cli_table_row(&table, "operator\tpass\t>%s a step\t>of the step\t>calls a step\tsignature",
+                  torch->rank[0].is_device ? "on the device" : "itself");
     for (int k = 0; k < torch->n_operator && k < most; k++) {
         const tandem_torch_operator *const op = &torch->operators[k];
         const int64_t cost_ns = a_step(torch, cost_of(torch, &op->cost));
@@ -124,8 +129,8 @@ static int print_collectives(const tandem_torch *torch, int most)
     cli_table_row(&table, "collective\t>joined\t>transfer\t>waited, a step\tsize and members");
     for (int k = 0; k < torch->n_collective && k < most; k++) {
         const tandem_torch_collective *const one = &torch->collective[k];
-        cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n, ns(one->transfer_ns).text,
-                      ns(a_step(torch, one->wait_ns)).text, one->signature);
+        cli_table_row(&table, "%.60s\t%lld\t%s\t%s\t%.80s", one->name, (long long)one->n,
+                      ns(one->transfer_ns).text, ns(a_step(torch, one->wait_ns)).text, one->signature);
     }
     putchar('\n');
     const int code = cli_table_print(&table);
@@ -139,13 +144,20 @@ static void print_notes(const tandem_torch *torch, const cli_options *options)
 {
     for (int k = 0; k < torch->n_rank; k++) {
         const tandem_torch_rank *const rank = &torch->rank[k];
-        if (rank->step[0].number < 0) cli_note(options, "%s: no ProfilerStep#: all of it counts as one step", rank->path);
-        if (rank->n_incomplete) cli_note(options, "%s: %lld slices without name, ts or dur were passed over", rank->path, (long long)rank->n_incomplete);
+        if (rank->step[0].number < 0)
+            cli_note(options, "%s: no ProfilerStep#: all of it counts as one step", rank->path);
+        if (rank->n_incomplete)
+            cli_note(options, "%s: %lld slices without name, ts or dur were passed over", rank->path,
+                     (long long)rank->n_incomplete);
         if (rank->n_overlapping)
-            cli_note(options, "%s: %lld slices end after the one they begin in", rank->path, (long long)rank->n_overlapping);
+            cli_note(options, "%s: %lld slices end after the one they begin in", rank->path,
+                     (long long)rank->n_overlapping);
         if (rank->n_unjoined && torch->n_rank > 1)
-            cli_note(options, "%s: %lld collectives lack partners in the other files", rank->path, (long long)rank->n_unjoined);
-        if (rank->joined_ns) cli_note(options, "%s: busy times are too long by up to %s in all", rank->path, ns(rank->joined_ns).text);
+            cli_note(options, "%s: %lld collectives lack partners in the other files", rank->path,
+                     (long long)rank->n_unjoined);
+        if (rank->joined_ns)
+            cli_note(options, "%s: busy times are too long by up to %s in all", rank->path,
+                     ns(rank->joined_ns).text);
     }
 }
 
@@ -153,9 +165,9 @@ static int print_text(const tandem_torch *torch, const cli_options *options)
 {
     const int most = options->verbose ? torch->n_operator : ROWS;
     print_notes(torch, options);
-    printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank, torch->n_rank > 1 ? "s" : "",
-           torch->rank[0].is_device ? "kernels of a device" : "operators on the host", ns(mean_step(torch)).text,
-           ns(casts(torch)).text);
+    printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
+           torch->n_rank > 1 ? "s" : "", torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
+           ns(mean_step(torch)).text, ns(casts(torch)).text);
     print_cause(torch);
     int code = print_ranks(torch);
     if (!code) code = print_collectives(torch, options->verbose ? torch->n_collective : ROWS);
@@ -167,9 +179,10 @@ static int print_text(const tandem_torch *torch, const cli_options *options)
 
 static json_t *step_json(const tandem_torch_step *step)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "step", (json_int_t)step->number, "step_ns", (json_int_t)step->duration_ns,
-                     "compute_ns", (json_int_t)step->compute_ns, "comm_ns", (json_int_t)step->comm_ns, "exposed_comm_ns",
-                     (json_int_t)step->exposed_ns, "idle_ns", (json_int_t)step->idle_ns);
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I}", "step", (json_int_t)step->number, "step_ns",
+                     (json_int_t)step->duration_ns, "compute_ns", (json_int_t)step->compute_ns, "comm_ns",
+                     (json_int_t)step->comm_ns, "exposed_comm_ns", (json_int_t)step->exposed_ns, "idle_ns",
+                     (json_int_t)step->idle_ns);
 }
 
 static json_t *rank_json(const tandem_torch_rank *rank)
@@ -193,8 +206,8 @@ static json_t *rank_json(const tandem_torch_rank *rank)
 
 static json_t *cost_json(const tandem_torch_cost *cost)
 {
-    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns", (json_int_t)cost->total_ns, "self_ns",
-                     (json_int_t)cost->self_ns, "device_ns", (json_int_t)cost->device_ns);
+    return json_pack("{s:I,s:I,s:I,s:I}", "calls", (json_int_t)cost->calls, "total_ns", (json_int_t)cost->total_ns,
+                     "self_ns", (json_int_t)cost->self_ns, "device_ns", (json_int_t)cost->device_ns);
 }
 
 static json_t *operator_json(const tandem_torch *torch, const tandem_torch_operator *op)
@@ -216,12 +229,14 @@ static int print_json(const tandem_torch *torch)
     const tandem_torch_rank *const slowest = &torch->rank[torch->slowest];
     const int64_t step_ns = mean_step(torch), ideal_ns = step_ns - slowest->late_ns;
     for (int k = 0; k < torch->n_rank; k++) json_array_append_new(ranks, rank_json(&torch->rank[k]));
-    for (int k = 0; k < torch->n_operator; k++) json_array_append_new(operators, operator_json(torch, &torch->operators[k]));
+    for (int k = 0; k < torch->n_operator; k++)
+        json_array_append_new(operators, operator_json(torch, &torch->operators[k]));
     for (int k = 0; k < torch->n_collective; k++) {
         const tandem_torch_collective *const one = &torch->collective[k];
-        json_array_append_new(collectives, json_pack("{s:s,s:s,s:I,s:I,s:I}", "name", one->name, "signature", one->signature, "joined",
-                                                     (json_int_t)one->n, "transfer_ns", (json_int_t)one->transfer_ns, "wait_ns",
-                                                     (json_int_t)one->wait_ns));
+        json_array_append_new(collectives,
+                              json_pack("{s:s,s:s,s:I,s:I,s:I}", "name", one->name, "signature",
+                                        one->signature, "joined", (json_int_t)one->n, "transfer_ns",
+                                        (json_int_t)one->transfer_ns, "wait_ns", (json_int_t)one->wait_ns));
     }
     json_object_set_new(object, "recording", json_string("torch"));
     json_object_set_new(object, "device", json_boolean(torch->rank[0].is_device));
@@ -233,8 +248,8 @@ static int print_json(const tandem_torch *torch)
     json_object_set_new(object, "joined", json_integer(torch->n_joined));
     if (torch->excess >= 0)
         json_object_set_new(object, "excess",
-                            json_pack("{s:s,s:s,s:s,s:I}", "operator", torch->operators[torch->excess].name, "signature",
-                                      torch->operators[torch->excess].signature, "pass",
+                            json_pack("{s:s,s:s,s:s,s:I}", "operator", torch->operators[torch->excess].name,
+                                      "signature", torch->operators[torch->excess].signature, "pass",
                                       tandem_torch_pass_name(torch->operators[torch->excess].pass), "ns",
                                       (json_int_t)torch->excess_ns));
     json_object_set_new(object, "ranks", ranks);
@@ -247,8 +262,12 @@ int whatif_torch(const cli_options *options)
 {
     tandem_error error = {0};
     tandem_torch *torch = NULL;
-    if (options->trace) return cli_refuse(TANDEM_USAGE, "--trace is for a job (CSV) or a step of tandem; '%s' is of the PyTorch profiler", options->word[0]);
-    if (tandem_torch_read(&torch, options->word, options->n_word, &error) != TANDEM_OK) return cli_fail(&error);
+    if (options->trace)
+        return cli_refuse(TANDEM_USAGE,
+                          "--trace is for a job (CSV) or a step of tandem; '%s' is of the PyTorch profiler",
+                          options->word[0]);
+    if (tandem_torch_read(&torch, options->word, options->n_word, &error) != TANDEM_OK)
+        return cli_fail(&error);
     const int code = options->json ? print_json(torch) : print_text(torch, options);
     tandem_torch_close(torch);
     return code;

@@ -28,13 +28,13 @@ typedef struct ordering {
     const tandem_engine_graph *graph;
     tandem_arena arena;
     int n_node;
-    int *node_of;                      /* [n_op] */
-    int *member_first, *member;        /* of each node, [n_node + 1] into [n_op]: ascending */
-    int *stream_before;                /* [n_op] the operator before it on its stream, −1 = none */
-    int *before_first, *before;        /* edges by `after`: [n_op + 1] into [n_edge] */
-    int *waiter_first, *waiter;        /* edges by `before`, streams included: [n_op + 1] into nodes */
-    int *missing;                      /* [n_node] how many things it still waits for */
-    int *order;                        /* [n_node] nodes, each behind those it waits for */
+    int *node_of;               /* [n_op] */
+    int *member_first, *member; /* of each node, [n_node + 1] into [n_op]: ascending */
+    int *stream_before;         /* [n_op] the operator before it on its stream, −1 = none */
+    int *before_first, *before; /* edges by `after`: [n_op + 1] into [n_edge] */
+    int *waiter_first, *waiter; /* edges by `before`, streams included: [n_op + 1] into nodes */
+    int *missing;               /* [n_node] how many things it still waits for */
+    int *order;                 /* [n_node] nodes, each behind those it waits for */
 } ordering;
 
 /* --- Names ---------------------------------------------------------------------------------------------- */
@@ -63,7 +63,8 @@ static op_name name_in(const tandem_engine_graph *graph, int op)
 static tandem_status check_range(const tandem_engine_graph *graph, tandem_error *error)
 {
     if ((int64_t)graph->n_op + graph->n_edge + graph->n_group + graph->n_stream >= INT_MAX)
-        return tandem_error_set(error, TANDEM_MALFORMED, "%d operators, %d dependencies: together they must be fewer than 2^31",
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "%d operators, %d dependencies: together they must be fewer than 2^31",
                                 graph->n_op, graph->n_edge);
     for (int i = 0; i < graph->n_op; i++) {
         if (graph->stream[i] < -1 || graph->stream[i] >= graph->n_stream)
@@ -78,8 +79,8 @@ static tandem_status check_range(const tandem_engine_graph *graph, tandem_error 
         const int before_is = before >= 0 && before < graph->n_op, after_is = after >= 0 && after < graph->n_op;
         if (before_is && after_is) continue;
         return tandem_error_set(error, TANDEM_MALFORMED,
-                                "dependency %d leads nowhere: %s waits for %s; there are operators 0 to %d", k,
-                                after_is ? name_in(graph, after).text : "an operator that is not there",
+                                "dependency %d leads nowhere: %s waits for %s; there are operators 0 to %d",
+                                k, after_is ? name_in(graph, after).text : "an operator that is not there",
                                 before_is ? name_in(graph, before).text : "an operator that is not there",
                                 graph->n_op - 1);
     }
@@ -204,13 +205,13 @@ static tandem_status refuse_circle(const ordering *o, tandem_error *error)
     do {
         const int op = awaited(o, node);
         if (length < MOST_SHOWN && used < sizeof text)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", length ? ", which waits for " : "",
-                                     name_in(o->graph, op).text);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                     length ? ", which waits for " : "", name_in(o->graph, op).text);
         node = o->node_of[op];
         length++;
     } while (node != begin);
-    return tandem_error_set(error, TANDEM_MALFORMED, "%d operators wait for one another in a circle: %s%s", length,
-                            text, length > MOST_SHOWN ? ", …" : ", and round again");
+    return tandem_error_set(error, TANDEM_MALFORMED, "%d operators wait for one another in a circle: %s%s",
+                            length, text, length > MOST_SHOWN ? ", …" : ", and round again");
 }
 
 /* --- Opening -------------------------------------------------------------------------------------------- */
@@ -258,7 +259,8 @@ static void lay_out(tandem_engine *engine, const ordering *o, int *place)
                 engine->before[n_before++] = place[o->before[e]];
             engine->before_end[p] = n_before;
         }
-        if (p > (engine->n_node ? engine->node_end[engine->n_node - 1] : 0)) engine->node_end[engine->n_node++] = p;
+        if (p > (engine->n_node ? engine->node_end[engine->n_node - 1] : 0))
+            engine->node_end[engine->n_node++] = p;
     }
 }
 
@@ -320,8 +322,8 @@ static tandem_status check_durations(const tandem_engine *engine, const int64_t 
         if (ns >= 0 && ns <= TANDEM_ENGINE_MOST_NS && !__builtin_add_overflow(sum_ns, ns, &sum_ns)) continue;
         const op_name name = name_of(engine->name, engine->context, i);
         if (ns >= 0 && ns <= TANDEM_ENGINE_MOST_NS)
-            return tandem_error_set(error, TANDEM_MALFORMED, "durations up to that of %s add up to more than 2^63 ns",
-                                    name.text);
+            return tandem_error_set(error, TANDEM_MALFORMED,
+                                    "durations up to that of %s add up to more than 2^63 ns", name.text);
         return tandem_error_set(error, TANDEM_MALFORMED, "%s takes %lld ns; a duration lies between 0 and %lld ns",
                                 name.text, (long long)ns, (long long)TANDEM_ENGINE_MOST_NS);
     }

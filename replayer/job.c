@@ -24,16 +24,16 @@ int tandem_job_kind_find(const char *name, size_t n)
     return -1;
 }
 
-tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op, const char *source, tandem_error *error)
+tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op, const char *source,
+                                  tandem_error *error)
 {
     enum { MOST = INT_MAX / 8 }; /* indices of edges and streams stay within int */
     if (rows->n == rows->capacity) {
         const int capacity = rows->capacity ? rows->capacity < MOST / 2 ? 2 * rows->capacity : MOST : 1024;
-        tandem_job_op *const more =
-            rows->n < MOST ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
+        tandem_job_op *const more = rows->n < MOST ? realloc(rows->op, (size_t)capacity * sizeof *more) : NULL;
         if (!more)
-            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d operators of '%.200s' so far",
-                                    rows->n, source);
+            return tandem_error_set(error, TANDEM_NO_MEMORY,
+                                    "no memory for the %d operators of '%.200s' so far", rows->n, source);
         rows->op = more;
         rows->capacity = capacity;
     }
@@ -92,7 +92,8 @@ tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const cha
     made = calloc(1, sizeof *made);
     if (made) made->step = malloc((size_t)count_steps(rows->op, rows->n) * sizeof *made->step);
     if (!made || !made->step) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d operators of '%.200s'", rows->n, source);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d operators of '%.200s'",
+                                  rows->n, source);
         goto out;
     }
     made->op = rows->op;

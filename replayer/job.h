@@ -17,7 +17,8 @@ typedef struct tandem_job_rows {
     tandem_job_op *op;
     int n, capacity;
 } tandem_job_rows;
-tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op, const char *source, tandem_error *error);
+tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op, const char *source,
+                                  tandem_error *error);
 
 /* tandem_job_open: sorts the rows, numbers the steps, finds the sizes. Takes the rows over, also on error.
  * TANDEM_MALFORMED without rows; TANDEM_NO_MEMORY. */

@@ -8,7 +8,19 @@
 #include "replayer/job.h"
 #include "replayer/read_input.h"
 
-enum column { DP_RANK, STAGE, STEP, OPTYPE, SEQ_ID, START, DURATION, N_REQUIRED, CHUNK = N_REQUIRED, TP_RANK, N_COLUMN };
+enum column {
+    DP_RANK,
+    STAGE,
+    STEP,
+    OPTYPE,
+    SEQ_ID,
+    START,
+    DURATION,
+    N_REQUIRED,
+    CHUNK = N_REQUIRED,
+    TP_RANK,
+    N_COLUMN
+};
 static const char *const column_name[N_COLUMN] = {"dp_rank",  "stage",  "step",        "optype", "seq_id",
                                                   "start_us", "dur_us", "model_chunk", "tp_rank"};
 
@@ -81,7 +93,8 @@ static tandem_status read_heading(reading *r)
         const size_t length = strlen(column_name[column]);
         r->place[column] = -1;
         for (int i = 0; i < r->n_cell; i++)
-            if (cells[i].n == length && memcmp(cells[i].text, column_name[column], length) == 0) r->place[column] = i;
+            if (cells[i].n == length && memcmp(cells[i].text, column_name[column], length) == 0)
+                r->place[column] = i;
         if (r->place[column] < 0 && column < N_REQUIRED) return no_column(r, column, cells, r->n_cell);
     }
     return TANDEM_OK;
@@ -89,14 +102,15 @@ static tandem_status read_heading(reading *r)
 
 /* --- Cells ---------------------------------------------------------------------------------------------- */
 
-static tandem_status read_whole(const reading *r, const cell *cells, enum column column, int64_t least, int64_t most,
-                                int64_t *value)
+static tandem_status read_whole(const reading *r, const cell *cells, enum column column, int64_t least,
+                                int64_t most, int64_t *value)
 {
     const cell c = cells[r->place[column]];
     const int is_negative = c.n > 0 && c.text[0] == '-';
     int64_t number = 0;
     size_t i = (size_t)is_negative;
-    for (; i < c.n && c.text[i] >= '0' && c.text[i] <= '9' && number <= most; i++) number = 10 * number + (c.text[i] - '0');
+    for (; i < c.n && c.text[i] >= '0' && c.text[i] <= '9' && number <= most; i++)
+        number = 10 * number + (c.text[i] - '0');
     if (is_negative) number = -number;
     if (i == c.n && c.n > (size_t)is_negative && number >= least && number <= most) {
         *value = number;
@@ -107,8 +121,8 @@ static tandem_status read_whole(const reading *r, const cell *cells, enum column
     return refuse(r, column_name[column], expected, c);
 }
 
-static tandem_status read_time(const reading *r, const cell *cells, enum column column, int64_t least_ns, int64_t most_ns,
-                               int64_t *ns)
+static tandem_status read_time(const reading *r, const cell *cells, enum column column, int64_t least_ns,
+                               int64_t most_ns, int64_t *ns)
 {
     int64_t value = 0;
     const cell c = cells[r->place[column]];
@@ -116,7 +130,8 @@ static tandem_status read_time(const reading *r, const cell *cells, enum column 
     if (code == -1) return refuse(r, column_name[column], "a number of us", c);
     if (code == -2 || value < least_ns || value > most_ns)
         return refuse(r, column_name[column],
-                      column == DURATION ? "from 0 to 9e12 us (104 days)" : "a time within 73 years of its origin", c);
+                      column == DURATION ? "from 0 to 9e12 us (104 days)" : "a time within 73 years of its origin",
+                      c);
     *ns = value;
     return TANDEM_OK;
 }
@@ -129,18 +144,19 @@ static tandem_status read_kind(const reading *r, cell c, int64_t *kind)
     const char *names[TANDEM_N_JOB_KIND];
     for (int k = 0; k < TANDEM_N_JOB_KIND; k++) names[k] = tandem_job_kind_name(k);
     (void)snprintf(name, sizeof name, "%.*s", (int)(c.n < 63 ? c.n : 63), c.text);
-    return tandem_error_set(r->error, TANDEM_MALFORMED,
-                            "'%.200s', line %lld: no operator type '%s'.%s There are forward-compute, backward-compute, "
-                            "forward- and backward-send and -recv, params-all-gather, gc, layernorm-grads-all-reduce, "
-                            "embedding-grads-all-reduce, grads-reduce-scatter, optimizer-clip-main-grad, optimizer",
-                            r->input->source, (long long)r->line, name,
-                            tandem_nearest_hint(name, names, TANDEM_N_JOB_KIND).text);
+    return tandem_error_set(
+        r->error, TANDEM_MALFORMED,
+        "'%.200s', line %lld: no operator type '%s'.%s There are forward-compute, backward-compute, "
+        "forward- and backward-send and -recv, params-all-gather, gc, layernorm-grads-all-reduce, "
+        "embedding-grads-all-reduce, grads-reduce-scatter, optimizer-clip-main-grad, optimizer",
+        r->input->source, (long long)r->line, name, tandem_nearest_hint(name, names, TANDEM_N_JOB_KIND).text);
 }
 
 static tandem_status read_row(reading *r, const char *line, size_t n)
 {
     cell cells[MOST_CELLS];
-    int64_t dp_rank = 0, stage = 0, tp_rank = 0, step = 0, sequence = 0, chunk = 0, kind = 0, start_ns = 0, duration_ns = 0;
+    int64_t dp_rank = 0, stage = 0, tp_rank = 0, step = 0, sequence = 0, chunk = 0, kind = 0, start_ns = 0,
+            duration_ns = 0;
     const int count = split(cells, line, n);
     if (count != r->n_cell)
         return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s', line %lld: %d cells; expected %d, as in line 1",
@@ -151,7 +167,8 @@ static tandem_status read_row(reading *r, const char *line, size_t n)
     if (status == TANDEM_OK) status = read_whole(r, cells, SEQ_ID, -1, INT32_MAX - 1, &sequence);
     if (status == TANDEM_OK && r->place[TP_RANK] >= 0)
         status = read_whole(r, cells, TP_RANK, -1, INT16_MAX - 1, &tp_rank);
-    if (status == TANDEM_OK && r->place[CHUNK] >= 0) status = read_whole(r, cells, CHUNK, -1, INT16_MAX - 1, &chunk);
+    if (status == TANDEM_OK && r->place[CHUNK] >= 0)
+        status = read_whole(r, cells, CHUNK, -1, INT16_MAX - 1, &chunk);
     if (status == TANDEM_OK) status = read_kind(r, cells[r->place[OPTYPE]], &kind);
     if (status == TANDEM_OK) status = read_time(r, cells, START, INT64_MIN, INT64_MAX, &start_ns);
     if (status == TANDEM_OK) status = read_time(r, cells, DURATION, 0, INT64_C(1) << 53, &duration_ns);

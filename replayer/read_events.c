@@ -35,8 +35,9 @@ static size_t character(const unsigned char *text, size_t n)
     for (size_t k = 1; k < length; k++)
         if ((text[k] & 0xc0) != 0x80) return 0;
     const unsigned second = text[1];
-    if ((text[0] == 0xe0 && second < 0xa0) || (text[0] == 0xed && second > 0x9f) || (text[0] == 0xf0 && second < 0x90) ||
-        (text[0] == 0xf4 && second > 0x8f) || (text[0] == 0xc2 && second < 0xa0))
+    if ((text[0] == 0xe0 && second < 0xa0) || (text[0] == 0xed && second > 0x9f) ||
+        (text[0] == 0xf0 && second < 0x90) || (text[0] == 0xf4 && second > 0x8f) ||
+        (text[0] == 0xc2 && second < 0xa0))
         return 0;
     return length;
 }
@@ -44,7 +45,8 @@ static size_t character(const unsigned char *text, size_t n)
 static int is_plain(const char *text, size_t n)
 {
     unsigned char odd = 0;
-    for (size_t k = 0; k < n; k++) odd |= (unsigned char)((text[k] < 0x20) | (text[k] == 0x7f)); /* char is signed */
+    for (size_t k = 0; k < n; k++)
+        odd |= (unsigned char)((text[k] < 0x20) | (text[k] == 0x7f)); /* char is signed */
     return !odd;
 }
 
@@ -134,7 +136,8 @@ static tandem_status read_text(tandem_pull *pull, tandem_event_text *text)
 {
     tandem_pull_slice slice;
     const int is_text = tandem_pull_peek(pull) == '"';
-    const tandem_status status = is_text ? tandem_pull_text(pull, "a string", &slice) : tandem_pull_raw(pull, &slice);
+    const tandem_status status =
+        is_text ? tandem_pull_text(pull, "a string", &slice) : tandem_pull_raw(pull, &slice);
     if (status == TANDEM_OK) (is_text ? set_text : set_raw)(text, slice);
     return status;
 }
@@ -244,7 +247,8 @@ static tandem_status read_member(tandem_pull *pull, tandem_pull_slice name, tand
 {
     tandem_status status;
     if (is(name, "ph")) return read_phase(pull, event);
-    if (is(name, "ts")) return read_time(pull, "a number, the ts of an event in us", &event->start_ns, &event->has_start);
+    if (is(name, "ts"))
+        return read_time(pull, "a number, the ts of an event in us", &event->start_ns, &event->has_start);
     if (is(name, "pid")) return read_place(pull, event, 1);
     if (is(name, "tid")) return read_place(pull, event, 0);
     if (is(name, "cat")) return read_text(pull, &event->category);
@@ -254,7 +258,8 @@ static tandem_status read_member(tandem_pull *pull, tandem_pull_slice name, tand
         return status;
     }
     if (is(name, "args")) return read_arguments(pull, event);
-    if (is(name, "dur")) return read_time(pull, "a number, the dur of an event in us", &event->duration_ns, &event->has_duration);
+    if (is(name, "dur"))
+        return read_time(pull, "a number, the dur of an event in us", &event->duration_ns, &event->has_duration);
     return tandem_pull_skip(pull);
 }
 

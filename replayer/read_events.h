@@ -15,21 +15,21 @@ typedef struct tandem_event_text {
 } tandem_event_text;
 
 typedef struct tandem_event {
-    char phase;               /* 'X' …; 0 = none given */
+    char phase; /* 'X' …; 0 = none given */
     int has_start, has_duration, has_name;
     tandem_event_text name, category, process;
-    uint64_t thread;          /* pid and tid, hashed */
-    int64_t pid;              /* −1 where it is no whole number */
+    uint64_t thread; /* pid and tid, hashed */
+    int64_t pid;     /* −1 where it is no whole number */
     int64_t start_ns, duration_ns;
-    uint64_t offset;          /* byte of the text at which it begins */
+    uint64_t offset; /* byte of the text at which it begins */
     /* of args, where they are there */
-    tandem_event_text dims, types;    /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
-    tandem_event_text members;        /* "Process Group Ranks" and "Process Group Name" together */
-    tandem_event_text label;          /* "name": of metadata events; "Collective name": of kernels */
-    tandem_event_text kind;           /* "kind": tandem's own */
-    int64_t external;                 /* "External id", older: "external id"; −1 = none */
-    int64_t elements;                 /* "In msg nelems"; −1 = none */
-    int64_t task;                     /* "task": tandem's own; −1 … ; INT64_MIN = none */
+    tandem_event_text dims, types; /* "Input Dims", "Input type" (also "Input Types"), as they are written, without blanks */
+    tandem_event_text members; /* "Process Group Ranks" and "Process Group Name" together */
+    tandem_event_text label;   /* "name": of metadata events; "Collective name": of kernels */
+    tandem_event_text kind;    /* "kind": tandem's own */
+    int64_t external;          /* "External id", older: "external id"; −1 = none */
+    int64_t elements;          /* "In msg nelems"; −1 = none */
+    int64_t task;              /* "task": tandem's own; −1 … ; INT64_MIN = none */
 } tandem_event;
 
 /* What stands beside the events, as far as it has been read. */

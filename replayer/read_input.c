@@ -191,7 +191,8 @@ tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *err
     const size_t kept = input->end - input->at;
     size_t n = 0;
     if (kept == input->room)
-        return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s', byte %llu: one value or line is longer than %zu bytes",
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "'%.200s', byte %llu: one value or line is longer than %zu bytes",
                                 input->source, (unsigned long long)(input->offset + input->at), input->room);
     if (kept && input->at) memmove(input->bytes, input->bytes + input->at, kept);
     input->offset += input->at;

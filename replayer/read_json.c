@@ -61,10 +61,8 @@ tandem_status tandem_pull_expected(tandem_pull *r, const char *what)
 {
     char why[160], got[24];
     const int c = next(r);
-    if (c >= 0)
-        (void)snprintf(got, sizeof got, c >= 0x20 && c < 0x7f ? "'%c'" : "byte 0x%02x", (unsigned)c);
-    (void)snprintf(why, sizeof why, "expected %s, got %s", what,
-                   c >= 0 ? got : "the end of the text: it was cut off");
+    if (c >= 0) (void)snprintf(got, sizeof got, c >= 0x20 && c < 0x7f ? "'%c'" : "byte 0x%02x", (unsigned)c);
+    (void)snprintf(why, sizeof why, "expected %s, got %s", what, c >= 0 ? got : "the end of the text: it was cut off");
     return refuse(r, r->input->at, why);
 }
 
@@ -134,7 +132,8 @@ static int scan_text(tandem_pull *r, size_t *i, int keep, int *escaped)
         }
         if (r->input->bytes[*i] == '"') return 1;
         *escaped = 1;
-        if (++*i == r->input->end && !fill(r, i, keep)) return 0; /* what stands behind a backslash ends nothing */
+        if (++*i == r->input->end && !fill(r, i, keep))
+            return 0; /* what stands behind a backslash ends nothing */
         ++*i;
     }
 }
@@ -203,7 +202,8 @@ static void scan_plain(tandem_pull *r, size_t *i, int keep)
 {
     for (;;) {
         const unsigned char *const bytes = r->input->bytes;
-        while (*i < r->input->end && bytes[*i] != ',' && bytes[*i] != '}' && bytes[*i] != ']' && !is_space(bytes[*i]))
+        while (*i < r->input->end && bytes[*i] != ',' && bytes[*i] != '}' && bytes[*i] != ']' &&
+               !is_space(bytes[*i]))
             ++*i;
         if (*i < r->input->end || !fill(r, i, keep)) return;
     }
@@ -303,7 +303,8 @@ tandem_status tandem_pull_member(tandem_pull *r, tandem_pull_slice *name)
 tandem_status tandem_pull_leave(tandem_pull *r)
 {
     size_t i = r->input->at;
-    if (!scan_nest(r, &i, 1, 0)) return refuse(r, r->input->end, "the text ends within an object or array: it was cut off");
+    if (!scan_nest(r, &i, 1, 0))
+        return refuse(r, r->input->end, "the text ends within an object or array: it was cut off");
     r->input->at = i;
     r->depth--;
     return TANDEM_OK;
@@ -392,7 +393,8 @@ tandem_status tandem_pull_text(tandem_pull *r, const char *what, tandem_pull_sli
     int escaped = 0;
     if (next(r) != '"') return tandem_pull_expected(r, what);
     size_t i = ++r->input->at;
-    if (!scan_text(r, &i, 1, &escaped)) return refuse(r, r->input->end, "the text ends within a string: it was cut off");
+    if (!scan_text(r, &i, 1, &escaped))
+        return refuse(r, r->input->end, "the text ends within a string: it was cut off");
     unsigned char *const begin = r->input->bytes + r->input->at;
     size_t n = i - r->input->at;
     if (escaped) n = unescape(begin, n);

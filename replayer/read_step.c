@@ -61,7 +61,8 @@ static tandem_status find_lane(reading *r, int64_t pid, int *place)
             *place = k;
             return TANDEM_OK;
         }
-    if (r->n_lane == MOST_RANKS) return tandem_events_refuse(&r->events, &r->event, "expected at most 4096 ranks (pid)");
+    if (r->n_lane == MOST_RANKS)
+        return tandem_events_refuse(&r->events, &r->event, "expected at most 4096 ranks (pid)");
     if (r->n_lane == r->lane_room) {
         const int room = r->lane_room ? 2 * r->lane_room : 8;
         lane *const more = realloc(r->lane, (size_t)room * sizeof *more);
@@ -81,7 +82,8 @@ static tandem_status find_kind(reading *r, int *place)
     tandem_event_copy(kind.text, sizeof kind.text, &r->event.kind);
     for (*place = 0; *place < r->n_kind; ++*place)
         if (strcmp(r->kind[*place].text, kind.text) == 0) return TANDEM_OK;
-    if (r->n_kind == MOST_KINDS) return tandem_events_refuse(&r->events, &r->event, "expected at most 32 kinds of tasks");
+    if (r->n_kind == MOST_KINDS)
+        return tandem_events_refuse(&r->events, &r->event, "expected at most 32 kinds of tasks");
     r->kind[r->n_kind++] = kind;
     return TANDEM_OK;
 }
@@ -128,7 +130,8 @@ static tandem_status take_task(reading *r)
 static tandem_status take_name(reading *r)
 {
     int rank = 0;
-    if (strcmp(r->event.name.text, "process_name") != 0 || r->event.pid < 0 || !r->event.label.n) return TANDEM_OK;
+    if (strcmp(r->event.name.text, "process_name") != 0 || r->event.pid < 0 || !r->event.label.n)
+        return TANDEM_OK;
     const tandem_status status = find_lane(r, r->event.pid, &rank);
     if (status == TANDEM_OK) tandem_event_copy(r->lane[rank].name, sizeof r->lane->name, &r->event.label);
     return status;
@@ -149,8 +152,8 @@ static tandem_status number_tasks(reading *r)
         task *const t = &r->tasks.task[i];
         lane *const l = &r->lane[t->rank];
         if (i > 0 && t[-1].rank == t->rank && t[-1].id == t->id)
-            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': %s runs task %d twice; expected one step", r->input->source,
-                                    l->name, t->id);
+            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': %s runs task %d twice; expected one step",
+                                    r->input->source, l->name, t->id);
         if (i == 0 || t[-1].rank != t->rank) l->first = i;
         if (t->sort == REDUCE) t->bucket = l->n_bucket++;
         if (t->sort == UPDATE) t->bucket = l->n_update++;
@@ -159,8 +162,9 @@ static tandem_status number_tasks(reading *r)
     for (int k = 0; k < r->n_lane; k++) {
         const lane *const l = &r->lane[k];
         if (l->n_update != l->n_bucket && l->n_bucket > 0)
-            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': %s reduces %d buckets and updates %d; expected as many", r->input->source,
-                                    l->name, l->n_bucket, l->n_update);
+            return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                    "'%.200s': %s reduces %d buckets and updates %d; expected as many",
+                                    r->input->source, l->name, l->n_bucket, l->n_update);
     }
     return TANDEM_OK;
 }
@@ -213,7 +217,8 @@ static tandem_status read_tasks(reading *r)
         if (r->event.phase == 'X' && r->event.kind.n && r->event.task != INT64_MIN) status = take_task(r);
     }
     if (status == TANDEM_OK && r->tasks.n == 0)
-        status = tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s' holds no tasks; expected a trace of tandem train or tandem replay",
+        status = tandem_error_set(r->error, TANDEM_MALFORMED,
+                                  "'%.200s' holds no tasks; expected a trace of tandem train or tandem replay",
                                   r->input->source);
     if (status == TANDEM_OK) status = sort_lanes(r);
     if (status == TANDEM_OK) status = number_tasks(r);
@@ -272,7 +277,9 @@ static void find_ideals(const reading *r, whatif_model *model)
         for (int i = r->lane[rank].first, like = first; i < last; i++) {
             while (like < behind && r->task[like].id < r->task[i].id) like++;
             const int has = like < behind && r->task[like].id == r->task[i].id;
-            model->ideal_ns[i] = r->task[i].sort == REDUCE ? model->actual_ns[i] : has ? model->actual_ns[like] : 0;
+            model->ideal_ns[i] = r->task[i].sort == REDUCE ? model->actual_ns[i]
+                                 : has                     ? model->actual_ns[like]
+                                                           : 0;
         }
     }
 }
@@ -280,7 +287,8 @@ static void find_ideals(const reading *r, whatif_model *model)
 static tandem_status label_tasks(const reading *r, whatif_model *model)
 {
     tandem_status status = whatif_model_dimension(model, WHATIF_OPERATOR, r->n_kind, r->error);
-    if (status == TANDEM_OK && r->n_lane > 1) status = whatif_model_dimension(model, WHATIF_WORKER, r->n_lane, r->error);
+    if (status == TANDEM_OK && r->n_lane > 1)
+        status = whatif_model_dimension(model, WHATIF_WORKER, r->n_lane, r->error);
     if (status != TANDEM_OK) return status;
     memcpy(model->by[WHATIF_OPERATOR].name, r->kind, (size_t)r->n_kind * sizeof *r->kind);
     for (int k = 0; k < r->n_lane; k++) {
@@ -314,14 +322,16 @@ static int64_t extent(const reading *r, int64_t *first_ns)
 static void name_task(char *text, size_t size, const void *context, int i)
 {
     const reading *const r = context;
-    (void)snprintf(text, size, "%s: %s, task %d", r->lane[r->task[i].rank].name, r->kind[r->task[i].kind].text, r->task[i].id);
+    (void)snprintf(text, size, "%s: %s, task %d", r->lane[r->task[i].rank].name,
+                   r->kind[r->task[i].kind].text, r->task[i].id);
 }
 
 static tandem_status open_engine(const reading *r, whatif_model *model, int n_bucket)
 {
     tandem_arena arena = {0};
     const size_t n = (size_t)r->n_task;
-    int *const stream = tandem_arena_array(&arena, n, sizeof *stream), *const group = tandem_arena_array(&arena, n, sizeof *group);
+    int *const stream = tandem_arena_array(&arena, n, sizeof *stream), *const group = tandem_arena_array(
+                                                                           &arena, n, sizeof *group);
     int *const size = tandem_arena_array(&arena, (size_t)n_bucket, sizeof *size);
     int64_t *const transfer_ns = tandem_arena_array(&arena, (size_t)n_bucket, sizeof *transfer_ns);
     tandem_engine_edge *const edge = tandem_arena_array(&arena, n, sizeof *edge);
@@ -360,7 +370,8 @@ static tandem_status open_model(const reading *r, whatif_model *model)
     const int n_bucket = r->lane[0].n_bucket;
     for (int k = 1; k < r->n_lane; k++)
         if (r->lane[k].n_bucket != n_bucket)
-            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': %s reduces %d buckets, %s %d; expected as many", r->input->source,
+            return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                    "'%.200s': %s reduces %d buckets, %s %d; expected as many", r->input->source,
                                     r->lane[0].name, n_bucket, r->lane[k].name, r->lane[k].n_bucket);
     tandem_status status = whatif_model_room(model, r->n_task, 1, r->n_lane, r->error);
     if (status != TANDEM_OK) return status;
@@ -377,14 +388,17 @@ static tandem_status open_model(const reading *r, whatif_model *model)
 /* Busy, then also on the wire, then also waiting: each union is the one before and more. */
 enum { BUSY, WIRE, WAIT, N_UNION };
 
-static tandem_status add_from(tandem_spans unions[N_UNION], int first, int64_t begin_ns, int64_t end_ns, tandem_error *error)
+static tandem_status add_from(tandem_spans unions[N_UNION], int first, int64_t begin_ns, int64_t end_ns,
+                              tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int k = first; k < N_UNION && status == TANDEM_OK; k++) status = tandem_spans_add(&unions[k], begin_ns, end_ns, error);
+    for (int k = first; k < N_UNION && status == TANDEM_OK; k++)
+        status = tandem_spans_add(&unions[k], begin_ns, end_ns, error);
     return status;
 }
 
-static tandem_status measure_rank(const reading *r, const whatif_model *model, int rank, int64_t from_ns, tandem_whatif_rank *of)
+static tandem_status measure_rank(const reading *r, const whatif_model *model, int rank, int64_t from_ns,
+                                  tandem_whatif_rank *of)
 {
     tandem_spans unions[N_UNION] = {0};
     const int behind = behind_of(r, rank);
@@ -396,7 +410,8 @@ static tandem_status measure_rank(const reading *r, const whatif_model *model, i
         const int64_t wire_ns = t->sort == REDUCE ? t->end_ns - model->actual_ns[i] : t->end_ns;
         if (t->sort == REDUCE) status = add_from(unions, WAIT, t->start_ns, wire_ns, r->error);
         if (status == TANDEM_OK)
-            status = add_from(unions, t->sort == REDUCE ? WIRE : BUSY, t->sort == REDUCE ? wire_ns : t->start_ns, t->end_ns, r->error);
+            status = add_from(unions, t->sort == REDUCE ? WIRE : BUSY,
+                              t->sort == REDUCE ? wire_ns : t->start_ns, t->end_ns, r->error);
     }
     for (int i = 0; i < r->waits.n && status == TANDEM_OK; i++)
         if (r->waits.task[i].rank == rank)
@@ -463,8 +478,8 @@ tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, cons
     return status;
 }
 
-tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n, const char *source,
-                                        tandem_error *error)
+tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n,
+                                        const char *source, tandem_error *error)
 {
     tandem_input input = {0};
     tandem_status status = tandem_input_open_bytes(&input, bytes, n, source, error);
@@ -488,8 +503,10 @@ static tandem_status find_first_slice(tandem_recording *recording, tandem_input 
     if (!event) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
     tandem_events_open(&events, input, error);
     tandem_status status = TANDEM_OK;
-    while (status == TANDEM_OK && is_there && event->phase != 'X') status = tandem_events_next(&events, event, &is_there);
-    *recording = event->phase == 'X' && event->kind.n && event->task != INT64_MIN ? TANDEM_RECORDING_STEP : TANDEM_RECORDING_TORCH;
+    while (status == TANDEM_OK && is_there && event->phase != 'X')
+        status = tandem_events_next(&events, event, &is_there);
+    *recording = event->phase == 'X' && event->kind.n && event->task != INT64_MIN ? TANDEM_RECORDING_STEP
+                                                                                  : TANDEM_RECORDING_TORCH;
     free(event);
     return status;
 }

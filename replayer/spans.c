@@ -58,7 +58,8 @@ static tandem_status make_room(tandem_spans *spans, tandem_error *error)
     size_t room = spans->room ? 2 * spans->room : FIRST_ROOM;
     if (room > most) room = most;
     tandem_span *const more = realloc(spans->span, room * sizeof *more);
-    if (!more) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu intervals of a trace", room);
+    if (!more)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu intervals of a trace", room);
     spans->span = more;
     spans->room = room;
     return TANDEM_OK;
@@ -76,7 +77,8 @@ tandem_status tandem_spans_add(tandem_spans *spans, int64_t begin_ns, int64_t en
         if (end_ns > spans->span[spans->n - 1].end_ns) spans->span[spans->n - 1].end_ns = end_ns;
         return TANDEM_OK;
     }
-    if (spans->n_united == spans->n && (!spans->n || begin_ns > spans->span[spans->n - 1].end_ns)) spans->n_united++;
+    if (spans->n_united == spans->n && (!spans->n || begin_ns > spans->span[spans->n - 1].end_ns))
+        spans->n_united++;
     spans->span[spans->n++] = (tandem_span){begin_ns, end_ns};
     return TANDEM_OK;
 }

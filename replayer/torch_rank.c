@@ -88,10 +88,12 @@ static const char *operation_of(const char *name)
     static const struct {
         const char *letters, *operation;
     } operations[] = {
-        {"allreduce", "all-reduce"},   {"reducescatter", "reduce-scatter"}, {"allgather", "all-gather"},
-        {"alltoall", "all-to-all"},    {"broadcast", "broadcast"},          {"barrier", "barrier"},
-        {"sendrecv", "send-receive"},  {"gather", "gather"},                {"scatter", "scatter"},
-        {"send", "send"},              {"recv", "receive"},                 {"reduce", "reduce"},
+        {"allreduce", "all-reduce"},  {"reducescatter", "reduce-scatter"},
+        {"allgather", "all-gather"},  {"alltoall", "all-to-all"},
+        {"broadcast", "broadcast"},   {"barrier", "barrier"},
+        {"sendrecv", "send-receive"}, {"gather", "gather"},
+        {"scatter", "scatter"},       {"send", "send"},
+        {"recv", "receive"},          {"reduce", "reduce"},
     };
     char letters[TANDEM_EVENT_TEXT];
     letters_of(letters, sizeof letters, name);
@@ -159,7 +161,8 @@ static int32_t find_signature(const torch_rank *rank, uint64_t hash)
 }
 
 /* A new one. Where there are too many, the rest share one. */
-static tandem_status add_signature(reading *r, uint64_t hash, const char *name, const char *detail, int cast, int32_t *place)
+static tandem_status add_signature(reading *r, uint64_t hash, const char *name, const char *detail, int cast,
+                                   int32_t *place)
 {
     static const uint64_t rest = 1; /* hash of the one that is shared */
     torch_rank *const rank = r->rank;
@@ -191,19 +194,20 @@ static tandem_status add_signature(reading *r, uint64_t hash, const char *name, 
 static tandem_status signature_of_event(reading *r, int is_kernel, int32_t *place)
 {
     const tandem_event *const event = &r->event;
-    const uint64_t hash = is_kernel ? ~event->name.hash : event->name.hash + 3 * event->dims.hash + 7 * event->types.hash;
+    const uint64_t hash =
+        is_kernel ? ~event->name.hash : event->name.hash + 3 * event->dims.hash + 7 * event->types.hash;
     char detail[2 * TANDEM_EVENT_TEXT + 2];
     *place = find_signature(r->rank, hash);
     if (*place >= 0) return TANDEM_OK;
-    (void)snprintf(detail, sizeof detail, "%s%s%s", event->dims.text, event->dims.n && event->types.n ? " " : "",
-                   event->types.text);
+    (void)snprintf(detail, sizeof detail, "%s%s%s", event->dims.text,
+                   event->dims.n && event->types.n ? " " : "", event->types.text);
     return add_signature(r, hash, event->name.text, is_kernel ? "" : detail, is_cast(event), place);
 }
 
 /* --- Communication -------------------------------------------------------------------------------------- */
 
-static tandem_status add_collective(reading *r, const char *name, const char *detail, uint64_t key, int64_t start_ns,
-                                    int64_t end_ns, int source)
+static tandem_status add_collective(reading *r, const char *name, const char *detail, uint64_t key,
+                                    int64_t start_ns, int64_t end_ns, int source)
 {
     torch_rank *const rank = r->rank;
     tandem_status status = tandem_spans_add(&rank->comm[source], start_ns, end_ns, r->error);
@@ -213,7 +217,8 @@ static tandem_status add_collective(reading *r, const char *name, const char *de
         return TANDEM_OK;
     }
     if (rank->n_collective == rank->collective_room)
-        status = grow(r, (void **)&rank->collective, &rank->collective_room, sizeof *rank->collective, MOST_COLLECTIVES);
+        status = grow(r, (void **)&rank->collective, &rank->collective_room, sizeof *rank->collective,
+                      MOST_COLLECTIVES);
     int32_t place = find_signature(rank, key);
     if (status == TANDEM_OK && place < 0) status = add_signature(r, key, name, detail, 0, &place);
     if (status != TANDEM_OK) return status;
@@ -280,7 +285,8 @@ static thread *thread_of(reading *r, uint64_t id)
     if (r->n_thread && r->thread[r->last_thread].id == id) return &r->thread[r->last_thread];
     for (int k = 0; k < r->n_thread; k++)
         if (r->thread[k].id == id) return &r->thread[r->last_thread = k];
-    if (r->n_thread == MOST_THREADS) return &r->thread[r->last_thread = MOST_THREADS - 1]; /* no real process has as many */
+    if (r->n_thread == MOST_THREADS)
+        return &r->thread[r->last_thread = MOST_THREADS - 1]; /* no real process has as many */
     r->last_thread = r->n_thread++;
     r->thread[r->last_thread] = (thread){.id = id};
     return &r->thread[r->last_thread];
@@ -330,11 +336,13 @@ static tandem_status push(reading *r, const slice *s)
         status = tandem_spans_add(&r->rank->host, s->start_ns, s->end_ns, r->error);
     if (status == TANDEM_OK && s->role == CALL && !(outer && outer->in_call)) {
         const torch_signature *const own = &r->rank->signature[s->signature];
-        status = add_collective(r, operation_of(own->name), own->detail, ~own->hash, s->start_ns, s->end_ns, TORCH_CALL);
+        status = add_collective(r, operation_of(own->name), own->detail, ~own->hash, s->start_ns, s->end_ns,
+                                TORCH_CALL);
     }
     if (status == TANDEM_OK && s->external >= 0)
         status = add_external(r, (external){s->external, s->signature, made.pass});
-    if (status == TANDEM_OK && t->n == MOST_FRAMES) pop(r, t); /* deeper than any program: beside it, not within it */
+    if (status == TANDEM_OK && t->n == MOST_FRAMES)
+        pop(r, t); /* deeper than any program: beside it, not within it */
     if (status == TANDEM_OK && t->n == t->room)
         status = grow(r, (void **)&t->frame, &t->room, sizeof *t->frame, MOST_FRAMES);
     if (status == TANDEM_OK) t->frame[t->n++] = made;
@@ -358,7 +366,7 @@ static void charge_kernel(reading *r, const slice *s)
 {
     const external *const owner = find_external(r, s->external);
     tandem_torch_cost *const cost = owner ? &r->rank->signature[owner->signature].cost[owner->pass]
-                                             : &r->rank->signature[s->signature].cost[TANDEM_TORCH_UNKNOWN];
+                                          : &r->rank->signature[s->signature].cost[TANDEM_TORCH_UNKNOWN];
     cost->device_ns += s->end_ns - s->start_ns;
     if (!owner) cost->calls++;
 }
@@ -432,10 +440,11 @@ static tandem_status take_host(reading *r, int64_t end_ns, int is_annotation)
         return add_event_collective(r, end_ns, TORCH_SLICE); /* runs beside what started it: no part of the stack */
     if (begins(name, "Optimizer.")) return add_slice(r, end_ns, -1, OPTIMIZER_SCOPE);
     if (is_annotation) return add_slice(r, end_ns, -1, PLAIN);
-    const int is_call = begins(name, "c10d::") || begins(name, "_c10d_functional::") || begins(name, "record_param_comms");
-    const int role = is_call                                            ? CALL
+    const int is_call =
+        begins(name, "c10d::") || begins(name, "_c10d_functional::") || begins(name, "record_param_comms");
+    const int role = is_call                                               ? CALL
                      : begins(name, "autograd::engine::evaluate_function") ? BACKWARD_SCOPE
-                                                                        : OPERATOR;
+                                                                           : OPERATOR;
     int32_t signature = -1;
     const tandem_status status = signature_of_event(r, 0, &signature);
     return status == TANDEM_OK ? add_slice(r, end_ns, signature, role) : status;
@@ -448,13 +457,14 @@ static int category_of(const tandem_event *event)
     static const struct {
         const char *name;
         int category;
-    } categories[] = {{"cpu_op", HOST},       {"kernel", DEVICE},     {"user_annotation", NOTE}, {"gpu_memcpy", DEVICE},
-                      {"gpu_memset", DEVICE}, {"Operator", HOST},     {"Kernel", DEVICE},        {"Memcpy", DEVICE},
-                      {"Memset", DEVICE}};
+    } categories[] = {{"cpu_op", HOST},       {"kernel", DEVICE},     {"user_annotation", NOTE},
+                      {"gpu_memcpy", DEVICE}, {"gpu_memset", DEVICE}, {"Operator", HOST},
+                      {"Kernel", DEVICE},     {"Memcpy", DEVICE},     {"Memset", DEVICE}};
     const char *const name = event->category.text;
     if (!*name) return begins(event->process.text, "CUDA") ? DEVICE : HOST;
     for (size_t k = 0; k < sizeof categories / sizeof *categories; k++)
-        if (*name == *categories[k].name && strcmp(name, categories[k].name) == 0) return categories[k].category;
+        if (*name == *categories[k].name && strcmp(name, categories[k].name) == 0)
+            return categories[k].category;
     return OTHER;
 }
 
@@ -467,8 +477,10 @@ static tandem_status take_event(reading *r)
         r->rank->n_incomplete++;
         return TANDEM_OK;
     }
-    if (event->duration_ns < 0) return tandem_events_refuse(&r->events, event, "expected a dur that is not negative");
-    if (event->duration_ns > INT64_C(1) << 53) return tandem_events_refuse(&r->events, event, "expected a dur below 104 days");
+    if (event->duration_ns < 0)
+        return tandem_events_refuse(&r->events, event, "expected a dur that is not negative");
+    if (event->duration_ns > INT64_C(1) << 53)
+        return tandem_events_refuse(&r->events, event, "expected a dur below 104 days");
     const int64_t end_ns = event->start_ns + event->duration_ns;
     return category == DEVICE ? take_kernel(r, end_ns) : take_host(r, end_ns, category == NOTE);
 }
@@ -510,7 +522,8 @@ static void find_extent(torch_rank *rank)
         tandem_spans_unite(all[k]);
         if (all[k]->n == 0) continue;
         if (all[k]->span[0].begin_ns < rank->first_ns) rank->first_ns = all[k]->span[0].begin_ns;
-        if (all[k]->span[all[k]->n - 1].end_ns > rank->last_ns) rank->last_ns = all[k]->span[all[k]->n - 1].end_ns;
+        if (all[k]->span[all[k]->n - 1].end_ns > rank->last_ns)
+            rank->last_ns = all[k]->span[all[k]->n - 1].end_ns;
     }
 }
 

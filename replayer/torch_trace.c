@@ -25,7 +25,10 @@ static tandem_status no_memory(const joining *j)
 /* --- Steps ---------------------------------------------------------------------------------------------- */
 
 /* The sources that count: the device's kernels if there are any; of communication the first that has any. */
-static const tandem_spans *compute_of(const torch_rank *rank) { return rank->device.n ? &rank->device : &rank->host; }
+static const tandem_spans *compute_of(const torch_rank *rank)
+{
+    return rank->device.n ? &rank->device : &rank->host;
+}
 
 static int comm_source(const torch_rank *rank)
 {
@@ -69,7 +72,8 @@ static tandem_status measure_steps(const joining *j, int k)
     of->n_step = rank->n_window ? rank->n_window : 1;
     of->step = malloc((size_t)of->n_step * sizeof *of->step);
     if (!of->step) return no_memory(j);
-    for (int s = 0; s < of->n_step; s++) measure_step(&of->step[s], rank, rank->n_window ? rank->window[s] : whole);
+    for (int s = 0; s < of->n_step; s++)
+        measure_step(&of->step[s], rank, rank->n_window ? rank->window[s] : whole);
     find_mean(of);
     of->is_device = rank->device.n > 0;
     of->n_event = rank->n_event;
@@ -316,7 +320,8 @@ static tandem_status gather_collectives(const joining *j, joined *one, size_t n)
     for (size_t first = 0, behind; first < n; first = behind) {
         tandem_torch_collective *const row = &result->collective[result->n_collective++];
         const torch_signature *const signature = &j->rank[one[first].rank].signature[one[first].signature];
-        for (behind = first; behind < n && one[behind].hash == one[first].hash; behind++) row->wait_ns += one[behind].wait_ns;
+        for (behind = first; behind < n && one[behind].hash == one[first].hash; behind++)
+            row->wait_ns += one[behind].wait_ns;
         row->n = (int64_t)(behind - first);
         row->transfer_ns = one[first + (behind - first - 1) / 2].transfer_ns;
         row->name = strdup(signature->name);
@@ -401,7 +406,8 @@ static tandem_status find_excess(const joining *j)
         const tandem_torch_operator *const op = &result->operators[k];
         int n = 0;
         for (int rank = 0; rank < result->n_rank; rank++)
-            if (rank != result->slowest) other_ns[n++] = cost_of(result, &op->rank[rank]) / result->rank[rank].n_step;
+            if (rank != result->slowest)
+                other_ns[n++] = cost_of(result, &op->rank[rank]) / result->rank[rank].n_step;
         qsort(other_ns, (size_t)n_other, sizeof *other_ns, by_size);
         const int64_t own_ns = cost_of(result, &op->rank[result->slowest]) / result->rank[result->slowest].n_step;
         const int64_t excess_ns = own_ns - other_ns[(n_other - 1) / 2];
@@ -427,8 +433,10 @@ static tandem_status sort_ranks(const joining *j)
     for (int k = 1; k < result->n_rank; k++)
         for (int at = k; at > 0 && j->rank[at].rank <= j->rank[at - 1].rank; at--) {
             if (j->rank[at].rank == j->rank[at - 1].rank)
-                return tandem_error_set(j->error, TANDEM_MALFORMED, "'%.200s' and '%.200s' are both of rank %lld; expected one file a rank",
-                                        result->rank[at - 1].path, result->rank[at].path, (long long)j->rank[at].rank);
+                return tandem_error_set(j->error, TANDEM_MALFORMED,
+                                        "'%.200s' and '%.200s' are both of rank %lld; expected one file a rank",
+                                        result->rank[at - 1].path, result->rank[at].path,
+                                        (long long)j->rank[at].rank);
             const torch_rank moved = j->rank[at];
             char *const path = result->rank[at].path;
             j->rank[at] = j->rank[at - 1];
@@ -496,7 +504,8 @@ tandem_status tandem_torch_read(tandem_torch **torch, const char *const *path, i
     return close_joining(&j, torch, status);
 }
 
-tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t n, const char *source, tandem_error *error)
+tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t n, const char *source,
+                                 tandem_error *error)
 {
     joining j = {0};
     tandem_input input = {0};

@@ -55,7 +55,8 @@ static tandem_status simulate(const analysis *a, const scenario *s, int64_t *mea
     const int64_t *const other = s->is_ideal ? model->actual_ns : model->ideal_ns;
     for (int k = 0; k < model->n_step; k++) {
         const int first = model->first[k], behind = model->first[k + 1];
-        for (int i = first; i < behind; i++) a->duration_ns[i - first] = (matches(model, s, i) ? other : usual)[i];
+        for (int i = first; i < behind; i++)
+            a->duration_ns[i - first] = (matches(model, s, i) ? other : usual)[i];
         const tandem_status status =
             tandem_engine_run(model->engine[k], a->duration_ns, NULL, NULL, &a->length_ns[k], a->error);
         if (status != TANDEM_OK) return status;
@@ -99,7 +100,8 @@ static void sort_parts(tandem_whatif_parts *parts)
     for (int i = 1; i < parts->n; i++) {
         const tandem_whatif_part moving = parts->part[i];
         int at = i;
-        for (; at > 0 && worst_first(&parts->part[at - 1], &moving) > 0; at--) parts->part[at] = parts->part[at - 1];
+        for (; at > 0 && worst_first(&parts->part[at - 1], &moving) > 0; at--)
+            parts->part[at] = parts->part[at - 1];
         parts->part[at] = moving;
     }
 }
@@ -197,7 +199,8 @@ static tandem_status open_analysis(analysis *a, const whatif_model *model)
     return TANDEM_OK;
 }
 
-tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path, tandem_error *error)
+tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path,
+                             tandem_error *error)
 {
     analysis a = {.model = model, .error = error};
     tandem_status status = open_analysis(&a, model);
@@ -209,7 +212,8 @@ tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, 
         [WHATIF_WORKER] = &a.result->by_worker,
     };
     status = simulate_steps(&a);
-    for (int d = 0; d < N_WHATIF_DIMENSION && status == TANDEM_OK; d++) status = simulate_parts(&a, d, parts[d]);
+    for (int d = 0; d < N_WHATIF_DIMENSION && status == TANDEM_OK; d++)
+        status = simulate_parts(&a, d, parts[d]);
     if (status == TANDEM_OK) status = find_cause(&a, parts);
     if (status == TANDEM_OK && trace_path) status = whatif_write_timeline(trace_path, model, error);
     if (status != TANDEM_OK) goto out;
@@ -223,7 +227,8 @@ out:
     return status;
 }
 
-tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path, tandem_error *error)
+tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path,
+                                tandem_error *error)
 {
     whatif_model model = {0};
     tandem_status status = whatif_model_of_job(&model, job, error);

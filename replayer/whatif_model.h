@@ -22,14 +22,14 @@ typedef struct whatif_dimension {
 typedef struct whatif_model {
     tandem_arena arena; /* all arrays */
     int n_step, n_op, n_worker;
-    int *first;                          /* [n_step + 1] the operators of a step */
-    tandem_engine **engine;              /* [n_step] */
-    int64_t *number, *recorded_ns;       /* [n_step] */
-    int64_t *actual_ns, *ideal_ns;       /* [n_op] */
+    int *first;                    /* [n_step + 1] the operators of a step */
+    tandem_engine **engine;        /* [n_step] */
+    int64_t *number, *recorded_ns; /* [n_step] */
+    int64_t *actual_ns, *ideal_ns; /* [n_op] */
     whatif_dimension by[N_WHATIF_DIMENSION];
     /* for the timeline */
-    const char **op_name;    /* [n_op] */
-    int32_t *worker, *lane;  /* [n_op] */
+    const char **op_name;         /* [n_op] */
+    int32_t *worker, *lane;       /* [n_op] */
     const char *const *lane_name; /* [n_lane] */
     int n_lane;
     whatif_label *worker_name; /* [n_worker] */
@@ -46,7 +46,8 @@ tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, 
 tandem_status whatif_model_of_job(whatif_model *model, const tandem_job *job, tandem_error *error);
 
 /* The analysis, and the timelines. */
-tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path, tandem_error *error);
+tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path,
+                             tandem_error *error);
 tandem_status whatif_write_timeline(const char *path, const whatif_model *model, tandem_error *error);
 
 #endif

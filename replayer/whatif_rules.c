@@ -18,10 +18,12 @@ static const tandem_job_kind send_kind[N_DIRECTION] = {TANDEM_JOB_FORWARD_SEND, 
 static const tandem_job_kind recv_kind[N_DIRECTION] = {TANDEM_JOB_FORWARD_RECV, TANDEM_JOB_BACKWARD_RECV};
 static const tandem_job_kind collective_kind[N_COLLECTIVE] = {TANDEM_JOB_PARAMS_GATHER, TANDEM_JOB_GRADS_SCATTER,
                                                               TANDEM_JOB_EMBEDDING, TANDEM_JOB_CLIP};
-static const tandem_job_kind tail_kind[] = {TANDEM_JOB_GC,            TANDEM_JOB_LAYERNORM, TANDEM_JOB_EMBEDDING,
-                                            TANDEM_JOB_GRADS_SCATTER, TANDEM_JOB_CLIP,      TANDEM_JOB_OPTIMIZER};
-static const char *const lane_name[] = {"compute",       "forward send",  "forward receive", "backward send",
-                                        "backward receive", "parameters and gradients", "end of step"};
+static const tandem_job_kind tail_kind[] = {TANDEM_JOB_GC,        TANDEM_JOB_LAYERNORM,
+                                            TANDEM_JOB_EMBEDDING, TANDEM_JOB_GRADS_SCATTER,
+                                            TANDEM_JOB_CLIP,      TANDEM_JOB_OPTIMIZER};
+static const char *const lane_name[] = {"compute",       "forward send",     "forward receive",
+                                        "backward send", "backward receive", "parameters and gradients",
+                                        "end of step"};
 enum { LANE_TAIL = N_STREAM, N_LANE = N_STREAM + 1 };
 
 /* The stream of a worker that an operator type runs on; −1 = none. */
@@ -46,17 +48,17 @@ typedef struct layout {
     const tandem_job_op *op; /* [n] */
     int n, n_worker;
     tandem_error *error;
-    int *worker_first;                      /* [n_worker + 1] */
-    int *stream, *group;                    /* [n] */
-    int *list;                              /* [n] of each worker its operators by type, then by start … */
-    int *list_first;                        /* [n_worker][TANDEM_N_JOB_KIND + 1] … and where each type begins */
-    int *n_sent[N_DIRECTION];               /* [n_worker] messages with a partner */
-    int *n_received[N_DIRECTION];           /* [n_worker] */
-    int *pair[N_DIRECTION];                 /* [n_worker] group of the sender's first message */
-    int *collective[N_COLLECTIVE];          /* [n_worker] by unit: how many, then the group of the first */
-    int *group_size;                        /* [n_group] */
+    int *worker_first;             /* [n_worker + 1] */
+    int *stream, *group;           /* [n] */
+    int *list;                     /* [n] of each worker its operators by type, then by start … */
+    int *list_first;               /* [n_worker][TANDEM_N_JOB_KIND + 1] … and where each type begins */
+    int *n_sent[N_DIRECTION];      /* [n_worker] messages with a partner */
+    int *n_received[N_DIRECTION];  /* [n_worker] */
+    int *pair[N_DIRECTION];        /* [n_worker] group of the sender's first message */
+    int *collective[N_COLLECTIVE]; /* [n_worker] by unit: how many, then the group of the first */
+    int *group_size;               /* [n_group] */
     int n_group;
-    tandem_engine_edge *edge;               /* [MOST_EDGES · n] */
+    tandem_engine_edge *edge; /* [MOST_EDGES · n] */
     int n_edge;
     tandem_arena arena;
 } layout;
@@ -85,7 +87,8 @@ static whatif_label worker_name(const tandem_job *job, int64_t worker)
     whatif_label label;
     const int dp_rank = (int)(worker / job->n_tp / job->n_stage), stage = (int)(worker / job->n_tp % job->n_stage);
     if (job->n_tp > 1)
-        (void)snprintf(label.text, sizeof label.text, "dp %d stage %d tp %d", dp_rank, stage, (int)(worker % job->n_tp));
+        (void)snprintf(label.text, sizeof label.text, "dp %d stage %d tp %d", dp_rank, stage,
+                       (int)(worker % job->n_tp));
     else
         (void)snprintf(label.text, sizeof label.text, "dp %d stage %d", dp_rank, stage);
     return label;
@@ -167,9 +170,9 @@ static tandem_status place_messages(layout *l, int worker, int direction, int is
     for (int i = 0; i < compute.n; i++) n_partner += has_partner(l, compute.op[i], direction, is_send);
     if (message.n != compute.n && message.n != n_partner)
         return tandem_error_set(l->error, TANDEM_MALFORMED, "step %lld, %s: %d %s for %d %s; expected %d",
-                                (long long)l->job->step[l->op->step], worker_name(l->job, worker).text, message.n,
-                                tandem_job_kind_name(kind), compute.n, tandem_job_kind_name(compute_kind[direction]),
-                                n_partner);
+                                (long long)l->job->step[l->op->step], worker_name(l->job, worker).text,
+                                message.n, tandem_job_kind_name(kind), compute.n,
+                                tandem_job_kind_name(compute_kind[direction]), n_partner);
     (is_send ? l->n_sent : l->n_received)[direction][worker] = n_partner;
     n_partner = 0;
     for (int i = 0; i < compute.n && m < message.n; i++) {
@@ -216,7 +219,8 @@ static void pair_messages(layout *l)
             for (int i = 0; i < send.n; i++)
                 if (l->group[send.op[i]] >= 0) l->group[send.op[i]] += l->pair[d][w];
             for (int i = 0; i < recv.n; i++)
-                if (l->group[recv.op[i]] >= 0) l->group[recv.op[i]] += l->pair[d][neighbour(l->job, w, d, -1)];
+                if (l->group[recv.op[i]] >= 0)
+                    l->group[recv.op[i]] += l->pair[d][neighbour(l->job, w, d, -1)];
         }
 }
 
@@ -225,7 +229,8 @@ static void pair_messages(layout *l)
 /* Which of a kind of collectives a worker takes part in. */
 static int unit_of(const tandem_job *job, int collective, int worker)
 {
-    const int tp = worker % job->n_tp, stage = worker / job->n_tp % job->n_stage, dp = worker / job->n_tp / job->n_stage;
+    const int tp = worker % job->n_tp, stage = worker / job->n_tp % job->n_stage,
+              dp = worker / job->n_tp / job->n_stage;
     switch (collective) {
     case GATHER:
     case SCATTER: return stage * job->n_tp + tp;
@@ -294,7 +299,8 @@ static void chain_worker(layout *l, int worker)
 {
     int last, turn;
     find_turn(l, worker, &last, &turn);
-    const op_list send = list_of(l, worker, TANDEM_JOB_BACKWARD_SEND), recv = list_of(l, worker, TANDEM_JOB_BACKWARD_RECV);
+    const op_list send = list_of(l, worker, TANDEM_JOB_BACKWARD_SEND),
+                  recv = list_of(l, worker, TANDEM_JOB_BACKWARD_RECV);
     if (turn >= 0 && send.n > 0) add_edge(l, turn, send.op[0]);
     if (turn >= 0 && recv.n > 0) add_edge(l, turn, recv.op[0]);
     wait_for_parameters(l, worker);
@@ -447,7 +453,8 @@ static int64_t median_of(int64_t *value, int n)
 static tandem_status find_ideals(whatif_model *model, const tandem_job *job, tandem_error *error)
 {
     int64_t *const value = malloc((size_t)job->n_op * sizeof *value);
-    if (!value) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", job->n_op);
+    if (!value)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", job->n_op);
     for (int kind = 0; kind < TANDEM_N_JOB_KIND; kind++) {
         int n = 0;
         for (int i = 0; i < job->n_op; i++)
@@ -524,7 +531,8 @@ tandem_status whatif_model_of_job(whatif_model *model, const tandem_job *job, ta
 {
     const int64_t n_worker = (int64_t)job->n_dp * job->n_stage * job->n_tp;
     /* Workers without operators are found below; until then there is no room for them all. */
-    tandem_status status = whatif_model_room(model, job->n_op, job->n_step, n_worker > job->n_op ? 0 : (int)n_worker, error);
+    tandem_status status =
+        whatif_model_room(model, job->n_op, job->n_step, n_worker > job->n_op ? 0 : (int)n_worker, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < job->n_op; i++) {
         model->first[job->op[i].step + 1] = i + 1;

@@ -88,7 +88,8 @@ tandem_status whatif_write_timeline(const char *path, const whatif_model *model,
     tandem_status status = TANDEM_OK;
     size_t most = 1;
     for (int s = 0; s < model->n_step; s++)
-        if ((size_t)(model->first[s + 1] - model->first[s]) > most) most = (size_t)(model->first[s + 1] - model->first[s]);
+        if ((size_t)(model->first[s + 1] - model->first[s]) > most)
+            most = (size_t)(model->first[s + 1] - model->first[s]);
     for (int view = 0; view < N_VIEW; view++) {
         w.ready_ns[view] = malloc(most * sizeof(int64_t));
         w.end_ns[view] = malloc(most * sizeof(int64_t));

@@ -34,9 +34,9 @@ typedef struct tandem_engine_edge {
 
 typedef struct tandem_engine_graph {
     int n_op, n_stream, n_group, n_edge;
-    const int *stream;              /* [n_op] 0 … n_stream−1, in whose order the arrays stand; −1: on none */
-    const int *group;               /* [n_op] 0 … n_group−1; −1: alone */
-    const int *group_size;          /* [n_group] members that it must have; NULL: any number */
+    const int *stream;     /* [n_op] 0 … n_stream−1, in whose order the arrays stand; −1: on none */
+    const int *group;      /* [n_op] 0 … n_group−1; −1: alone */
+    const int *group_size; /* [n_group] members that it must have; NULL: any number */
     const tandem_engine_edge *edge; /* [n_edge] in any order; NULL where there are none */
     /* What an error calls an operator: writes into text[size]. NULL: "operator 7". */
     void (*name)(char *text, size_t size, const void *context, int op);

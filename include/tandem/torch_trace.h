@@ -51,12 +51,12 @@ typedef struct tandem_torch_rank {
     /* a step, over all joined collectives */
     int64_t wait_ns; /* it waits for others */
     int64_t late_ns; /* it comes later than the last but one: so much the step would be shorter at most without it */
-    int64_t n_last;  /* collectives to which it came last */
+    int64_t n_last; /* collectives to which it came last */
     /* what to know about the file */
     int64_t n_event, n_incomplete; /* slices without ts or dur, which are passed over */
-    int64_t n_overlapping;         /* slices that end after the one they begin in: counted as part of it up to its end */
-    int64_t n_unjoined;            /* collectives that lack partners */
-    int64_t joined_ns;             /* gaps between kernels that were closed to bound memory: busy times are too long by less than this */
+    int64_t n_overlapping; /* slices that end after the one they begin in: counted as part of it up to its end */
+    int64_t n_unjoined;    /* collectives that lack partners */
+    int64_t joined_ns; /* gaps between kernels that were closed to bound memory: busy times are too long by less than this */
 } tandem_torch_rank;
 
 typedef struct tandem_torch_cost {
@@ -85,9 +85,9 @@ typedef struct tandem_torch {
     tandem_torch_operator *operators; /* most expensive first: by device time where there is one, else by self time */
     int n_collective;
     tandem_torch_collective *collective; /* most waited for first */
-    int slowest;      /* place in rank: the one the others wait for; without joined collectives the one that computes longest */
+    int slowest; /* place in rank: the one the others wait for; without joined collectives the one that computes longest */
     int64_t n_joined; /* collectives */
-    int excess;       /* place in operators: what the slowest rank spends most on beyond the median of the others; −1 = nothing */
+    int excess; /* place in operators: what the slowest rank spends most on beyond the median of the others; −1 = nothing */
     int64_t excess_ns; /* a step */
 } tandem_torch;
 
@@ -95,7 +95,8 @@ typedef struct tandem_torch {
  * rank; TANDEM_IO; TANDEM_NO_MEMORY. *torch unchanged on error. Cost: O(bytes).
  * tandem_torch_parse: one from memory. */
 tandem_status tandem_torch_read(tandem_torch **torch, const char *const *path, int n, tandem_error *error);
-tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t n, const char *source, tandem_error *error);
+tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t n, const char *source,
+                                 tandem_error *error);
 void tandem_torch_close(tandem_torch *torch); /* NULL is fine */
 
 #ifdef __cplusplus

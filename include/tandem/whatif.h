@@ -78,7 +78,7 @@ typedef struct tandem_job_op {
 typedef struct tandem_job {
     int n_op, n_step, n_dp, n_stage, n_tp, n_chunk;
     tandem_job_op *op; /* [n_op] by step, data-parallel rank, stage, tensor-parallel rank, start, sequence, kind */
-    int64_t *step;     /* [n_step] numbers of the steps, ascending */
+    int64_t *step; /* [n_step] numbers of the steps, ascending */
 } tandem_job;
 
 /* tandem_job_read: a trace in CSV, plain or compressed with gzip, read as a stream. The first line names the columns, in any
@@ -113,7 +113,7 @@ typedef struct tandem_whatif_step {
 
 /* The narrowest answer to "who is it, and what". */
 typedef struct tandem_whatif_cause {
-    char who[TANDEM_WHATIF_NAME];  /* the first of worker, stage, rank that gives half of what all give; "" = none does */
+    char who[TANDEM_WHATIF_NAME]; /* the first of worker, stage, rank that gives half of what all give; "" = none does */
     char what[TANDEM_WHATIF_NAME]; /* operator type that gives half of what `who` (or all) gives; "" = none does */
     int64_t without_ns;            /* mean step without `who`; where that is "", the ideal */
     int64_t without_what_ns;       /* mean step without `what` of `who`; where that is "", the same */
@@ -131,8 +131,8 @@ typedef struct tandem_whatif_rank {
 typedef struct tandem_whatif {
     int n_worker, n_step, n_rank;
     int64_t n_op;
-    tandem_whatif_step *step;                /* [n_step] */
-    int64_t recorded_ns, step_ns, ideal_ns;  /* means; recorded 0 = not known */
+    tandem_whatif_step *step;                                         /* [n_step] */
+    int64_t recorded_ns, step_ns, ideal_ns;                           /* means; recorded 0 = not known */
     tandem_whatif_parts by_operator, by_stage, by_dp_rank, by_worker; /* n = 0: the job has no such thing */
     tandem_whatif_cause cause;
     tandem_whatif_rank *rank; /* [n_rank]; none for a job */
@@ -151,7 +151,8 @@ typedef struct tandem_whatif {
  * TANDEM_MALFORMED names step, worker and operator: messages that do not pair, a worker without operators, times that are
  * out of range, waiting in a circle. TANDEM_NO_MEMORY, TANDEM_IO. *whatif unchanged on error.
  * Cost: O(operators) a simulation; 2 · (types + stages + ranks + workers + 14) simulations. */
-tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path, tandem_error *error);
+tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, const char *trace_path,
+                                tandem_error *error);
 
 /* tandem_whatif_trace: the same for a step of tandem's own (trace.h), simulated or measured; read as a stream, plain or
  * compressed. Tasks of a rank run one after another; a bucket is reduced when every rank has run the task before its
@@ -160,9 +161,10 @@ tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, c
  * by_operator: kinds of tasks; by_worker: ranks. TANDEM_MALFORMED with the byte and what was expected: no JSON, a task that a
  * rank has twice, ranks that do not reduce the same buckets.
  * tandem_whatif_parse_trace: the same from memory. */
-tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path, tandem_error *error);
-tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n, const char *source,
-                                        tandem_error *error);
+tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, const char *trace_path,
+                                  tandem_error *error);
+tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n,
+                                        const char *source, tandem_error *error);
 void tandem_whatif_close(tandem_whatif *whatif); /* NULL is fine */
 
 #ifdef __cplusplus

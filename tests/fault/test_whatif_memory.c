@@ -36,10 +36,11 @@ static void survive(work run, long least)
 
 static tandem_status analyse_job(tandem_error *error)
 {
-    static const char csv[] = "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n"
-                              "0,0,7,forward-compute,0,0,10\n0,0,7,forward-send,0,10,5\n0,1,7,forward-recv,0,12,3\n"
-                              "0,1,7,forward-compute,0,15,10\n0,1,7,backward-compute,0,25,20\n0,1,7,backward-send,0,45,1\n"
-                              "0,0,7,backward-recv,0,16,30\n0,0,7,backward-compute,0,46,30\n0,0,7,optimizer,0,76,6\n";
+    static const char csv[] =
+        "dp_rank,stage,step,optype,seq_id,start_us,dur_us\n"
+        "0,0,7,forward-compute,0,0,10\n0,0,7,forward-send,0,10,5\n0,1,7,forward-recv,0,12,3\n"
+        "0,1,7,forward-compute,0,15,10\n0,1,7,backward-compute,0,25,20\n0,1,7,backward-send,0,45,1\n"
+        "0,0,7,backward-recv,0,16,30\n0,0,7,backward-compute,0,46,30\n0,0,7,optimizer,0,76,6\n";
     tandem_job *job = NULL;
     tandem_whatif *whatif = NULL;
     tandem_status status = tandem_job_parse(&job, csv, sizeof csv - 1, "trace.csv", error);
@@ -54,10 +55,13 @@ static tandem_status analyse_job(tandem_error *error)
 static tandem_status analyse_step(tandem_error *error)
 {
 #define TASK(kind, pid, task, ts, dur)                                                                       \
-    ",{\"ph\":\"X\",\"pid\":" #pid ",\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{\"kind\":\"" kind "\",\"task\":" #task "}}"
-    static const char json[] = "[{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"rank 0\"}}" TASK("forward", 0, 0, 0, 10)
-        TASK("all-reduce", 0, 1, 10, 25) TASK("update", 0, 2, 35, 1) TASK("forward", 1, 0, 0, 30) TASK("all-reduce", 1, 1, 30, 5)
-            TASK("wait", 1, -1, 30, 5) TASK("update", 1, 2, 35, 1) "]";
+    ",{\"ph\":\"X\",\"pid\":" #pid ",\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{\"kind\":\"" kind             \
+    "\",\"task\":" #task "}}"
+    static const char json[] =
+        "[{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":0,\"args\":{\"name\":\"rank 0\"}}" TASK("forward",
+                                                                                                  0, 0, 0, 10)
+            TASK("all-reduce", 0, 1, 10, 25) TASK("update", 0, 2, 35, 1) TASK("forward", 1, 0, 0, 30)
+                TASK("all-reduce", 1, 1, 30, 5) TASK("wait", 1, -1, 30, 5) TASK("update", 1, 2, 35, 1) "]";
     tandem_whatif *whatif = NULL;
     const tandem_status status = tandem_whatif_parse_trace(&whatif, json, sizeof json - 1, "step.json", error);
     assert_int_equal(status == TANDEM_OK, whatif != NULL);
@@ -68,11 +72,15 @@ static tandem_status analyse_step(tandem_error *error)
 static tandem_status analyse_torch(tandem_error *error)
 {
 #define SLICE(category, name, ts, dur, args)                                                                 \
-    "{\"ph\":\"X\",\"cat\":\"" category "\",\"name\":\"" name "\",\"pid\":1,\"tid\":1,\"ts\":" #ts ",\"dur\":" #dur ",\"args\":{" args "}}"
-    static const char json[] =
-        "{\"traceEvents\":[" SLICE("user_annotation", "ProfilerStep#1", 0, 100, "") ","
-        SLICE("cpu_op", "aten::mm", 1, 5, "\"External id\":3") "," SLICE("cpu_op", "aten::add", 8, 5, "\"External id\":1027") ","
-        SLICE("kernel", "gemm", 10, 40, "\"External id\":3") "," SLICE("kernel", "ncclDevKernel_AllReduce", 55, 35, "") "]}";
+    "{\"ph\":\"X\",\"cat\":\"" category "\",\"name\":\"" name "\",\"pid\":1,\"tid\":1,\"ts\":" #ts           \
+    ",\"dur\":" #dur ",\"args\":{" args "}}"
+    static const char json[] = "{\"traceEvents\":[" SLICE("user_annotation", "ProfilerStep#1", 0, 100, "") "," SLICE(
+        "cpu_op", "aten::mm", 1, 5,
+        "\"External id\":3") "," SLICE("cpu_op", "aten::add", 8, 5,
+                                       "\"External id\":1027") "," SLICE("kernel", "gemm", 10, 40,
+                                                                         "\"External id\":3") "," SLICE("kernel", "ncclDevKernel_AllReduce",
+                                                                                                        55, 35,
+                                                                                                        "") "]}";
     tandem_torch *torch = NULL;
     const tandem_status status = tandem_torch_parse(&torch, json, sizeof json - 1, "torch.json", error);
     assert_int_equal(status == TANDEM_OK, torch != NULL);

@@ -25,7 +25,8 @@ static void check_error(tandem_status status, const tandem_error *error)
 
 static void check_step(const tandem_torch_step *step)
 {
-    demand(step->duration_ns >= 0 && step->compute_ns >= 0 && step->exposed_ns >= 0 && step->idle_ns >= 0, "no time is negative");
+    demand(step->duration_ns >= 0 && step->compute_ns >= 0 && step->exposed_ns >= 0 && step->idle_ns >= 0,
+           "no time is negative");
     demand(step->exposed_ns <= step->comm_ns, "only communication is exposed");
     demand(step->compute_ns + step->exposed_ns + step->idle_ns == step->duration_ns, "a step adds up");
 }
@@ -47,7 +48,8 @@ static void check_whatif(const tandem_whatif *w)
     demand(w->n_step == 1 && w->n_rank >= 1 && w->n_rank == w->n_worker, "ranks");
     for (int k = 0; k < w->n_rank; k++) {
         const tandem_whatif_rank *const rank = &w->rank[k];
-        demand(rank->busy_ns >= 0 && rank->exposed_ns >= 0 && rank->wait_ns >= 0 && rank->idle_ns >= 0, "no time is negative");
+        demand(rank->busy_ns >= 0 && rank->exposed_ns >= 0 && rank->wait_ns >= 0 && rank->idle_ns >= 0,
+               "no time is negative");
         demand(rank->busy_ns + rank->exposed_ns + rank->wait_ns + rank->idle_ns == w->recorded_ns, "a step adds up");
     }
     demand(w->cause.without_ns <= w->step_ns, "a cause is worth mending");
@@ -77,5 +79,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef TANDEM_LIBFUZZER
-int main(int argc, char **argv) { return tandem_fuzz_main("events", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv); }
+int main(int argc, char **argv)
+{
+    return tandem_fuzz_main("events", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv);
+}
 #endif

@@ -73,5 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef TANDEM_LIBFUZZER
-int main(int argc, char **argv) { return tandem_fuzz_main("job", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv); }
+int main(int argc, char **argv)
+{
+    return tandem_fuzz_main("job", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv);
+}
 #endif

@@ -68,12 +68,14 @@ static void relax(const drawn *d, const int64_t *duration_ns, int64_t *ready_ns,
         for (int i = 0; i < n; i++) {
             int64_t ready = 0, begin = 0;
             for (int k = 0; k < d->graph.n_edge; k++)
-                if (d->edge[k].after == i && end_ns[d->edge[k].before] > ready) ready = end_ns[d->edge[k].before];
+                if (d->edge[k].after == i && end_ns[d->edge[k].before] > ready)
+                    ready = end_ns[d->edge[k].before];
             for (int k = 0; k < i; k++)
                 if (d->stream[i] >= 0 && d->stream[k] == d->stream[i] && end_ns[k] > ready) ready = end_ns[k];
             begin = ready;
             for (int k = 0; k < n; k++)
-                if (d->group[i] >= 0 && d->group[k] == d->group[i] && ready_ns[k] > begin) begin = ready_ns[k];
+                if (d->group[i] >= 0 && d->group[k] == d->group[i] && ready_ns[k] > begin)
+                    begin = ready_ns[k];
             if (ready != ready_ns[i] || begin + duration_ns[i] != end_ns[i]) changed = 1;
             ready_ns[i] = ready;
             end_ns[i] = begin + duration_ns[i];
@@ -85,7 +87,8 @@ static void check_graph(drawn *d)
 {
     tandem_engine *engine = NULL;
     tandem_error error = {0};
-    int64_t ready_ns[MOST_OP], end_ns[MOST_OP], expected_ready[MOST_OP], expected_end[MOST_OP], length_ns = -1, longest = 0;
+    int64_t ready_ns[MOST_OP], end_ns[MOST_OP], expected_ready[MOST_OP], expected_end[MOST_OP],
+        length_ns = -1, longest = 0;
     const size_t bytes = (size_t)d->graph.n_op * sizeof(int64_t);
     if (tandem_engine_open(&engine, &d->graph, &error) != TANDEM_OK)
         fail_msg("seed %llu: %s", (unsigned long long)d->seed, error.text);

@@ -47,9 +47,16 @@ static void put_blanks(drawn *d)
 
 static void put_string(drawn *d)
 {
-    static const char *const pieces[] = {"a",    "bc",     "aten::mm", "\\\"",          "\\\\", "\\n",   "\\u00e9",
-                                         "{",    "}]",     ",:",       "\xc3\xa9",       "\\/",  "\\u2026", "\\ud83d\\ude00",
-                                         "\\t",  "[",      " ",        "\xf0\x9f\x98\x80", "x\\\\", "\\b"};
+    static const char *const pieces[] = {"a",        "bc",
+                                         "aten::mm", "\\\"",
+                                         "\\\\",     "\\n",
+                                         "\\u00e9",  "{",
+                                         "}]",       ",:",
+                                         "\xc3\xa9", "\\/",
+                                         "\\u2026",  "\\ud83d\\ude00",
+                                         "\\t",      "[",
+                                         " ",        "\xf0\x9f\x98\x80",
+                                         "x\\\\",    "\\b"};
     put(d, "\"");
     for (uint32_t k = below(d, 12); k > 0; k--) put(d, pieces[below(d, sizeof pieces / sizeof *pieces)]);
     put(d, "\"");
@@ -216,7 +223,8 @@ static void it_reads_what_jansson_reads(void **state)
         assert_int_equal(json_array_size(all), n);
         const size_t window = LEAST_WINDOW + below(&d, MOST_WINDOW - LEAST_WINDOW);
         if (read_all(&d, d.n, window, all, &error) != TANDEM_OK)
-            fail_msg("seed %llu, window %zu: %s\n%.*s", (unsigned long long)d.seed, window, error.text, (int)d.n, d.text);
+            fail_msg("seed %llu, window %zu: %s\n%.*s", (unsigned long long)d.seed, window, error.text,
+                     (int)d.n, d.text);
         size_t end = d.n;
         while (end > 0 && strchr(" \n\t\r", d.text[end - 1])) end--;
         const size_t cut = 1 + below(&d, (uint32_t)end - 1);

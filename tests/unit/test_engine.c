@@ -126,7 +126,8 @@ static void graphs_that_lead_nowhere_are_refused(void **state)
 static void a_missing_partner_is_named(void **state)
 {
     (void)state;
-    const int stream[] = {0, 1, 2}, group[] = {-1, 0, 1}, two_each[] = {2, 1}, one_each[] = {1, 1}, both[] = {0, 0, 0};
+    const int stream[] = {0, 1, 2}, group[] = {-1, 0, 1}, two_each[] = {2, 1}, one_each[] = {1, 1},
+              both[] = {0, 0, 0};
     tandem_engine_graph graph = {.n_op = 3,
                                  .n_stream = 3,
                                  .n_group = 2,
@@ -148,14 +149,8 @@ static void circles_are_named(void **state)
     (void)state;
     const int stream[] = {0, 0, 1, 1}, alone[] = {-1, -1, -1, -1}, none[] = {-1, -1, -1, -1};
     const tandem_engine_edge to_itself[] = {{3, 3}}, back[] = {{1, 2}, {3, 0}};
-    tandem_engine_graph graph = {.n_op = 4,
-                                 .n_stream = 2,
-                                 .n_edge = 1,
-                                 .stream = none,
-                                 .group = alone,
-                                 .edge = to_itself,
-                                 .name = name_of,
-                                 .context = ""};
+    tandem_engine_graph graph = {
+        .n_op = 4, .n_stream = 2, .n_edge = 1, .stream = none, .group = alone, .edge = to_itself, .name = name_of, .context = ""};
     refused(&graph, (const char *const[]){"1 operators wait for one another", "D, and round"}, 2);
     graph.stream = stream;
     graph.edge = back; /* A B | C D, B → C, D → A */
@@ -190,8 +185,7 @@ static void durations_out_of_range_are_refused(void **state)
     static int none[N];
     static int64_t duration_ns[N];
     for (int i = 0; i < N; i++) none[i] = -1;
-    const tandem_engine_graph graph = {
-        .n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
+    const tandem_engine_graph graph = {.n_op = N, .stream = none, .group = none, .name = name_of, .context = "op "};
     tandem_engine *const engine = open_good(&graph);
     int64_t length_ns = -7;
     tandem_error error = {0};

@@ -47,11 +47,13 @@ static void add(writer *w, const char *format, ...)
 static void begin(writer *w, int rank)
 {
     *w = (writer){0};
-    add(w, "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, \"world_size\": 2}, \"traceEvents\": [", rank);
+    add(w, "{\"schemaVersion\": 1, \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": %d, \"world_size\": 2}, \"traceEvents\": [",
+        rank);
 }
 
 /* Times in us; args: what stands within the braces. */
-static void slice(writer *w, const char *category, const char *name, int tid, double start, double duration, const char *args)
+static void slice(writer *w, const char *category, const char *name, int tid, double start, double duration,
+                  const char *args)
 {
     add(w, "%s\n  {\n    \"ph\": \"X\", \"cat\": \"%s\", \"name\": \"%s\", \"pid\": 1, \"tid\": %d,\n    \"ts\": %.3f, \"dur\": %.3f,\n    \"args\": {\n      %s\n    }\n  }",
         w->n_event++ ? "," : "", category, name, tid, start, duration, args);
@@ -75,7 +77,8 @@ static tandem_torch *parse(const writer *w)
 {
     tandem_torch *torch = NULL;
     tandem_error error = {0};
-    if (tandem_torch_parse(&torch, w->text, w->n, "trace.json", &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_torch_parse(&torch, w->text, w->n, "trace.json", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
     return torch;
 }
 
@@ -92,18 +95,19 @@ static void refused(const void *text, size_t n, const char *word, const char *mo
 static const tandem_torch_operator *row_of(const tandem_torch *torch, const char *name, tandem_torch_pass pass)
 {
     for (int k = 0; k < torch->n_operator; k++)
-        if (strcmp(torch->operators[k].name, name) == 0 && torch->operators[k].pass == pass) return &torch->operators[k];
+        if (strcmp(torch->operators[k].name, name) == 0 && torch->operators[k].pass == pass)
+            return &torch->operators[k];
     fail_msg("no row '%s' in %s", name, tandem_torch_pass_name(pass));
     return NULL;
 }
 
-static void expect_cost(const tandem_torch *torch, const char *name, tandem_torch_pass pass, int64_t calls, int64_t total_ns,
-                        int64_t self_ns)
+static void expect_cost(const tandem_torch *torch, const char *name, tandem_torch_pass pass, int64_t calls,
+                        int64_t total_ns, int64_t self_ns)
 {
     const tandem_torch_cost *const cost = &row_of(torch, name, pass)->cost;
     if (cost->calls != calls || cost->total_ns != total_ns || cost->self_ns != self_ns)
-        fail_msg("%s: %lld calls, %lld ns, itself %lld ns", name, (long long)cost->calls, (long long)cost->total_ns,
-                 (long long)cost->self_ns);
+        fail_msg("%s: %lld calls, %lld ns, itself %lld ns", name, (long long)cost->calls,
+                 (long long)cost->total_ns, (long long)cost->self_ns);
 }
 
 /* --- One rank ------------------------------------------------------------------------------------------- */
@@ -138,9 +142,10 @@ static void write_host_step(writer *w, int backwards)
         char args[100];
         const char *const comma = strchr(host_step[at].types, ',');
         const int n = comma ? (int)(comma - host_step[at].types) : (int)strlen(host_step[at].types);
-        (void)snprintf(args, sizeof args, "\"Input type\": [\"%.*s\"%s%s%s]", n, host_step[at].types, comma ? ", \"" : "",
-                       comma ? comma + 1 : "", comma ? "\"" : "");
-        slice(w, host_step[at].category, host_step[at].name, host_step[at].tid, host_step[at].start, host_step[at].duration, args);
+        (void)snprintf(args, sizeof args, "\"Input type\": [\"%.*s\"%s%s%s]", n, host_step[at].types,
+                       comma ? ", \"" : "", comma ? comma + 1 : "", comma ? "\"" : "");
+        slice(w, host_step[at].category, host_step[at].name, host_step[at].tid, host_step[at].start,
+              host_step[at].duration, args);
     }
     end(w);
 }
@@ -214,7 +219,8 @@ static void kernels_belong_to_operators(void **state)
     slice(&w, "kernel", "gemm<4>", 7, 50, 10, "\"stream\": 7, \"External id\": 11");
     slice(&w, "kernel", "gemm<4>", 7, 60, 5, "\"External id\": 999");
     slice(&w, "gpu_memcpy", "Memcpy HtoD", 9, 62, 8, "\"bytes\": 12");
-    slice(&w, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 20, 55, 35, "\"External id\": 12, \"In msg nelems\": 64");
+    slice(&w, "kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 20, 55, 35,
+          "\"External id\": 12, \"In msg nelems\": 64");
     slice(&w, "gpu_user_annotation", "ProfilerStep#1", 7, 10, 80, "");
     end(&w);
     tandem_torch *const t = parse(&w);
@@ -301,7 +307,8 @@ static void names_may_hold_anything(void **state)
     writer w;
     begin(&w, 0);
     op(&w, "caf\\u00e9 \\ud83d\\ude00 \\\"x\\\" \\\\ \\n \\ud800 \\q \x80 \x1b[31m", 0, 1);
-    slice(&w, "cpu_op", "nan", 1, 2, 1, "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": 99999999999999999999999");
+    slice(&w, "cpu_op", "nan", 1, 2, 1,
+          "\"bandwidth\": NaN, \"x\": -Infinity, \"broken \x01\x02\": [[[}]], \"External id\": 99999999999999999999999");
     end(&w);
     tandem_torch *const t = parse(&w);
     (void)row_of(t, "caf\xc3\xa9 \xf0\x9f\x98\x80 \"x\" \\ ? \xef\xbf\xbd q ? ?[31m", TANDEM_TORCH_FORWARD);
@@ -372,8 +379,10 @@ static void errors_say_where(void **state)
         {"{\"traceEvents\": [{\"ts\": \"7\"}]}", "expected a number, the ts", "byte 24"},
         {"{\"traceEvents\": [{\"dur\": 1e5x}]}", "expected a number, the dur", "1e5x"},
         {"{\"traceEvents\": [{\"dur\": 1e300}]}", "within 73 years", "1e300"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": -1}]}", "the event at byte 17", "not negative"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": 1e13}]}", "the event at byte 17", "104 days"},
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": -1}]}",
+         "the event at byte 17", "not negative"},
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": 1e13}]}",
+         "the event at byte 17", "104 days"},
         {"{\"traceEvents\": [{\"name\": \"abc", "within a string", "cut off"},
         {"{\"traceEvents\": [{\"name\": \"abc\\", "within a string", "cut off"},
         {"{\"traceEvents\": [{\"args\": {\"x\": [1, {\"y", "cut off", "begins at byte 32"},
@@ -381,7 +390,8 @@ static void errors_say_where(void **state)
         {"[{\"ph\": \"X\"}", "expected ',' or ']'", "end of the text"},
         {"[{\"ph\": \"X\"},]", "expected '{', an event", "']'"},
     };
-    for (size_t i = 0; i < N_OF(cases); i++) refused(cases[i].text, strlen(cases[i].text), cases[i].word, cases[i].more);
+    for (size_t i = 0; i < N_OF(cases); i++)
+        refused(cases[i].text, strlen(cases[i].text), cases[i].word, cases[i].more);
     char digits[300] = "{\"traceEvents\": [{\"ts\": ";
     const size_t n = strlen(digits);
     memset(digits + n, '7', 200);
@@ -400,7 +410,8 @@ static void a_window_is_not_enough_for_a_name(void **state)
     assert_non_null(name);
     memset(name, 'x', LONG);
     name[LONG] = '\0';
-    add(&w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"args\":{\"%s\":\"%s\"}}]}", "x", name); /* skipped: any length */
+    add(&w, "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"a\",\"ts\":0,\"dur\":1,\"args\":{\"%s\":\"%s\"}}]}",
+        "x", name); /* skipped: any length */
     tandem_torch *const t = parse(&w);
     assert_int_equal(t->n_operator, 1);
     tandem_torch_close(t);
@@ -419,7 +430,8 @@ static void compressed_traces_are_read(void **state)
     write_host_step(&w, 0);
     unsigned char *const packed = malloc(w.n + 1000);
     assert_non_null(packed);
-    z_stream stream = {.next_in = (unsigned char *)w.text, .avail_in = (uInt)w.n, .next_out = packed, .avail_out = (uInt)w.n + 1000};
+    z_stream stream = {
+        .next_in = (unsigned char *)w.text, .avail_in = (uInt)w.n, .next_out = packed, .avail_out = (uInt)w.n + 1000};
     assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
     assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
     const size_t n = stream.total_out;
@@ -556,7 +568,8 @@ static void groups_are_joined_apart(void **state)
         for (int g = 0; g < 2; g++) {
             char args[160];
             if (!group[rank][g]) continue;
-            (void)snprintf(args, sizeof args, "\"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"Process Group Ranks\": \"%s\", \"Process Group Name\": \"%d\"",
+            (void)snprintf(args, sizeof args,
+                           "\"Collective name\": \"allreduce\", \"In msg nelems\": 64, \"Process Group Ranks\": \"%s\", \"Process Group Name\": \"%d\"",
                            group[rank][g], g);
             slice(&w, "kernel", "ncclDevKernel_Generic_4(ncclDevComm*)", 20, 10 + 40 * g, duration[rank][g], args);
         }
@@ -583,7 +596,8 @@ static void groups_are_joined_apart(void **state)
 static void intervals_are_united(void **state)
 {
     (void)state;
-    static const tandem_span given[] = {{50, 60}, {10, 20}, {15, 30}, {30, 31}, {55, 56}, {5, 5}, {9, 3}, {100, 200}};
+    static const tandem_span given[] = {{50, 60}, {10, 20}, {15, 30}, {30, 31},
+                                        {55, 56}, {5, 5},   {9, 3},   {100, 200}};
     tandem_spans a = {0}, b = {0};
     for (size_t k = 0; k < N_OF(given); k++)
         assert_int_equal(tandem_spans_add(&a, given[k].begin_ns, given[k].end_ns, NULL), TANDEM_OK);

@@ -35,7 +35,8 @@ static tandem_job *parse(const char *text)
 {
     tandem_job *job = NULL;
     tandem_error error = {0};
-    if (tandem_job_parse(&job, text, strlen(text), "trace.csv", &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_job_parse(&job, text, strlen(text), "trace.csv", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
     return job;
 }
 
@@ -108,9 +109,8 @@ static void communication_is_usually_the_median(void **state)
     for (int step = 0; step < 3; step++)
         for (int dp = 0; dp < 3; dp++) {
             char rows[200];
-            (void)snprintf(rows, sizeof rows,
-                           "%d,0,%d,params-all-gather,0,0,%d,%d\n%d,0,%d,forward-compute,0,0,20,5\n", dp, step, dp,
-                           gather_us[step] + 2 - dp, dp, step);
+            (void)snprintf(rows, sizeof rows, "%d,0,%d,params-all-gather,0,0,%d,%d\n%d,0,%d,forward-compute,0,0,20,5\n",
+                           dp, step, dp, gather_us[step] + 2 - dp, dp, step);
             (void)strcat(text, rows);
         }
     tandem_whatif *const w = analyse(text);
@@ -141,11 +141,13 @@ static void chunks_go_round(void **state)
             char row[400];
             int n = 0;
             if (has_before || with_empty)
-                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-recv,-1,%d,%d,1\n", stage, way, place, 100 * place);
-            n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-compute,%d,%d,%d,%d\n", stage, way, chunk, place,
-                          100 * place + 1, is_backward ? 20 : 10);
+                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-recv,-1,%d,%d,1\n", stage, way,
+                              place, 100 * place);
+            n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-compute,%d,%d,%d,%d\n", stage, way,
+                          chunk, place, 100 * place + 1, is_backward ? 20 : 10);
             if (has_next || with_empty)
-                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-send,-1,%d,%d,1\n", stage, way, place, 100 * place + 100);
+                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-send,-1,%d,%d,1\n", stage, way,
+                              place, 100 * place + 100);
             assert_true(n < (int)sizeof row);
             (void)strcat(text, row);
         }
@@ -177,7 +179,8 @@ static void a_trace_is_written(void **state)
         const json_t *const one = json_array_get(all, i), *const view = json_object_get(one, "cat");
         if (!view) continue;
         const int is_ideal = strcmp(json_string_value(view), "ideal") == 0;
-        const double end = json_number_value(json_object_get(one, "ts")) + json_number_value(json_object_get(one, "dur"));
+        const double end =
+            json_number_value(json_object_get(one, "ts")) + json_number_value(json_object_get(one, "dur"));
         if (end > longest[is_ideal]) longest[is_ideal] = end;
         n[is_ideal]++;
     }
@@ -237,9 +240,11 @@ static void errors_say_which_line(void **state)
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_job *const untouched = (tandem_job *)(uintptr_t)16, *job = untouched;
         tandem_error error = {0};
-        assert_int_equal(tandem_job_parse(&job, cases[i].text, strlen(cases[i].text), "trace.csv", &error), TANDEM_MALFORMED);
+        assert_int_equal(tandem_job_parse(&job, cases[i].text, strlen(cases[i].text), "trace.csv", &error),
+                         TANDEM_MALFORMED);
         assert_ptr_equal(job, untouched);
-        if (!strstr(error.text, cases[i].word) || !strstr(error.text, cases[i].more) || !strstr(error.text, "trace.csv"))
+        if (!strstr(error.text, cases[i].word) || !strstr(error.text, cases[i].more) ||
+            !strstr(error.text, "trace.csv"))
             fail_msg("case %zu, '%s' and '%s': %s", i, cases[i].word, cases[i].more, error.text);
     }
 }
@@ -333,7 +338,9 @@ static void broken_steps_are_named(void **state)
         {"0,1,7,optimizer", "0,1,8,optimizer", {"step 8", "dp 0 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2,1,7,optimizer", {"step 7", "dp 1 stage 0", "no operators"}},
         {"0,1,7,optimizer", "2000000000,30000,7,optimizer", {"step 7", "no operators", "2000000001 x 30001"}},
-        {"0,1,7,optimizer", "0,1,7,optimizer-clip-main-grad", {"step 7, dp 0 stage 1: optimizer-clip-main-grad 0", "1 of the 2", "partner"}},
+        {"0,1,7,optimizer",
+         "0,1,7,optimizer-clip-main-grad",
+         {"step 7, dp 0 stage 1: optimizer-clip-main-grad 0", "1 of the 2", "partner"}},
         {"0,1,7,optimizer", "0,1,7,embedding-grads-all-reduce", {"dp 0 stage 1: embedding", "1 of the 2", ""}},
         {"compute,0,0,46,30", "compute,0,0,-46,30", {"wait for one another in a circle", "forward-compute", "backward"}},
     };
@@ -347,7 +354,8 @@ static void broken_steps_are_named(void **state)
         assert_int_equal(tandem_whatif_job(&whatif, job, NULL, &error), TANDEM_MALFORMED);
         assert_ptr_equal(whatif, untouched);
         for (size_t w = 0; w < N_OF(cases[i].words); w++)
-            if (!strstr(error.text, cases[i].words[w])) fail_msg("case %zu, '%s': %s", i, cases[i].words[w], error.text);
+            if (!strstr(error.text, cases[i].words[w]))
+                fail_msg("case %zu, '%s': %s", i, cases[i].words[w], error.text);
         tandem_job_close(job);
     }
 }
@@ -394,7 +402,8 @@ static double mean_of(const json_t *object)
 {
     double sum = 0;
     /* jansson iterates through a non-const pointer; nothing is changed. */
-    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at; at = json_object_iter_next((json_t *)(uintptr_t)object, at))
+    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)object, at))
         sum += json_number_value(json_object_iter_value(at));
     return sum / (double)json_object_size(object);
 }
@@ -428,21 +437,27 @@ static void published_answers_are_met(void **state)
     near("recorded step", (double)w->recorded_ns / 1e9, mean_of(json_object_get(result, "step_t_base")), 1e-4);
     near("step", (double)w->step_ns / 1e9, mean_of(json_object_get(result, "step_t_nodelay")), 1e-5);
     near("ideal step", (double)w->ideal_ns / 1e9, mean_of(json_object_get(result, "step_t_noblk")), 1e-5);
-    near("slowdown", (double)w->step_ns / (double)w->ideal_ns, json_number_value(json_object_get(result, "blocking_slowdown")), 1e-5);
+    near("slowdown", (double)w->step_ns / (double)w->ideal_ns,
+         json_number_value(json_object_get(result, "blocking_slowdown")), 1e-5);
     near_all(w, &w->by_operator, "", json_object_get(result, "blocking_decompose_by_optype"));
     near_all(w, &w->by_stage, "stage ", json_object_get(result, "blocking_decompose_by_stage"));
     near_all(w, &w->by_dp_rank, "dp ", json_object_get(result, "blocking_decompose_by_dp_rank"));
     for (int k = 0; k < w->n_step; k++) {
         char number[24];
         (void)snprintf(number, sizeof number, "%lld", (long long)w->step[k].number);
-        near(number, (double)w->step[k].step_ns / 1e9, json_number_value(json_object_get(json_object_get(result, "step_t_nodelay"), number)), 1e-5);
+        near(number, (double)w->step[k].step_ns / 1e9,
+             json_number_value(json_object_get(json_object_get(result, "step_t_nodelay"), number)), 1e-5);
     }
     /* both ways, for the last stage and for the worst worker */
-    near("with stage 3", (double)part_of(&w->by_stage, "stage 3")->with_ns / 1e9, json_number_value(json_object_get(stage, "tadd")), 1e-5);
-    near("without stage 3", (double)part_of(&w->by_stage, "stage 3")->without_ns / 1e9, json_number_value(json_object_get(stage, "trem")), 1e-5);
+    near("with stage 3", (double)part_of(&w->by_stage, "stage 3")->with_ns / 1e9,
+         json_number_value(json_object_get(stage, "tadd")), 1e-5);
+    near("without stage 3", (double)part_of(&w->by_stage, "stage 3")->without_ns / 1e9,
+         json_number_value(json_object_get(stage, "trem")), 1e-5);
     assert_string_equal(w->by_worker.part[0].name, "dp 1 stage 3");
-    near("with the worst worker", (double)w->by_worker.part[0].with_ns / 1e9, json_number_value(json_object_get(worker, "tadd")), 1e-5);
-    near("without it", (double)w->by_worker.part[0].without_ns / 1e9, json_number_value(json_object_get(worker, "trem")), 1e-5);
+    near("with the worst worker", (double)w->by_worker.part[0].with_ns / 1e9,
+         json_number_value(json_object_get(worker, "tadd")), 1e-5);
+    near("without it", (double)w->by_worker.part[0].without_ns / 1e9,
+         json_number_value(json_object_get(worker, "trem")), 1e-5);
     assert_string_equal(w->cause.who, "stage 3");
     json_decref(worker);
     json_decref(stage);

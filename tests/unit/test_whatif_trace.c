@@ -25,23 +25,27 @@ typedef struct row {
 
 /* Rank 1 is slow; its second all-reduce begins when it is ready, and so is the shortest one. */
 static const row rows[] = {
-    {"forward", 0, 0, 0, 10},     {"wgrad", 0, 1, 10, 10},   {"all-reduce", 0, 2, 20, 25}, {"dgrad", 0, 3, 20, 5},
-    {"wgrad", 0, 4, 25, 5},       {"all-reduce", 0, 5, 45, 35}, {"update", 0, 6, 45, 2},   {"update", 0, 7, 80, 3},
-    {"forward", 1, 0, 0, 20},     {"wgrad", 1, 1, 20, 20},   {"all-reduce", 1, 2, 40, 5},  {"dgrad", 1, 3, 40, 10},
-    {"cast", 1, 30, 1000, 0},     {"wgrad", 1, 4, 50, 15},   {"all-reduce", 1, 5, 65, 15}, {"update", 1, 6, 65, 4},
-    {"update", 1, 7, 80, 6},
+    {"forward", 0, 0, 0, 10}, {"wgrad", 0, 1, 10, 10},     {"all-reduce", 0, 2, 20, 25},
+    {"dgrad", 0, 3, 20, 5},   {"wgrad", 0, 4, 25, 5},      {"all-reduce", 0, 5, 45, 35},
+    {"update", 0, 6, 45, 2},  {"update", 0, 7, 80, 3},     {"forward", 1, 0, 0, 20},
+    {"wgrad", 1, 1, 20, 20},  {"all-reduce", 1, 2, 40, 5}, {"dgrad", 1, 3, 40, 10},
+    {"cast", 1, 30, 1000, 0}, {"wgrad", 1, 4, 50, 15},     {"all-reduce", 1, 5, 65, 15},
+    {"update", 1, 6, 65, 4},  {"update", 1, 7, 80, 6},
 };
 
 static size_t print_rows(char *text, size_t size, const row *of, size_t n)
 {
-    size_t used = (size_t)snprintf(text, size, "{\"otherData\":{\"title\":\"x\"},\"traceEvents\":[\n"
-                                               "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1: cpu:slow\"}},\n"
-                                               "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":9,\"tid\":0,\"args\":{\"name\":\"nobody\"}}");
+    size_t used = (size_t)snprintf(
+        text, size,
+        "{\"otherData\":{\"title\":\"x\"},\"traceEvents\":[\n"
+        "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{\"name\":\"rank 1: cpu:slow\"}},\n"
+        "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":9,\"tid\":0,\"args\":{\"name\":\"nobody\"}}");
     for (size_t k = 0; k < n; k++) {
         if (of[k].start == 1000) continue;
-        used += (size_t)snprintf(text + used, size - used,
-                                 ",\n{\"ph\":\"X\",\"name\":\"x\",\"cat\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":1,\"kind\":\"%s\",\"task\":%d}}",
-                                 of[k].kind, of[k].pid, of[k].start, of[k].duration, of[k].kind, of[k].task);
+        used += (size_t)snprintf(
+            text + used, size - used,
+            ",\n{\"ph\":\"X\",\"name\":\"x\",\"cat\":\"%s\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"op\":1,\"kind\":\"%s\",\"task\":%d}}",
+            of[k].kind, of[k].pid, of[k].start, of[k].duration, of[k].kind, of[k].task);
     }
     used += (size_t)snprintf(text + used, size - used, "\n]}\n");
     assert_true(used < size);
@@ -52,7 +56,8 @@ static tandem_whatif *analyse(const char *text, size_t n)
 {
     tandem_whatif *whatif = NULL;
     tandem_error error = {0};
-    if (tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_whatif_parse_trace(&whatif, text, n, "step.json", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
     return whatif;
 }
 
@@ -104,8 +109,9 @@ static void waits_of_a_simulated_step_are_waits(void **state)
 {
     (void)state;
     static const row simulated[] = {
-        {"forward", 0, 0, 0, 10}, {"all-reduce", 0, 1, 30, 5}, {"wait", 0, -1, 10, 25}, {"update", 0, 2, 35, 1},
-        {"forward", 1, 0, 0, 30}, {"all-reduce", 1, 1, 30, 5}, {"wait", 1, -1, 30, 5},  {"update", 1, 2, 35, 1},
+        {"forward", 0, 0, 0, 10}, {"all-reduce", 0, 1, 30, 5}, {"wait", 0, -1, 10, 25},
+        {"update", 0, 2, 35, 1},  {"forward", 1, 0, 0, 30},    {"all-reduce", 1, 1, 30, 5},
+        {"wait", 1, -1, 30, 5},   {"update", 1, 2, 35, 1},
     };
     char text[8000];
     tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, simulated, N_OF(simulated)));
@@ -184,7 +190,11 @@ static void steps_that_make_no_sense_are_refused(void **state)
         {{"forward", 0, -3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
         {{"forward", -1, 3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
         {{"forward", 0, 3, 0, -1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected ts and dur", "byte"},
-        {{"update", 0, 1, 0, 1}, {"forward", 0, 2, 1, 1}, {"all-reduce", 0, 3, 0, 1}, "wait for one another in a circle", "rank 0: all-reduce, task 3"},
+        {{"update", 0, 1, 0, 1},
+         {"forward", 0, 2, 1, 1},
+         {"all-reduce", 0, 3, 0, 1},
+         "wait for one another in a circle",
+         "rank 0: all-reduce, task 3"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         const row three[] = {cases[i].first, cases[i].second, cases[i].third};
@@ -221,7 +231,8 @@ static void recordings_are_told_apart(void **state)
         {"dp_rank,stage\n", TANDEM_RECORDING_JOB, TANDEM_OK},
         {"", TANDEM_RECORDING_JOB, TANDEM_OK},
         {"[{\"ph\":\"M\"},{\"ph\":\"X\",\"name\":\"aten::mm\"}]", TANDEM_RECORDING_TORCH, TANDEM_OK},
-        {" {\"traceEvents\":[{\"ph\":\"X\",\"args\":{\"kind\":\"forward\",\"task\":3}}, and what follows is not looked at", TANDEM_RECORDING_STEP, TANDEM_OK},
+        {" {\"traceEvents\":[{\"ph\":\"X\",\"args\":{\"kind\":\"forward\",\"task\":3}}, and what follows is not looked at",
+         TANDEM_RECORDING_STEP, TANDEM_OK},
         {"{\"traceEvents\":[]}", TANDEM_RECORDING_TORCH, TANDEM_OK},
         {"{\"traceEvents\":", TANDEM_RECORDING_JOB, TANDEM_MALFORMED},
     };
