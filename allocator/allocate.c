@@ -25,8 +25,7 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    return tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
