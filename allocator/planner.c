@@ -7,15 +7,28 @@
 struct tandem_planner {
     tandem_allocation_problem problem;
     const tandem_sensitivity_method *method;
-    double *harm[TANDEM_MAX_CLASS];        /* what the problem points to */
+    double *harm[TANDEM_MAX_CLASS];        /* what the problem points to; classes may share one */
     tandem_graph *graph[TANDEM_MAX_CLASS]; /* those that are not borrowed */
 };
+
+/* Of an earlier class that runs the same graph with the same wider type; NULL = there is none. */
+static const double *known_harm(const tandem_planner *planner, int c)
+{
+    const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    for (int k = 0; k < c; k++)
+        if (cluster->member[k].device.wider == cluster->member[c].device.wider &&
+            tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
+            return planner->problem.harm[k];
+    return NULL;
+}
 
 static tandem_status load_harm(tandem_planner *planner, tandem_store *store, const char *data, tandem_error *error)
 {
     const tandem_cluster *cluster = tandem_planner_cluster(planner);
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_graph *graph = tandem_planner_graph(planner, c);
+        planner->problem.harm[c] = known_harm(planner, c);
+        if (planner->problem.harm[c]) continue;
         planner->harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->harm[c]);
         if (!planner->harm[c])
             return tandem_error_set(error, TANDEM_NO_MEMORY,

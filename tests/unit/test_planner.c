@@ -236,6 +236,28 @@ static void choices_reach_the_problem(void **state)
     tandem_planner_close(planner);
 }
 
+/* Classes 0 and 3 share wider type and batch, and so do 1 and 4; 2 is alone. */
+static void each_class_has_the_harm_of_its_own_device_and_batch(void **state)
+{
+    const priced_cluster *p = *state;
+    tandem_request request = request_of(p);
+    request.cluster =
+        "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni net=1GB/s,5us";
+    tandem_planner *planner = open_planner(&request);
+    tandem_error error = {0};
+    const size_t n = (size_t)p->graph[0]->n_op * TANDEM_N_PRECISION;
+    double *expected = calloc(n, sizeof *expected);
+    assert_non_null(expected);
+    for (int c = 0; c < 5; c++) {
+        must(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL,
+                                     tandem_planner_cluster(planner)->member[c].device.wider, &error),
+             &error);
+        assert_memory_equal(tandem_planner_problem(planner)->harm[c], expected, n * sizeof *expected);
+    }
+    free(expected);
+    tandem_planner_close(planner);
+}
+
 static void times_alone_replay_but_do_not_allocate(void **state)
 {
     const priced_cluster *p = *state;
@@ -368,6 +390,7 @@ int main(void)
         cmocka_unit_test(batches_and_limits_are_filled_in),
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(choices_reach_the_problem),
+        cmocka_unit_test(each_class_has_the_harm_of_its_own_device_and_batch),
         cmocka_unit_test(times_alone_replay_but_do_not_allocate),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(threads_plan_at_once_over_one_store),
