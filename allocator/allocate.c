@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static const tandem_graph *graph_of(const tandem_allocation_problem *problem, int c)
@@ -124,7 +125,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
                               const tandem_allocation_problem *problem, const char *method, tandem_error *error)
 {
     tandem_plan *plan = NULL;
-    tandem_allocation result = {.lowered = -1};
+    tandem_allocation result = {.lowered = -1, .certificate.lower_bound = NAN};
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);
