@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_allocation_problem {
     tandem_replayer *replayer;            /* its precisions are changed freely */
@@ -54,8 +55,8 @@ typedef struct tandem_policy {
                               tandem_error *error);
 } tandem_policy;
 
-/* NULL-terminated array of all policies, one a file in allocator/. */
-extern const tandem_policy *const tandem_policies[];
+/* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */
+const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
@@ -81,6 +82,7 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
