@@ -69,6 +69,16 @@ int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
 
+/* What the simulation goes by beside the times of tasks: for whoever reasons about replays without running them. */
+typedef struct tandem_replay_company {
+    int is_own_neighbour; /* another rank of the class is on its node: it never computes alone */
+    int shares_node;      /* computes beside whichever other class that says so computes too */
+    double slowed;        /* how many times longer compute takes while a bucket is on the wire */
+} tandem_replay_company;
+void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company);
+/* Time of bucket b on the wire while no class computes, and while some do. */
+void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
+
 #ifdef __cplusplus
 }
 #endif
