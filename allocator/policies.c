@@ -6,6 +6,7 @@
 
 const tandem_policy *const tandem_policies[] = {
     &tandem_policy_greedy,
+    &tandem_policy_qsync,
     &tandem_policy_uniform,
     NULL,
 };
