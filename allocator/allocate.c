@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static const tandem_graph *graph_of(const tandem_allocation_problem *problem, int c)
@@ -26,7 +27,8 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
     const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    const uint64_t own_bytes = member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -125,11 +127,13 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
                               const tandem_allocation_problem *problem, const char *method, tandem_error *error)
 {
     tandem_plan *plan = NULL;
+    const tandem_certificate none = {.lower_bound = NAN, .gap = NAN};
     tandem_allocation result = {.lowered = -1};
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);
     if (status == TANDEM_OK) status = policy->allocate(problem, &result, error);
+    if (status == TANDEM_OK && !result.certificate.proof[0]) result.certificate = none;
     if (status == TANDEM_OK)
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (policy == &tandem_policy_uniform)
@@ -142,13 +146,11 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
-        plan->peak_bytes[c] = result.peak_bytes[c] = replay.member[c].peak_bytes;
+        result.peak_bytes[c] = replay.member[c].peak_bytes;
     }
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
-    plan->slowdown = problem->slowdown;
-    plan->step_ns = result.step_ns;
-    plan->sensitivity = result.sensitivity;
+    tandem_allocation_record(plan, problem, &result);
     *allocation = result;
     *out = plan;
     return TANDEM_OK;

@@ -25,4 +25,8 @@ uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem,
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
                                        tandem_error *error);
 
+/* tandem_allocation_record: writes into the plan what tandem_plan_verify holds against a replay. */
+void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
+                              const tandem_allocation *allocation);
+
 #endif
