@@ -26,8 +26,7 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    const uint64_t own_bytes = member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
     return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
 }
 

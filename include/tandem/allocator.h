@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_allocation_problem {
     tandem_replayer *replayer;            /* its precisions are changed freely */
@@ -54,8 +55,8 @@ typedef struct tandem_policy {
                               tandem_error *error);
 } tandem_policy;
 
-/* NULL-terminated array of all policies, one a file in allocator/. */
-extern const tandem_policy *const tandem_policies[];
+/* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */
+const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
@@ -217,6 +218,7 @@ tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_clus
                                   const char *method, int64_t target_ns, double slowdown, tandem_error *error);
 void tandem_batch_choice_free(tandem_batch_choice *choice);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
