@@ -44,8 +44,8 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
                             tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
 }
 
-static tandem_status open_plan(tandem_plan **plan, const tandem_allocation_problem *problem, const char *name,
-                               tandem_error *error)
+tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                          const char *name, tandem_error *error)
 {
     tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = graph_of(problem, c)->batch;
@@ -56,7 +56,7 @@ tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
                                       const tandem_allocation_problem *problem, tandem_error *error)
 {
     tandem_plan *plan = NULL;
-    tandem_status status = open_plan(&plan, problem, "base", error);
+    tandem_status status = tandem_allocation_open_plan(&plan, problem, "base", error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
         status = tandem_plan_uniform(plan, problem->graph, c, problem->base, error);
@@ -71,12 +71,15 @@ tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
     return status;
 }
 
-int tandem_allocation_is_base(const tandem_allocation_problem *problem, tandem_plan *plan, int c)
+int tandem_allocation_is_base(const tandem_allocation_problem *problem, int c)
 {
-    if (tandem_plan_uniform(plan, problem->graph, c, problem->base, NULL) != TANDEM_OK) return 0;
-    for (int i = 0; i < plan->n_op; i++)
-        if (tandem_replayer_get(problem->replayer, c, i) != plan->precision[c][i]) return 0;
-    return 1;
+    tandem_plan *base = NULL;
+    int same = tandem_allocation_open_plan(&base, problem, "base", NULL) == TANDEM_OK &&
+               tandem_plan_uniform(base, problem->graph, c, problem->base, NULL) == TANDEM_OK;
+    for (int i = 0; same && i < base->n_op; i++)
+        same = tandem_replayer_get(problem->replayer, c, i) == base->precision[c][i];
+    tandem_plan_close(base);
+    return same;
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -137,11 +140,18 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (policy == &tandem_policy_uniform)
         (void)snprintf(name, sizeof name, "uniform %s", tandem_precision_get(problem->uniform)->name);
-    if (status == TANDEM_OK) status = open_plan(&plan, problem, name, error);
+    if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, problem, name, error);
     if (status != TANDEM_OK) return status;
     result.replays++;
     result.step_ns = replay.step_ns;
     result.sensitivity = tandem_allocation_sensitivity(problem);
+    if (isnan(result.certificate.lower_bound) && !problem->without_certificate)
+        status = tandem_certify(&result.certificate, problem, result.target_ns, result.held, result.sensitivity,
+                                problem->most_seconds, error);
+    if (status != TANDEM_OK) {
+        tandem_plan_close(plan);
+        return status;
+    }
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);

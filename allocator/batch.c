@@ -83,6 +83,7 @@ static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
 }
 
 /* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_NO_FIT. */
+/* `policy` NULL: greedy, without a proof: one of many splits. */
 static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const splitting *s, const int64_t *batch,
                              measure by, const tandem_policy *policy, const char *method, tandem_error *error)
 {
@@ -90,6 +91,7 @@ static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const spl
     tandem_status status = s->source->open(s->source->context, batch, &opened, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem problem = *opened;
+    if (!policy) problem.without_certificate = 1;
     if (by == FASTEST_STEP) {
         problem.slowdown = 0;
         problem.target_ns = 0;
@@ -98,7 +100,7 @@ static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const spl
     if (by == BASE_STEP)
         status = make_base(plan, a, &problem, error);
     else
-        status = tandem_allocate(plan, a, policy, &problem, method, error);
+        status = tandem_allocate(plan, a, policy ? policy : &tandem_policy_greedy, &problem, method, error);
     for (int c = 0; c < s->n_class && status == TANDEM_OK && by == BASE_STEP; c++)
         if (tandem_allocation_limit_bytes(&problem, c) &&
             a->peak_bytes[c] > tandem_allocation_limit_bytes(&problem, c))
@@ -121,7 +123,7 @@ static tandem_status judge(splitting *s, const int64_t *batch, measure by, doubl
     if (status != TANDEM_OK) return status;
     *value = at->is_missing ? INFINITY : at->value[by];
     if (!isnan(*value)) return TANDEM_OK;
-    status = plan_at(&plan, &a, s, batch, by, &tandem_policy_greedy, NULL, &why);
+    status = plan_at(&plan, &a, s, batch, by, NULL, NULL, &why);
     tandem_plan_close(plan);
     *value = status != TANDEM_OK ? INFINITY : by == SENSITIVITY ? a.sensitivity : (double)a.step_ns;
     at->value[by] = *value;

@@ -9,8 +9,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
-static const int64_t fineness = 4096; /* bisection ends where what is left is this part of the value */
+static const int64_t fineness = 4096;   /* bisection ends where what is left is this part of the value */
+static const double usual_answers = 16; /* that share the time for proofs */
 
 typedef struct dual {
     tandem_allocation_problem problem; /* the caller's, without certificates */
@@ -137,6 +139,25 @@ static tandem_status find_smallest(dual *d, tandem_error *error)
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
+/* Only the answer that is given is worth a proof; and one that was found within less memory says nothing of plans within the
+ * cluster's. Leaves the plan in the replayer. */
+static tandem_status certify(dual *d, const tandem_goal *goal, const tandem_allocation_problem *problem,
+                             tandem_error *error)
+{
+    tandem_certificate *certificate = &d->best.certificate;
+    tandem_status status = TANDEM_OK;
+    tandem_replayer_set_plan(problem->replayer, d->best_plan);
+    if (goal->objective == TANDEM_LEAST_MEMORY)
+        *certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
+    if (isnan(certificate->lower_bound) && !problem->without_certificate)
+        status = tandem_certify(certificate, problem, d->best.target_ns, d->best.held, d->best.sensitivity,
+                                problem->most_seconds, error);
+    d->best_plan->lower_bound = certificate->lower_bound;
+    d->best_plan->gap = certificate->gap;
+    (void)snprintf(d->best_plan->proof, sizeof d->best_plan->proof, "%s", certificate->proof);
+    return status;
+}
+
 static tandem_status check(const tandem_allocation_problem *problem, const tandem_policy *policy,
                            const tandem_goal *goal, tandem_error *error)
 {
@@ -160,11 +181,13 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
     if (goal->objective == TANDEM_LEAST_SENSITIVITY)
         return tandem_allocate(plan, allocation, policy, problem, method, error);
     dual d = {.problem = *problem, .policy = policy, .method = method, .budget = goal->budget};
+    d.problem.without_certificate = 1;
+    d.problem.most_seconds = (problem->most_seconds > 0 ? problem->most_seconds : 10) / usual_answers;
     tandem_status status = check(problem, policy, goal, error);
     if (status == TANDEM_OK)
         status = goal->objective == TANDEM_LEAST_STEP ? find_fastest(&d, error) : find_smallest(&d, error);
+    if (status == TANDEM_OK) status = certify(&d, goal, problem, error);
     if (status == TANDEM_OK) {
-        tandem_replayer_set_plan(problem->replayer, d.best_plan);
         *plan = d.best_plan;
         *allocation = d.best;
         allocation->replays = d.replays;

@@ -36,16 +36,17 @@ static void put(tandem_front *front, const tandem_front_point *added)
     front->n_point = kept + 1;
 }
 
-/* One plan within target_ns (0 = the fastest), into the front; *base_ns of it. */
+/* One plan of n_target, within target_ns (0 = the fastest), into the front; *base_ns of it. */
 static tandem_status add_plan(tandem_front *front, tandem_plan **plan, const tandem_policy *policy,
-                              const tandem_allocation_problem *problem, int64_t target_ns, int64_t *base_ns,
-                              tandem_error *error)
+                              const tandem_allocation_problem *problem, int64_t target_ns, int n_target,
+                              int64_t *base_ns, tandem_error *error)
 {
     tandem_allocation a;
     tandem_allocation_problem asked = *problem;
     tandem_plan *made = NULL;
     asked.target_ns = target_ns;
     asked.slowdown = 0;
+    asked.most_seconds = (problem->most_seconds > 0 ? problem->most_seconds : 10) / n_target;
     const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
     if (status != TANDEM_OK) return status;
     tandem_plan_close(*plan);
@@ -65,7 +66,7 @@ static tandem_status find(tandem_front *front, tandem_plan **plan, const tandem_
                           const tandem_allocation_problem *problem, int n_target, tandem_error *error)
 {
     int64_t base_ns = 0;
-    tandem_status status = add_plan(front, plan, policy, problem, 0, &base_ns, error);
+    tandem_status status = add_plan(front, plan, policy, problem, 0, n_target, &base_ns, error);
     if (status != TANDEM_OK) return status;
     const int64_t fastest_ns = front->point[0].step_ns, range_ns = base_ns - fastest_ns;
     if (range_ns > 0) /* while the fastest plan is there to say which classes it lowers */
@@ -73,7 +74,7 @@ static tandem_status find(tandem_front *front, tandem_plan **plan, const tandem_
     for (int k = 1; k < n_target && range_ns > 0 && status == TANDEM_OK; k++) {
         const double part = (double)k / (n_target - 1);
         const int64_t target_ns = fastest_ns + (int64_t)llround((double)range_ns * part * part);
-        status = add_plan(front, plan, policy, problem, target_ns, &base_ns, error);
+        status = add_plan(front, plan, policy, problem, target_ns, n_target, &base_ns, error);
     }
     return status;
 }

@@ -31,7 +31,8 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         .base_sensitivity = base_sensitivity,
         .fastest_sensitivity = tandem_allocation_sensitivity(problem),
         .replays = 2,
-        .lowered = tandem_allocation_is_base(problem, plan, base.slowest) ? -1 : base.slowest,
+        .held = ((1u << base.n_class) - 1) & ~(1u << base.slowest),
+        .lowered = tandem_allocation_is_base(problem, base.slowest) ? -1 : base.slowest,
     };
 out:
     tandem_plan_close(plan);

@@ -106,6 +106,21 @@ static tandem_status check_limits(const tandem_plan *plan, const tandem_allocati
     return TANDEM_OK;
 }
 
+/* --- The bound ------------------------------------------------------------------------------------------ */
+
+/* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction. */
+static tandem_status check_bound(tandem_certificate *certificate, const tandem_plan *plan,
+                                 const tandem_allocation_problem *problem, double sensitivity, tandem_error *error)
+{
+    if (isnan(plan->lower_bound) || !plan->target_ns) return TANDEM_OK;
+    tandem_allocation_problem asked = *problem;
+    asked.base = plan->base;
+    const tandem_status status = tandem_certify(certificate, &asked, plan->target_ns, plan->held, sensitivity,
+                                                problem->most_seconds, error);
+    if (status != TANDEM_OK || plan->lower_bound <= certificate->lower_bound * (1 + 1e-9)) return status;
+    return wrong_real("lower_bound", plan->lower_bound, certificate->lower_bound, "as proven here", error);
+}
+
 /* --- Public --------------------------------------------------------------------------------------------- */
 
 /* That the plan is one for what the problem is about, and has precisions there are. */
@@ -149,6 +164,8 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     status = check_own(plan, problem->graph, error);
     if (status == TANDEM_OK) status = check_replayed(plan, &found, error);
     if (status == TANDEM_OK) status = check_limits(plan, problem, &found, error);
+    if (status == TANDEM_OK)
+        status = check_bound(&found.certificate, plan, problem, found.sensitivity, error);
     if (status == TANDEM_OK) *allocation = found;
     return status;
 }

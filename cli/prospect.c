@@ -45,6 +45,7 @@ static tandem_status allocate(cli_prospect *prospect, const cli_options *options
                                     .bucket_bytes = options->bucket_bytes};
     tandem_status status = tandem_planner_open(&planner, &request, error);
     if (status != TANDEM_OK) return status;
+    tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */
     tandem_planner_problem(planner)->slowdown = options->slowdown > 0 ? options->slowdown : 0;
     status = tandem_planner_allocate(&plan, &prospect->allocation, planner, policy->name, error);
     for (int c = 0; c < prospect->cluster.n_class && status == TANDEM_OK; c++)

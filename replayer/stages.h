@@ -24,10 +24,10 @@ typedef struct tandem_costs {
 tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, tandem_store *store,
                                const char *device, const char *neighbour, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in its current form; n_more: of the same plan, beside this one. neighbour ""
- * = its time alone. */
-tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour,
-                                   int n_more, tandem_error *error);
+/* TANDEM_MISSING for task `t` in a form; n_more: of the same plan, beside this one. neighbour "" = its time
+ * alone. */
+tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
+                                   const char *neighbour, int n_more, tandem_error *error);
 
 /* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 

@@ -26,8 +26,9 @@ typedef struct tandem_allocation_problem {
     tandem_precision uniform; /* policy "uniform": what lowered classes get */
     double slowdown;     /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
     int64_t target_ns;   /* 0 = none given: fastest · (1 + slowdown) */
-    double most_seconds; /* for policies that search until they have proven their answer; 0 = 10 s */
-    uint64_t most_bytes; /* a rank of any class, beside the class's own limit; 0 = none */
+    double most_seconds; /* for proofs; 0 = 10 s */
+    int without_certificate; /* 1: plans of policies that prove nothing are not certified */
+    uint64_t most_bytes;     /* a rank of any class, beside the class's own limit; 0 = none */
 } tandem_allocation_problem;
 
 /* What is known of how good a plan is. It is about plans that keep the held classes in base. */
