@@ -37,6 +37,7 @@ typedef struct drawing {
     FILE *script;
     const tandem_front *front;
     scale time, bytes;
+    double least_bytes, most_bytes;
     double floor; /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
 } drawing;
 
@@ -64,18 +65,24 @@ static uint64_t largest(const uint64_t *peak_bytes)
     return most;
 }
 
+static void stretch(drawing *d, int64_t step_ns, uint64_t bytes, double *longest_ns)
+{
+    *longest_ns = fmax(*longest_ns, (double)step_ns);
+    d->least_bytes = fmin(d->least_bytes, (double)bytes);
+    d->most_bytes = fmax(d->most_bytes, (double)bytes);
+}
+
 static drawing measure(FILE *script, const tandem_front *front)
 {
-    double step_ns = 0, bytes = 0;
-    for (int k = 0; k < front->n_point; k++) {
-        step_ns = fmax(step_ns, (double)front->point[k].step_ns);
-        bytes = fmax(bytes, (double)front->point[k].peak_bytes);
-    }
-    for (int k = 0; k < front->n_uniform; k++) {
-        step_ns = fmax(step_ns, (double)front->uniform[k].step_ns);
-        bytes = fmax(bytes, (double)largest(front->uniform[k].peak_bytes));
-    }
-    return (drawing){script, front, scale_of(step_ns, time_units), scale_of(bytes, byte_units), find_floor(front)};
+    drawing d = {.script = script, .front = front, .least_bytes = INFINITY, .floor = find_floor(front)};
+    double longest_ns = 0;
+    for (int k = 0; k < front->n_point; k++)
+        stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes, &longest_ns);
+    for (int k = 0; k < front->n_uniform; k++)
+        stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes), &longest_ns);
+    d.time = scale_of(longest_ns, time_units);
+    d.bytes = scale_of(d.most_bytes, byte_units);
+    return d;
 }
 
 /* Names hold no quotes: those of models, devices and precisions are checked when they are read. */
@@ -104,12 +111,15 @@ static void write_axes(const drawing *d, const allocating *a)
     (void)tandem_sensitivity_find(&method, tandem_planner_method(a->planner), NULL);
     fprintf(d->script,
             "set terminal svg size 900,600 noenhanced background 'white' font 'sans-serif,14'\n"
-            "set title '%s: step against sensitivity, policy %s\\n%s'\n",
+            "set title \"%s: step against sensitivity, policy %s\\n%s\"\n",
             a->problem->graph->model, a->policy->name, cluster);
     fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity by %s%s%s%s'\n", d->time.unit,
             method->name, method->unit[0] ? " (" : "", method->unit, method->unit[0] ? ")" : "");
-    fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\n", d->bytes.unit);
-    fputs("set grid\nset key outside below\nset offsets graph 0.05, graph 0.12, 0, 0\nset palette defined (0 '#2b6cb0', 1 '#dd6b20')\n",
+    /* a margin, so that what differs by less than a per cent has one colour */
+    fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
+            d->bytes.unit, (d->least_bytes - 0.02 * d->most_bytes) / d->bytes.size,
+            1.02 * d->most_bytes / d->bytes.size);
+    fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette defined (0 '#2b6cb0', 1 '#dd6b20')\n",
           d->script);
     if (d->floor > 0)
         fprintf(d->script, "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' %.9g)\n",
@@ -126,7 +136,7 @@ static void write_plot(const drawing *d)
     fputs("     $front using 1:2:3 with points pt 7 ps 1 palette title 'allocated'", d->script);
     if (d->front->n_uniform > 0)
         fputs(", \\\n     $uniform using 1:2:3 with points pt 4 ps 1.6 lw 2 palette title 'uniform', \\\n"
-              "     $uniform using 1:2:4 with labels left offset 1,0.6 notitle",
+              "     $uniform using 1:2:4 with labels left offset 1.2,0 notitle",
               d->script);
     fputc('\n', d->script);
 }
