@@ -26,7 +26,8 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    return tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
+    const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
+    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -153,15 +154,11 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
-        plan->peak_bytes[c] = result.peak_bytes[c] = replay.member[c].peak_bytes;
+        result.peak_bytes[c] = replay.member[c].peak_bytes;
     }
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
-    plan->slowdown = problem->slowdown;
-    plan->step_ns = result.step_ns;
-    plan->sensitivity = result.sensitivity;
-    plan->lower_bound = result.certificate.lower_bound;
-    plan->gap = result.certificate.gap;
+    tandem_allocation_record(plan, problem, &result);
     *allocation = result;
     *out = plan;
     return TANDEM_OK;

@@ -4,7 +4,7 @@
 
 #include "allocator/target.h"
 
-extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_uniform;
+extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync, tandem_policy_uniform;
 extern const tandem_policy *const tandem_policies[]; /* all, then NULL */
 
 /* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller
@@ -39,5 +39,9 @@ void tandem_target_report(tandem_allocation *allocation, const tandem_target *ta
  * Adds to *replays. */
 tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
                                     int64_t target_ns, int64_t *replays, tandem_error *error);
+
+/* tandem_allocation_record: writes into the plan what tandem_plan_verify holds against a replay. */
+void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
+                              const tandem_allocation *allocation);
 
 #endif
