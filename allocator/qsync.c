@@ -396,7 +396,6 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     status = choose(&q, plan, &result, error);
     if (status != TANDEM_OK) goto out;
     result.replays = q.replays;
-    result.held = ((1u << n_class) - 1) & ~q.lowered;
     result.lowered = q.lowered & 1u << slowest ? slowest : -1;
     *allocation = result;
 out:
