@@ -275,6 +275,7 @@ static int print_text(const allocating *a)
 
 static int run(const cli_options *options)
 {
+    if (options->instance) return cli_allocate_instance(options);
     tandem_error error = {0};
     allocating a = {.options = options};
     int code;
@@ -293,9 +294,9 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,    OPTION_CLUSTER, OPTION_DEVICE, OPTION_BATCH,  OPTION_POLICY,
-                              OPTION_SLOWDOWN, OPTION_MEMORY,  OPTION_BASE,   OPTION_METHOD, OPTION_UNIFORM,
-                              OPTION_BUCKET,   OPTION_OUTPUT,  OPTION_END};
+static const int options[] = {OPTION_MODEL,    OPTION_CLUSTER, OPTION_DEVICE,   OPTION_BATCH,  OPTION_POLICY,
+                              OPTION_SLOWDOWN, OPTION_MEMORY,  OPTION_BASE,     OPTION_METHOD, OPTION_UNIFORM,
+                              OPTION_BUCKET,   OPTION_OUTPUT,  OPTION_INSTANCE, OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
