@@ -10,6 +10,8 @@
 #include "cli/table.h"
 #include "tandem/instance.h"
 
+static const double rounding = 1e-9; /* a gap below it is none: bounds are safe against rounding */
+
 typedef struct solving {
     const cli_options *options;
     const char *policy;
@@ -85,8 +87,7 @@ static int print_json(const solving *s)
     json_object_set_new(result, "gap", json_real(s->answer.gap));
     json_object_set_new(result, "proof", json_string(s->answer.proof));
     json_object_set_new(result, "time_ns", json_real(s->answer.time_ns));
-    json_object_set_new(result, "time_limit_ns",
-                        cli_number(instance->time_limit_ns));
+    json_object_set_new(result, "time_limit_ns", cli_number(instance->time_limit_ns));
     json_object_set_new(result, "time_unit_ns", json_real(ns_of(instance, 1)));
     json_object_set_new(result, "time_rounded", json_boolean(instance->rounded));
     json_object_set_new(result, "bytes", json_integer((json_int_t)s->answer.bytes));
@@ -116,7 +117,8 @@ static int print_figures(const solving *s)
     const int code = cli_table_print(&table);
     cli_table_free(&table);
     printf("\nharm %.6g; no choices within the limits have less than %.6g (%s), gap %s\n\n", s->answer.harm,
-           s->answer.lower_bound, s->answer.proof, tandem_quantity_print_ratio(gap, sizeof gap, s->answer.gap));
+           s->answer.lower_bound, s->answer.proof,
+           tandem_quantity_print_ratio(gap, sizeof gap, s->answer.gap < rounding ? 0 : s->answer.gap));
     return code;
 }
 
