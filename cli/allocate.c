@@ -59,6 +59,7 @@ static int run_plan(allocating *a)
 
 static int run(const cli_options *options)
 {
+    if (options->instance) return cli_allocate_instance(options);
     tandem_error error = {0};
     allocating a;
     int code;
