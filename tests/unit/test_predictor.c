@@ -520,7 +520,8 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     must(tandem_store_put_statistics(store, graph, "a", head, &s[head], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", NULL, TANDEM_F32, &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", NULL, TANDEM_F32, &error),
+                     TANDEM_UNKNOWN_NAME);
     assert_true(harm[3] == -7); /* unchanged so far */
     for (int m = 0; tandem_sensitivity_methods[m]; m++) {
         const char *method = tandem_sensitivity_methods[m]->name;
