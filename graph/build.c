@@ -52,6 +52,12 @@ void tandem_builder_close(tandem_builder *b)
 
 int64_t tandem_builder_batch(const tandem_builder *b) { return b->batch; }
 
+const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor)
+{
+    static const tandem_shape none = {0};
+    return tensor >= 0 && tensor < b->n_op ? &b->op[tensor].shape : &none;
+}
+
 /* --- Errors --------------------------------------------------------------------------------------------- */
 static bool fail(tandem_builder *b, const tandem_op *op, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -30,4 +30,7 @@ uint64_t tandem_graph_hash(const tandem_graph *graph);
 /* The local batch of a builder: what its sources' first dimension is. */
 int64_t tandem_builder_batch(const tandem_builder *b);
 
+/* Shape of a tensor built so far; all zero for −1, which a failed builder hands out. Valid until the next operator. */
+const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor);
+
 #endif

@@ -57,7 +57,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .depth = value[DEPTH],
                                          .heads = value[HEADS],
                                          .ratio = value[MLP]};
-    int x = tandem_build_images(b, "image", h, w, tandem_zoo_channels(value[IMAGE]));
+    int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
     x = embed(b, x, value, tokens);
     x = tandem_zoo_blocks(b, x, &form);

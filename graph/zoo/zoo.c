@@ -7,8 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const tandem_zoo_model *const models[] = {&tandem_zoo_mlp, &tandem_zoo_resnet20, &tandem_zoo_vit_tiny,
-                                                 &tandem_zoo_gpt_tiny, NULL};
+static const tandem_zoo_model *const models[] = {
+    &tandem_zoo_mlp,      &tandem_zoo_resnet20, &tandem_zoo_vit_tiny, &tandem_zoo_gpt_tiny,
+    &tandem_zoo_resnet18, &tandem_zoo_resnet50, &tandem_zoo_vgg16_bn, NULL};
 enum { N_MODEL = sizeof models / sizeof *models - 1 };
 
 int tandem_model_count(void) { return N_MODEL; }
@@ -29,6 +30,12 @@ int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, flo
 {
     x = tandem_build_linear(b, name, x, n, deviation);
     return tandem_build_bias(b, tandem_zoo_in(name, "bias").text, x, 1, 0);
+}
+
+int tandem_zoo_images(tandem_builder *b, int64_t image)
+{
+    return tandem_build_images(b, "image", tandem_zoo_height(image), tandem_zoo_width(image),
+                               tandem_zoo_channels(image));
 }
 
 /* --- Pieces of a model's name --------------------------------------------------------------------------- */
@@ -83,19 +90,37 @@ static bool number_read(int64_t *number, piece p)
     return p.length > 0;
 }
 
-static bool image_read(int64_t *image, piece p, const tandem_model_option *option)
+/* Height, width and channels lie between those of `least` and of `most`. */
+static bool image_within(const int64_t size[3], int64_t least, int64_t most)
 {
-    const int64_t most[3] = {tandem_zoo_height(option->most), tandem_zoo_width(option->most),
-                             tandem_zoo_channels(option->most)};
-    int64_t size[3];
+    return size[0] >= tandem_zoo_height(least) && size[0] <= tandem_zoo_height(most) &&
+           size[1] >= tandem_zoo_width(least) && size[1] <= tandem_zoo_width(most) &&
+           size[2] >= tandem_zoo_channels(least) && size[2] <= tandem_zoo_channels(most);
+}
+
+/* "28x28x1" */
+static bool sizes_read(int64_t size[3], piece p)
+{
     for (int i = 0; i < 3; i++) {
         size_t n = 0;
         while (n < p.length && p.start[n] != 'x') n++;
         const bool ends = n == p.length;
-        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n}) || size[i] < 1 || size[i] > most[i])
-            return false;
+        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n})) return false;
         p = (piece){p.start + n + !ends, p.length - n - !ends};
     }
+    return true;
+}
+
+static bool image_read(int64_t *image, piece p, const tandem_model_option *option)
+{
+    int64_t size[3];
+    if (number_read(&size[0], p)) {
+        size[1] = size[0];
+        size[2] = tandem_zoo_channels(option->fallback);
+    } else if (!sizes_read(size, p)) {
+        return false;
+    }
+    if (!image_within(size, option->least, option->most)) return false;
     *image = TANDEM_ZOO_IMAGE(size[0], size[1], size[2]);
     return true;
 }

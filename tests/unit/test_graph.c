@@ -184,6 +184,28 @@ static void models_have_the_parameters_counted_by_hand(void **state)
     }
 }
 
+/* As torchvision 0.14 counts its models of these names. */
+static void models_have_the_parameters_that_were_published(void **state)
+{
+    (void)state;
+    const struct {
+        const char *model;
+        int64_t weights;
+    } cases[] = {
+        {"resnet18", 11689512},
+        {"resnet50", 25557032},
+        {"resnet50:image=64x64x3,classes=10", 25557032 - 2049 * 990},
+        {"vgg16_bn", 138365992},
+        {"vgg16_bn:image=32x32x3", 138365992 - 48 * 512 * 4096}, /* its first linear layer reads 1x1 places, not 7x7 */
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_graph *graph = opened(cases[i].model, 2);
+        assert_int_equal(tandem_graph_n_weight(graph), cases[i].weights);
+        assert_string_equal(graph->model, cases[i].model);
+        tandem_graph_close(graph);
+    }
+}
+
 static void mlp_flops_are_those_counted_by_hand(void **state)
 {
     (void)state;
@@ -264,6 +286,33 @@ static void resnet_halves_its_images(void **state)
     tandem_graph_close(graph);
     graph = opened("resnet20:image=33x5x3", 2); /* odd sizes round up */
     SHAPE(op_named(graph, "stage3.block2.add"), 2, 9, 2, 64);
+    tandem_graph_close(graph);
+}
+
+static void resnet50_has_the_shapes_of_its_table(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("resnet50", 2);
+    SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
+    SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
+    SHAPE(op_named(graph, "stage1.block2.relu3"), 2, 56, 56, 256);
+    SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128); /* the stride is the second convolution's */
+    SHAPE(op_named(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
+    SHAPE(op_named(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
+    SHAPE(op_named(graph, "stage4.block2.relu3"), 2, 7, 7, 2048);
+    SHAPE(op_named(graph, "pool"), 2, 1, 1, 2048);
+    int n_conv = 0;
+    for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
+    assert_int_equal(n_conv, 1 + 16 * 3 + 4);
+    /* 4.09 · 10^9 multiplications of convolutions and head in a forward pass */
+    double flops = 0;
+    for (int i = 0; i < graph->n_op; i++)
+        if (graph->op[i].kind == TANDEM_OP_CONV2D || graph->op[i].kind == TANDEM_OP_LINEAR)
+            flops += graph->op[i].flops;
+    assert_true(fabs(flops / 2 / 2 - 4.09e9) < 0.005e9);
+    tandem_graph_close(graph);
+    graph = opened("resnet18:image=7x1x1", 2); /* the smallest images end in one place, too */
+    SHAPE(op_named(graph, "stage4.block1.relu2"), 2, 1, 1, 512);
     tandem_graph_close(graph);
 }
 
@@ -939,6 +988,9 @@ static void names_become_canonical(void **state)
         {"mlp:classes=3,width=0064", "mlp:width=64,classes=3"},
         {"vit_tiny:heads=4,width=256", "vit_tiny:width=256,heads=4"},
         {"vit_tiny:image=32x16x3", "vit_tiny:image=32x16x3"},
+        {"mlp:image=28", "mlp"},
+        {"mlp:image=32", "mlp:image=32x32x1"},
+        {"resnet50:classes=10,image=64", "resnet50:image=64x64x3,classes=10"},
         {"vit_tiny:classes=65536,mlp=16,heads=128,depth=1,width=16384,patch=256,image=4096x4096x64",
          "vit_tiny:image=4096x4096x64,patch=256,width=16384,depth=1,heads=128,mlp=16,classes=65536"},
         {"gpt_tiny:vocabulary=1048576,heads=128,depth=1,width=16384,length=65536",
@@ -962,7 +1014,7 @@ static void wrong_names_are_answered(void **state)
         tandem_status status;
         const char *text; /* part of the error */
     } cases[] = {
-        {"resnet", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet'. Did you mean 'resnet20'?"},
+        {"resnet21", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet21'. Did you mean 'resnet20'?"},
         {"vit-tiny", 1, TANDEM_UNKNOWN_NAME, "Did you mean 'vit_tiny'?"},
         {"gpttiny:length=3", 1, TANDEM_UNKNOWN_NAME, "there is no model 'gpttiny'. Did you mean 'gpt_tiny'?"},
         {"", 1, TANDEM_UNKNOWN_NAME, "there is no model ''. `tandem list models` shows them"},
@@ -987,7 +1039,10 @@ static void wrong_names_are_answered(void **state)
         {"mlp:width=18446744073709551680", 1, TANDEM_USAGE, "width is '18446744073709551680'"}, /* 2^64 + 64 */
         {"mlp:width=4=4", 1, TANDEM_USAGE, "width is '4=4'"},
         {"mlp:classes=1", 1, TANDEM_USAGE, "classes is '1'; allowed 2 … 65536"},
-        {"mlp:image=28", 1, TANDEM_USAGE, "model mlp: image is '28'; allowed 1x1x1 … 4096x4096x64"},
+        {"mlp:image=4097", 1, TANDEM_USAGE, "model mlp: image is '4097'; allowed 1x1x1 … 4096x4096x64"},
+        {"mlp:image=0", 1, TANDEM_USAGE, "image is '0'"},
+        {"vgg16_bn:image=31x32x3", 1, TANDEM_USAGE, "image is '31x32x3'; allowed 32x32x1 … 4096x4096x64"},
+        {"mlp:image=28x28x", 1, TANDEM_USAGE, "image is '28x28x'"},
         {"mlp:image=28x28", 1, TANDEM_USAGE, "image is '28x28'"},
         {"mlp:image=28x28x1x1", 1, TANDEM_USAGE, "image is '28x28x1x1'"},
         {"mlp:image=0x28x1", 1, TANDEM_USAGE, "image is '0x28x1'"},
@@ -1050,7 +1105,7 @@ static void operators_are_found_by_name(void **state)
 static void the_zoo_lists_its_models(void **state)
 {
     (void)state;
-    assert_int_equal(tandem_model_count(), 4);
+    assert_int_equal(tandem_model_count(), 7);
     assert_null(tandem_model_get(-1));
     assert_null(tandem_model_get(tandem_model_count()));
     for (int i = 0; i < tandem_model_count(); i++) {
@@ -1074,10 +1129,12 @@ int main(void)
         cmocka_unit_test(operator_rows_say_what_op_def_says),
         cmocka_unit_test(optimizers_have_states),
         cmocka_unit_test(models_have_the_parameters_counted_by_hand),
+        cmocka_unit_test(models_have_the_parameters_that_were_published),
         cmocka_unit_test(mlp_flops_are_those_counted_by_hand),
         cmocka_unit_test(vit_has_the_shapes_of_its_drawing),
         cmocka_unit_test(gpt_predicts_every_symbol),
         cmocka_unit_test(resnet_halves_its_images),
+        cmocka_unit_test(resnet50_has_the_shapes_of_its_table),
         cmocka_unit_test(consumers_stand_in_order),
         cmocka_unit_test(views_lead_to_whose_memory_it_is),
         cmocka_unit_test(gradients_begin_where_training_does),
