@@ -53,7 +53,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
 }
 
 const tandem_zoo_model tandem_zoo_vgg16_bn = {
-    .model = {"vgg16_bn", "thirteen convolutions with batchnorm, three linear layers", "images", options},
-    .optimizer = {.kind = TANDEM_SGD, .rate = 0.0125f, .momentum = 0.9f, .decay = 5e-4f},
+    .model = {"vgg16_bn", "thirteen convolutions with batchnorm, for ImageNet", "images", options},
+    .optimizer = {.kind = TANDEM_SGD, .rate = 0.01f, .momentum = 0.9f, .decay = 5e-4f},
     .build = build,
 };

@@ -15,9 +15,10 @@ typedef struct tandem_zoo_model {
 } tandem_zoo_model;
 
 extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vit_tiny, tandem_zoo_gpt_tiny,
-    tandem_zoo_resnet18, tandem_zoo_resnet50, tandem_zoo_vgg16_bn;
+    tandem_zoo_resnet18, tandem_zoo_resnet50, tandem_zoo_vgg16_bn, tandem_zoo_vit_b16, tandem_zoo_bert_base,
+    tandem_zoo_gpt2_small;
 
-enum { TANDEM_ZOO_MAX_OPTION = 8, TANDEM_ZOO_VALUE_TEXT = 48 };
+enum { TANDEM_ZOO_MAX_OPTION = 8 };
 
 /* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the channels of the
  * default. */
@@ -34,12 +35,16 @@ enum { TANDEM_ZOO_MAX_OPTION = 8, TANDEM_ZOO_VALUE_TEXT = 48 };
      TANDEM_ZOO_IMAGE(4096, 4096, 64), "height x width x channels of a sample; 64 is 64x64x3"}
 #define TANDEM_ZOO_IMAGENET_CLASSES_OPTION {"classes", 1000, 2, 65536, "number of classes"}
 /* clang-format on */
+/* The option "head" is a choice by name. */
+enum { TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS };
+/* clang-format off */
+#define TANDEM_ZOO_HEAD_OPTION                                                                               \
+    {"head", TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS,                                \
+     "mlm: predicts hidden tokens, 15 %; class: one of a whole sample"}
+/* clang-format on */
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
-
-/* An option's value as it is written in a model's name: "256", "28x28x1". Returns text. */
-char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option, int64_t value);
 
 /* "scope.part", for the names of operators; with an empty scope just the part. */
 typedef struct tandem_zoo_name {
@@ -63,15 +68,23 @@ int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t c
 /* The mean over all places, and the linear layer "head" behind it. */
 int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
 
-/* A pre-norm transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al.,
- * NIPS 2017, with the norms before the parts as in Xiong et al., ICML 2020. Initial weights as in GPT-2
- * (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the residual stream. */
+/* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017. The norms
+ * stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind each part, as in the
+ * first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the
+ * residual stream, unless norms stand behind. */
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
-    int causal;
+    int causal, norm_behind;
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
-/* TANDEM_USAGE where width is no multiple of heads. */
+/* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch, patches, width). */
+int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width);
+/* The first row of each sample: (batch, length, width) → (batch, width). */
+int tandem_zoo_first(tandem_builder *b, const char *name, int x);
+/* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch; where a
+ * sequence is longer than the table of its positions. */
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);
+tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error);
+tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions, tandem_error *error);
 
 #endif

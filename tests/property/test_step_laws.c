@@ -134,8 +134,15 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
 {
     const tandem_task *task = &r->step->task[t];
     assert_true(k < task->n_write);
+    const tandem_parameter *p = &r->step->graph->parameter[parameter];
     assert_int_equal(task->write[k], TANDEM_PARAMETER(parameter));
-    assert_int_equal(r->gradient_writer[parameter], -1);
+    if (p->tied >= 0 && task->op == p->op) { /* added to what the tied linear wrote */
+        assert_true(r->gradient_writer[parameter] >= 0);
+        assert_int_equal(r->step->task[r->gradient_writer[parameter]].op, p->tied);
+    } else {
+        assert_int_equal(r->gradient_writer[parameter], -1);
+        assert_int_equal(task->op, p->tied >= 0 ? p->tied : p->op);
+    }
     r->gradient_writer[parameter] = t;
 }
 
@@ -351,7 +358,10 @@ static void check_program(const tandem_step *step)
         const tandem_task_kind kind = step->task[r.writer[v]].kind; /* nothing is converted or summed for nobody */
         if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] > 0);
     }
-    for (int p = 0; p < graph->n_parameter; p++) assert_true(r.gradient_writer[p] >= 0);
+    for (int p = 0; p < graph->n_parameter; p++) {
+        assert_true(r.gradient_writer[p] >= 0);
+        assert_int_equal(step->task[r.gradient_writer[p]].op, graph->parameter[p].op);
+    }
     for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
     free(n_reader);
     free(r.updated);
@@ -549,7 +559,7 @@ static int32_t from_window(tandem_builder *b, chance *c, const char *name, int x
     (void)snprintf(second, sizeof second, "%s.b", name);
     static const int turn[3] = {0, 2, 1};
     static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw(c, 11)) {
+    switch (draw(c, 15)) {
     case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
     case 1: return tandem_build_bias(b, name, x, 1 + (int)draw(c, 2), 0);
     case 2: return tandem_build_relu(b, name, x);
@@ -559,8 +569,16 @@ static int32_t from_window(tandem_builder *b, chance *c, const char *name, int x
     case 6: return tandem_build_reshape(b, name, tandem_build_transpose(b, second, x, turn), 3, turned);
     case 7: return tandem_build_reshape(b, name, tandem_build_reshape(b, second, x, 2, flat), 3, turned);
     case 8: return tandem_build_linear(b, name, tandem_build_matmul(b, second, x, y, 1), WIDTH, 0.1f);
+    case 9: return tandem_build_tanh(b, name, x);
+    case 10: return tandem_build_rows(b, name, x, ROWS + 1, 0.1f);
+    case 11: return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw(c, 2), ROWS);
     default: return tandem_build_add(b, name, x, y);
     }
+}
+
+static int32_t by_the_table_and_back(tandem_builder *b, const char *name, int x, int embedding)
+{
+    return tandem_build_linear(b, name, tandem_build_tied(b, "tied", x, embedding), WIDTH, 0.1f);
 }
 
 /* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them
@@ -573,18 +591,21 @@ static tandem_graph *random_graph(chance *c)
     static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
     int tensor[MOST_TENSORS], n_reader[MOST_TENSORS] = {0}, n = 0;
     assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
-    if (draw(c, 2))
+    const int has_table = draw(c, 2) == 0;
+    if (!has_table)
         tensor[n++] = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     else
         tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
     const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw(c, MOST_TENSORS - 2);
+    const int tied = has_table && draw(c, 2) ? (int)draw(c, (uint32_t)n_tensor) : 0; /* which one is; 0: none */
     for (; n < n_tensor; n++) {
         char name[32];
         (void)snprintf(name, sizeof name, "t%d", n);
         const int near = n > 4 ? n - 4 : 0, i = near + (int)draw(c, (uint32_t)(n - near)),
                   j = (int)draw(c, (uint32_t)n);
         n_reader[i]++;
-        tensor[n] = from_window(b, c, name, tensor[i], tensor[j]);
+        tensor[n] = n == tied ? by_the_table_and_back(b, name, tensor[i], tensor[0])
+                              : from_window(b, c, name, tensor[i], tensor[j]);
     }
     int sum = tensor[n - 1];
     for (int i = 0; i < n - 1; i++) {
