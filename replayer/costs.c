@@ -40,9 +40,9 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, tande
                                   step->n_task, device);
         goto out;
     }
-    status = tandem_store_load_costs(&alone, store, device, "", error);
+    status = tandem_store_load_costs(&alone, store, device, "", step, error);
     if (status == TANDEM_OK && neighbour[0])
-        status = tandem_store_load_costs(&beside, store, device, neighbour, error);
+        status = tandem_store_load_costs(&beside, store, device, neighbour, step, error);
     if (status != TANDEM_OK) goto out;
     if (tandem_cost_table_count(alone) == 0 && tandem_cost_table_count(beside) == 0) {
         status = no_costs(step, device, error);
