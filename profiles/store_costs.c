@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -339,6 +340,96 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
         *table = made;
     else
         tandem_cost_table_free(made);
+    return status;
+}
+
+/* --- Batches -------------------------------------------------------------------------------------------- */
+/* "images n=16 h=28 w=28 c=1", the signature of what brings a graph's samples in, is the same at every batch but for the
+ * number behind "n=": what stands before and behind that. */
+typedef struct source {
+    char before[TANDEM_MAX_SIGNATURE], limit[TANDEM_MAX_SIGNATURE]; /* "images n=" and the least text behind all its numbers */
+    const char *behind;
+} source;
+
+static bool find_source(source *s, const tandem_graph *graph)
+{
+    const char *const signature = graph->input >= 0 ? graph->op[graph->input].signature : "";
+    const char *const n = strstr(signature, " n=");
+    if (!n) return false;
+    const int length = (int)(n - signature) + 3;
+    (void)snprintf(s->before, sizeof s->before, "%.*s", length, signature);
+    (void)snprintf(s->limit, sizeof s->limit, "%.*s%c", length, signature, '9' + 1);
+    s->behind = signature + length;
+    s->behind += strspn(s->behind, "0123456789");
+    return true;
+}
+
+/* The batch of a signature that lies between before and limit; 0 where it is of another shape. */
+static int64_t batch_of(const source *s, const char *signature)
+{
+    char *end = NULL;
+    const int64_t batch = strtoll(signature + strlen(s->before), &end, 10);
+    return strcmp(end, s->behind) == 0 ? batch : 0;
+}
+
+static int ascending_batches(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* An array that grows. */
+typedef struct batches {
+    int64_t *batch;
+    int n, room;
+} batches;
+
+static bool push(batches *all, int64_t batch)
+{
+    if (all->n == all->room) {
+        const int room = all->room ? 2 * all->room : 16;
+        int64_t *const more = realloc(all->batch, (size_t)room * sizeof *more);
+        if (!more) return false;
+        all->batch = more;
+        all->room = room;
+    }
+    all->batch[all->n++] = batch;
+    return true;
+}
+
+tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
+                                        const char *neighbour, const tandem_graph *graph, tandem_error *error)
+{
+    static const char sql[] =
+        "SELECT o.signature FROM operator AS o WHERE o.signature > ?3 AND o.signature < ?4 AND EXISTS "
+        "(SELECT 1 FROM op_cost AS c WHERE c.device = (SELECT id FROM device WHERE name = ?1)"
+        " AND c.neighbour = ?2 AND c.operator = o.id)";
+    source s;
+    batches all = {0};
+    sqlite3_stmt *row = NULL;
+    int more = find_source(&s, graph);
+    tandem_status status = TANDEM_OK;
+    if (more)
+        status = tandem_store_query(&row, store, error, sql, "ssss", device, neighbour, s.before, s.limit);
+    while (status == TANDEM_OK && more) {
+        const char *signature = NULL;
+        status = tandem_store_next(&more, store, row, error);
+        if (status != TANDEM_OK || !more) break;
+        status = tandem_store_text(&signature, store, row, 0, error);
+        const int64_t found = status == TANDEM_OK ? batch_of(&s, signature) : 0;
+        if (found > 0 && !push(&all, found)) status = no_memory(device, error);
+    }
+    if (row) {
+        (void)sqlite3_reset(row);
+        (void)sqlite3_clear_bindings(row);
+    }
+    if (status == TANDEM_OK) {
+        if (all.n > 1) qsort(all.batch, (size_t)all.n, sizeof *all.batch, ascending_batches);
+        *batch = all.batch;
+        *n = all.n;
+        all.batch = NULL;
+    }
+    free(all.batch);
     return status;
 }
 

@@ -74,17 +74,17 @@ static int allocate_lists(tandem_replay_member *member)
 }
 
 static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
-                                 tandem_store *store, uint64_t bucket_bytes, tandem_error *error)
+                                 tandem_store *store, const tandem_replayer_options *options, tandem_error *error)
 {
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
     member->changed = member->memory_changed = 1;
     member->slowed = 1;
-    tandem_status status =
-        tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider, bucket_bytes, error);
+    tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
+                                            options->bucket_bytes, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
-    if (status == TANDEM_OK)
-        status = tandem_costs_map(&member->costs, member->step, store, member->device, member->neighbour, error);
+    const tandem_cost_source source = {store, &replayer->cluster.member[c].device, member->neighbour};
+    if (status == TANDEM_OK) status = tandem_costs_map(&member->costs, member->step, &source, error);
     return status;
 }
 
@@ -137,10 +137,19 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     return status;
 }
 
-tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *cluster,
+tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error)
 {
+    const tandem_replayer_options options = {.bucket_bytes = bucket_bytes};
+    return tandem_replayer_open_with(replayer, cluster, graph, store, &options, error);
+}
+
+tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_cluster *cluster,
+                                        const tandem_graph *const *graph, tandem_store *store,
+                                        const tandem_replayer_options *given, tandem_error *error)
+{
+    const tandem_replayer_options options = given ? *given : (tandem_replayer_options){0};
     tandem_status status = check(cluster, graph, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer *replayer = calloc(1, sizeof *replayer);
@@ -150,7 +159,7 @@ tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *
     replayer->member = calloc((size_t)cluster->n_class, sizeof *replayer->member);
     if (!replayer->member) status = no_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
-        status = open_member(replayer, c, graph[c], store, bucket_bytes, error);
+        status = open_member(replayer, c, graph[c], store, &options, error);
     if (status == TANDEM_OK) status = open_collectives(replayer, store, error);
     if (status == TANDEM_OK)
         *out = replayer;

@@ -15,14 +15,25 @@ typedef struct tandem_form {
 
 typedef struct tandem_costs {
     tandem_form *form; /* [n_task × TANDEM_MAX_VARIANT]; of a reduce: with idle and with busy ranks */
-    uint64_t *workspace_bytes; /* the same; 0 where nothing was measured */
+    uint64_t *workspace_bytes; /* the same; 0 where nothing is known */
+    unsigned char (*origin)[TANDEM_N_COMPANY]; /* the same: tandem_origin of each time */
 } tandem_costs;
 
+/* Where costs of a class come from. */
+typedef struct tandem_cost_source {
+    tandem_store *store;
+    const tandem_device *device;
+    const char *neighbour; /* "" = there is none */
+} tandem_cost_source;
+
 /* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1.
- * neighbour: "" = there is none. TANDEM_MISSING where the store has none at all of the device,
- * TANDEM_NO_MEMORY, what the store says. *costs is unchanged on error. Cost: O(tasks × forms) searches. */
-tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, tandem_store *store,
-                               const char *device, const char *neighbour, tandem_error *error);
+ * TANDEM_MISSING where there is none at all, TANDEM_NO_MEMORY, what the store says. *costs is unchanged on
+ * error. Cost: O(tasks × forms) searches. */
+tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, const tandem_cost_source *source,
+                               tandem_error *error);
+/* tandem_costs_fill_batches (batches.c): times in one company that are missing in *costs, from those at other batches. */
+tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
+                                        const tandem_cost_source *source, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
 /* TANDEM_MISSING for task `t` in its current form; n_more: of the same plan, beside this one. neighbour ""
  * = its time alone. */

@@ -44,6 +44,13 @@ typedef struct tandem_replay {
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error);
+/* tandem_replayer_open_with: the same with more choices; options NULL = all zero. */
+typedef struct tandem_replayer_options {
+    uint64_t bucket_bytes; /* 0 = 25 MiB */
+} tandem_replayer_options;
+tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
+                                        const tandem_graph *const *graph, tandem_store *store,
+                                        const tandem_replayer_options *options, tandem_error *error);
 void tandem_replayer_close(tandem_replayer *replayer); /* NULL is fine */
 
 /* Give one operator of one class a precision; undone by setting the old one. O(1). */
@@ -68,6 +75,26 @@ const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside);
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
+
+/* --- Where times come from ------------------------------------------------------------------------------------------------
+ * A time that was not measured at the class's batch comes, in this order, from what was measured at others (a straight line
+ * between the two batches around it; beyond them the line of the nearest two, whose fixed part is not below 0 and which
+ * never falls with the batch), or is missing. docs/costs.md */
+typedef enum tandem_origin {
+    TANDEM_ORIGIN_MEASURED,
+    TANDEM_ORIGIN_INTERPOLATED, /* between two batches */
+    TANDEM_ORIGIN_EXTRAPOLATED, /* from two batches on one side */
+    TANDEM_N_ORIGIN
+} tandem_origin;
+const char *tandem_origin_name(tandem_origin origin); /* "measured", … */
+
+/* Of the compute tasks of class c in the plan of the last run, those whose time is of each origin, the later one in the list
+ * above where their time alone and their time beside a neighbour differ in it. Share of an origin: ns of Σ ns. */
+typedef struct tandem_provenance {
+    int n_task[TANDEM_N_ORIGIN];
+    int64_t ns[TANDEM_N_ORIGIN]; /* their times, beside the neighbour where there is one */
+} tandem_provenance;
+void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
 
 #ifdef __cplusplus
 }

@@ -79,6 +79,10 @@ void tandem_cost_table_free(tandem_cost_table *table);
 /* NULL where it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
 int64_t tandem_cost_table_count(const tandem_cost_table *table);
+/* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was measured on the
+ * device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL and 0 where there is none. */
+tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
+                                        const char *neighbour, const tandem_graph *graph, tandem_error *error);
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
 
