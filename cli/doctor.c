@@ -87,6 +87,7 @@ static void check_devices(checks *all)
     int n = 0;
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
+        if (tandem_device_is_described(device)) continue;
         tandem_error lacks = {0};
         const int present = tandem_device_require(device->name, &lacks) == TANDEM_OK;
         check *one = add(all, device->name, present ? FINE : ABSENT);
