@@ -132,6 +132,11 @@ static tandem_status allocate(allocating *a, tandem_error *error)
     status = tandem_allocate(&a->plan, &a->result, a->policy, &a->problem, cli_harm_method(a->options), error);
     a->seconds = (double)(tandem_now_ns() - begin) * 1e-9;
     if (status == TANDEM_OK) status = find_neighbours(a, error);
+    if (status == TANDEM_OK) { /* so that the replayer tells where this plan's times come from */
+        tandem_replay replay;
+        tandem_replayer_set_plan(a->replayer, a->plan);
+        status = tandem_replayer_run(a->replayer, &replay, 0, error);
+    }
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem.graph, a->options->output, error);
     return status;
@@ -174,10 +179,10 @@ static json_t *devices_json(const allocating *a)
                                                             tandem_precision_get((tandem_precision)k)->name,
                                                             "operators", p.n_op, "flops_share", share_of(p)));
         }
-        json_array_append_new(devices,
-                              json_pack("{s:s,s:b,s:I,s:o}", "name", a->plan->cluster.member[c].device.name,
-                                        "lowered", c == a->result.lowered, "peak_bytes",
-                                        (json_int_t)a->result.peak_bytes[c], "precisions", precisions));
+        json_array_append_new(
+            devices, json_pack("{s:s,s:b,s:I,s:o,s:o}", "name", a->plan->cluster.member[c].device.name, "lowered",
+                               c == a->result.lowered, "peak_bytes", (json_int_t)a->result.peak_bytes[c],
+                               "precisions", precisions, "costs", cli_provenance_json(a->replayer, c)));
     }
     return devices;
 }
@@ -268,7 +273,9 @@ static int print_text(const allocating *a)
     const int code = print_plans(a);
     if (code) return code;
     putchar('\n');
-    return print_devices(a);
+    const int devices_code = print_devices(a);
+    cli_provenance_print(a->replayer);
+    return devices_code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
@@ -295,7 +302,7 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_MODEL,    OPTION_CLUSTER, OPTION_DEVICE, OPTION_BATCH,  OPTION_POLICY,
                               OPTION_SLOWDOWN, OPTION_MEMORY,  OPTION_BASE,   OPTION_METHOD, OPTION_UNIFORM,
-                              OPTION_BUCKET,   OPTION_OUTPUT,  OPTION_END};
+                              OPTION_BUCKET,   OPTION_PREDICT, OPTION_OUTPUT, OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

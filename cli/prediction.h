@@ -11,6 +11,11 @@
 tandem_status cli_replayer_open(tandem_replayer **replayer, const cli_options *options,
                                 const cli_subject *subject, tandem_error *error);
 
+/* Of the plan of the replayer's last run: for each class whose times were not all measured, a line that says where they come
+ * from; the same of class c as an object. */
+void cli_provenance_print(const tandem_replayer *replayer);
+json_t *cli_provenance_json(const tandem_replayer *replayer, int c);
+
 /* Harm of every operator in every precision on the device of each class, harm[c]: [n_op ×
  * TANDEM_N_PRECISION], by the method asked for [fisher]; cli_harm_free releases it. Unchanged on error.
  * Errors of the store and of tandem_sensitivity_load. */

@@ -137,24 +137,6 @@ static json_t *memory_json(const tandem_memory *memory)
                      (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace);
 }
 
-static double share_of(const tandem_provenance *provenance, int origin)
-{
-    int64_t sum = 0;
-    for (int k = 0; k < TANDEM_N_ORIGIN; k++) sum += provenance->ns[k];
-    return sum > 0 ? (double)provenance->ns[origin] / (double)sum : 0;
-}
-
-static json_t *provenance_json(const replaying *r, int c)
-{
-    tandem_provenance provenance;
-    json_t *costs = json_object();
-    tandem_replayer_provenance(r->replayer, c, &provenance);
-    for (int k = 0; k < TANDEM_N_ORIGIN; k++)
-        json_object_set_new(costs, tandem_origin_name((tandem_origin)k),
-                            json_pack("{s:i,s:f}", "tasks", provenance.n_task[k], "share", share_of(&provenance, k)));
-    return costs;
-}
-
 static json_t *devices_json(const replaying *r)
 {
     json_t *devices = json_array();
@@ -162,15 +144,24 @@ static json_t *devices_json(const replaying *r)
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = cli_memory_limit(r->subject, c);
         json_array_append_new(
-            devices,
-            json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name,
-                      "ranks", member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
-                      (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
-                      (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes, "limit_bytes",
-                      limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c), "memory",
-                      memory_json(tandem_replayer_memory(r->replayer, c)), "costs", provenance_json(r, c)));
+            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
+                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
+                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
+                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
+                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
+                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
+                               "costs", cli_provenance_json(r->replayer, c)));
     }
     return devices;
+}
+
+static json_t *exchange_json(const tandem_exchange *exchange)
+{
+    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
+                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(),
+                     "bytes_per_s", exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(),
+                     "spread", exchange->n_point ? cli_number(exchange->spread) : json_null());
 }
 
 static int print_json(const replaying *r)
@@ -184,6 +175,7 @@ static int print_json(const replaying *r)
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
     json_object_set_new(result, "slowest", json_string(member_of(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", devices_json(r));
+    json_object_set_new(result, "all_reduce", exchange_json(tandem_replayer_exchange(r->replayer)));
     if (r->options->per_operator) json_object_set_new(result, "operators", operators_json(r));
     return cli_print_json(result);
 }
@@ -245,25 +237,6 @@ static int print_memory(const replaying *r)
     return code;
 }
 
-/* One line for each class whose times were not all measured. */
-static void print_provenance(const replaying *r)
-{
-    for (int c = 0; c < r->result.n_class; c++) {
-        tandem_provenance provenance;
-        char line[256] = "";
-        tandem_replayer_provenance(r->replayer, c, &provenance);
-        for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
-            const size_t used = strlen(line);
-            if (provenance.n_task[k])
-                (void)snprintf(line + used, sizeof line - used, "%s%.1f%% %s (%d tasks)", used ? ", " : "",
-                               100 * share_of(&provenance, k), tandem_origin_name((tandem_origin)k),
-                               provenance.n_task[k]);
-        }
-        if (strchr(line, ',') || !provenance.n_task[TANDEM_ORIGIN_MEASURED])
-            printf("times on %s: %s\n", member_of(r, c)->device.name, line);
-    }
-}
-
 static int print_text(const replaying *r)
 {
     char cluster[1024], step[TANDEM_QUANTITY_TEXT];
@@ -271,7 +244,7 @@ static int print_text(const replaying *r)
     printf("%s, %s, on %s: step %s\n", r->subject->graph[0]->model, r->subject->plan->name, cluster,
            tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
     int code = print_devices(r);
-    print_provenance(r);
+    cli_provenance_print(r->replayer);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
     return code;
@@ -342,9 +315,9 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,      OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM,   OPTION_BATCH, OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
+static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
+                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,
+                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",

@@ -119,17 +119,6 @@ static void fill_form(tandem_costs *costs, const tandem_step *step, int t, int v
 
 /* --- One company -------------------------------------------------------------------------------- */
 
-static int lacks_any(const tandem_costs *costs, const tandem_step *step, int company)
-{
-    tandem_cost_key key;
-    for (int t = 0; t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT && step->task[t].kind != TANDEM_TASK_REDUCE; variant++)
-            if (costs->form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)variant].ns[company] < 0 &&
-                tandem_step_key(step, t, variant, &key))
-                return 1;
-    return 0;
-}
-
 /* Where the nearest batches begin in an ascending list, and how many they are. */
 static int nearest(const int64_t *batch, int n, int64_t to, int *count)
 {
@@ -149,7 +138,7 @@ tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *
     sample s[MOST_SAMPLES + 1] = {{0}};
     int64_t *batch = NULL;
     int n_batch = 0, n = 0, count = 0;
-    if (!lacks_any(costs, step, company)) return TANDEM_OK;
+    if (!source->store || !tandem_costs_lack(costs, step, company)) return TANDEM_OK;
     tandem_status status = tandem_store_load_batches(&batch, &n_batch, source->store, source->device->name,
                                                      neighbour, step->graph, error);
     const int first = status == TANDEM_OK ? nearest(batch, n_batch, step->graph->batch, &count) : 0;
