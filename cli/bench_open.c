@@ -20,11 +20,11 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
     tandem_status status = bench_store_make(path, subject, options.bucket_bytes, n_more, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
-        tandem_replayer *replayer = NULL;
+        tandem_planner *planner = NULL;
         const int64_t begin = tandem_now_ns();
-        status = cli_replayer_open(&replayer, &options, subject, error);
+        status = cli_planner_open(&planner, &options, subject, 1, error);
         sample_ns[i] = tandem_now_ns() - begin;
-        tandem_replayer_close(replayer);
+        tandem_planner_close(planner);
     }
     if (status == TANDEM_OK) {
         (void)snprintf(name, sizeof name, n_more ? "open among %lld rows" : "open", (long long)n_more);

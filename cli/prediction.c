@@ -2,31 +2,24 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/quantity.h"
 
-tandem_status cli_replayer_open(tandem_replayer **out, const cli_options *options, const cli_subject *subject,
-                                tandem_error *error)
+tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
+                               const cli_subject *subject, int times_only, tandem_error *error)
 {
-    const tandem_graph *graph[TANDEM_MAX_CLASS] = {0};
-    tandem_store *store = NULL;
-    tandem_replayer *replayer = NULL;
-    for (int c = 0; c < subject->cluster.n_class; c++) graph[c] = subject->graph[c];
-    const tandem_replayer_options choices = {.bucket_bytes = options->bucket_bytes, .predict = options->predict};
-    tandem_error missing = {0};
-    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, &missing);
-    if (status == TANDEM_MISSING && options->predict) status = TANDEM_OK; /* descriptions need no store */
+    const tandem_request request = {.store = options->db,
+                                    .method = options->method,
+                                    .base = options->base,
+                                    .bucket_bytes = options->bucket_bytes,
+                                    .predict = options->predict,
+                                    .times_only = times_only};
+    const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
+                                                         (const tandem_graph *const *)subject->graph, error);
     if (status == TANDEM_OK)
-        status = tandem_replayer_open_with(&replayer, &subject->cluster, graph, store, &choices, error);
-    else
-        *error = missing;
-    tandem_store_close(store);
-    if (status != TANDEM_OK) return status;
-    tandem_replayer_set_plan(replayer, subject->plan);
-    *out = replayer;
-    return TANDEM_OK;
+        tandem_replayer_set_plan(tandem_planner_problem(*planner)->replayer, subject->plan);
+    return status;
 }
 
 /* --- Where times come from --- */
@@ -74,8 +67,9 @@ static void print_exchange(const tandem_exchange *exchange)
     if (exchange->n_beyond == 0) return;
     if (exchange->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, exchange->bytes_per_s);
     printf("all-reduce: %d buckets beyond the %d points of the curve: %s and %s, from which the upper points lie %s\n",
-           exchange->n_beyond, tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)),
-           rate, exchange->n_point, tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread));
+           exchange->n_beyond, exchange->n_point,
+           tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate,
+           tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread));
 }
 
 void cli_provenance_print(const tandem_replayer *replayer)
@@ -96,56 +90,4 @@ void cli_provenance_print(const tandem_replayer *replayer)
         if (strchr(line, ',')) printf("times on %s: %s\n", cluster->member[c].device.name, line);
     }
     print_exchange(tandem_replayer_exchange(replayer));
-}
-
-/* --- What low precision harms --- */
-
-const char *cli_harm_method(const cli_options *options)
-{
-    return options->method ? options->method : "fisher";
-}
-
-static tandem_status load(double *harm[TANDEM_MAX_CLASS], tandem_store *store, const cli_options *options,
-                          const cli_subject *subject, tandem_error *error)
-{
-    for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_graph *graph = subject->graph[c];
-        harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
-        if (!harm[c]) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for sensitivities");
-        const tandem_status status = tandem_sensitivity_load(harm[c], store, graph, cli_harm_method(options),
-                                                             subject->cluster.member[c].device.wider, error);
-        if (status != TANDEM_OK) return status;
-    }
-    return TANDEM_OK;
-}
-
-tandem_status cli_harm_load(double *harm[TANDEM_MAX_CLASS], const cli_options *options,
-                            const cli_subject *subject, tandem_error *error)
-{
-    const tandem_sensitivity_method *known;
-    double *loaded[TANDEM_MAX_CLASS] = {0};
-    tandem_store *store = NULL;
-    tandem_status status = tandem_sensitivity_find(&known, cli_harm_method(options), error);
-    if (status == TANDEM_OK) status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
-    if (status == TANDEM_OK) status = load(loaded, store, options, subject, error);
-    tandem_store_close(store);
-    if (status == TANDEM_OK)
-        memcpy(harm, loaded, sizeof loaded);
-    else
-        cli_harm_free(loaded);
-    return status;
-}
-
-void cli_harm_free(double *harm[TANDEM_MAX_CLASS])
-{
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) {
-        free(harm[c]);
-        harm[c] = NULL;
-    }
-}
-
-uint64_t cli_memory_limit(const cli_subject *subject, int c)
-{
-    const tandem_cluster_class *member = &subject->cluster.member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
 }

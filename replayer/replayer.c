@@ -294,3 +294,16 @@ int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task
 {
     return tandem_replayer_form_ns(replayer, c, task, replayer->member[c].step->task[task].variant, beside);
 }
+
+void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    *company = (tandem_replay_company){member->is_own_neighbour, member->shares_node && member->neighbour[0] != '\0',
+                                       member->slowed};
+}
+
+void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns)
+{
+    *idle_ns = replayer->idle_ns[b];
+    *loaded_ns = replayer->loaded_ns[b];
+}

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_replayer tandem_replayer;
 
@@ -111,6 +112,17 @@ typedef struct tandem_exchange {
 } tandem_exchange;
 const tandem_exchange *tandem_replayer_exchange(const tandem_replayer *replayer);
 
+/* What the simulation goes by beside the times of tasks: for whoever reasons about replays without running them. */
+typedef struct tandem_replay_company {
+    int is_own_neighbour; /* another rank of the class is on its node: it never computes alone */
+    int shares_node;      /* computes beside whichever other class that says so computes too */
+    double slowed;        /* how many times longer compute takes while a bucket is on the wire */
+} tandem_replay_company;
+void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company);
+/* Time of bucket b on the wire while no class computes, and while some do. */
+void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
+
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
