@@ -134,6 +134,7 @@ int allocate_print_text(allocating *a)
     if (code) return code;
     putchar('\n');
     code = a->explained >= 0 ? allocate_explain_text(a) : print_devices(a);
+    cli_provenance_print(a->problem->replayer);
     if (!code) print_fewer(a);
     return code;
 }

@@ -30,7 +30,7 @@ typedef struct cli_options {
     /* how to run */
     int64_t steps, evaluate, repetitions;
     int64_t timeout_ns;
-    int again, per_operator;
+    int again, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace;
@@ -67,6 +67,7 @@ enum option_key {
     OPTION_TIMEOUT,
     OPTION_AGAIN,
     OPTION_OPERATORS,
+    OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
     OPTION_TARGET,

@@ -29,6 +29,23 @@ static const char *precisions_text(char *text, size_t size, unsigned precisions)
     return text[0] ? text : "-";
 }
 
+/* null where it is not described. */
+static json_t *facts_json(const tandem_device *device)
+{
+    const tandem_device_facts *facts = &device->facts;
+    if (!tandem_device_is_described(device)) return json_null();
+    json_t *flops = json_object(), *achieved = json_object();
+    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+        if (facts->flops_per_s[d] <= 0) continue;
+        json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(facts->flops_per_s[d]));
+        json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d), json_real(facts->achieved[d]));
+    }
+    return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "achieved", achieved,
+                     "bytes_per_s", facts->bytes_per_s, "achieved_bytes", facts->achieved_bytes, "launch_ns",
+                     (json_int_t)facts->launch_ns, "units", facts->n_unit, "memory_bytes",
+                     (json_int_t)device->memory_bytes);
+}
+
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
@@ -36,12 +53,15 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
     cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
-        const int present = tandem_device_present(device->name);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s}", "name", device->name, "meaning",
-                                              device->meaning, "present", present, "precisions",
-                                              precisions_json(device->precisions), "wider",
-                                              tandem_dtype_name(device->wider)));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name, present ? "yes" : "no",
+        const int present = tandem_device_present(device->name), described = tandem_device_is_described(device);
+        json_array_append_new(
+            rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", device->meaning,
+                            "present", present, "precisions", precisions_json(device->precisions), "wider",
+                            tandem_dtype_name(device->wider), "described", facts_json(device)));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
+                      present     ? "yes"
+                      : described ? "described"
+                                  : "no",
                       precisions_text(precisions, sizeof precisions, device->precisions),
                       tandem_dtype_name(device->wider), device->meaning);
     }
@@ -217,10 +237,11 @@ const cli_command command_list = {
     .words = "devices|models|precisions|operators|policies|datasets",
     .summary = "What there is to name: devices, models, precisions, operators, policies, data sets",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem list devices            which parts this machine can play, and in which precisions\n"
-                   "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
-                   "  tandem list precisions --json  the number types of each, as one JSON object\n"
-                   "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
+    .description =
+        "Examples:\n"
+        "  tandem list devices            which parts this machine can play, and in which precisions; cards to plan for\n"
+        "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
+        "  tandem list precisions --json  the number types of each, as one JSON object\n"
+        "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
     .run = run,
 };
