@@ -31,12 +31,9 @@ static void put_back(const tandem_allocation_problem *problem, int c, const tand
 static tandem_status hold(const tandem_allocation_problem *problem, unsigned held, tandem_error *error)
 {
     tandem_plan *base = NULL;
-    tandem_status status = tandem_allocation_open_plan(&base, problem, "base", error);
-    for (int c = 0; status == TANDEM_OK && c < base->cluster.n_class; c++) {
-        if (!(held & 1u << c)) continue;
-        status = tandem_plan_uniform(base, problem->graph, c, problem->base, error);
-        if (status == TANDEM_OK) put_back(problem, c, base->precision[c]);
-    }
+    const tandem_status status = tandem_allocation_open_base(&base, problem, error);
+    for (int c = 0; status == TANDEM_OK && c < base->cluster.n_class; c++)
+        if (held & 1u << c) put_back(problem, c, base->precision[c]);
     tandem_plan_close(base);
     return status;
 }

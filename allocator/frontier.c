@@ -148,25 +148,30 @@ static void settle_wants(tandem_frontier *f, int i)
     }
 }
 
+/* Whether the backward pass reads input `slot` of operator i, or the loss does. */
+static int keeps_input(const tandem_frontier *f, int i, int slot)
+{
+    const tandem_op_row *row = tandem_op_row_get(f->step.graph->op[i].kind);
+    if (i == f->step.graph->loss) return 1;
+    if (!(row->saves & TANDEM_SAVES_INPUT)) return 0;
+    const int reader = row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? f->index.wgrad[i] : f->index.dgrad[i];
+    return reader >= 0;
+}
+
 /* Which versions are alive while the loss is computed: those that the backward pass reads, and what the loss itself reads
  * and writes. */
 static void settle_kept(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    const int is_adjustable = row->op_class == TANDEM_ADJUSTABLE, has_dgrad = f->index.dgrad[i] >= 0;
-    const int saves_input = (row->saves & TANDEM_SAVES_INPUT) != 0;
-    const int keeps[TANDEM_MAX_INPUT] = {
-        i == graph->loss || (saves_input && (is_adjustable ? f->index.wgrad[i] >= 0 : has_dgrad)),
-        i == graph->loss || (saves_input && has_dgrad)};
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = source_of(f, i, slot);
-        tandem_dtype type = TANDEM_F32;
-        if (is_adjustable && graph->op[x].dtype == TANDEM_F32)
-            type = tandem_precision_get(f->step.precision[i])->saved;
-        if (keeps[slot]) settle(f, x, KEPT, type);
+        const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
+        const tandem_dtype type = is_cast ? tandem_precision_get(f->step.precision[i])->saved : TANDEM_F32;
+        if (keeps_input(f, i, slot)) settle(f, x, KEPT, type);
     }
-    if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT)) settle(f, i, KEPT, dgrad_type(&f->step, i));
+    if (f->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
+        settle(f, i, KEPT, dgrad_type(&f->step, i));
     if (i == graph->loss) settle(f, i, KEPT, TANDEM_F32);
 }
 

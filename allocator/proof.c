@@ -35,8 +35,8 @@ static tandem_status open_relaxation(tandem_proof *proof, int c, unsigned *allow
     tandem_status status = tandem_relaxation_open(&proof->relaxation[c], proof->problem, c, allowed, error);
     if (status != TANDEM_OK) return status;
     proof->is_open[c] = 1;
-    proof->choice[c] = malloc(((size_t)proof->relaxation[c].network->n_layer + 1) * sizeof *proof->choice[c]);
-    return proof->choice[c] ? TANDEM_OK
+    proof->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *proof->plan[c]);
+    return proof->plan[c] ? TANDEM_OK
                             : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
                                                graph->model);
 }
@@ -102,7 +102,7 @@ tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_pro
 void tandem_proof_close(tandem_proof *proof)
 {
     for (int c = 0; c < proof->n_class; c++) {
-        free(proof->choice[c]);
+        free(proof->plan[c]);
         if (proof->is_open[c]) tandem_relaxation_close(&proof->relaxation[c]);
     }
     *proof = (tandem_proof){0};
@@ -117,6 +117,29 @@ static void add_up(tandem_proof *proof)
     if (sum > proof->lower_bound) proof->lower_bound = sum;
 }
 
+static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds, tandem_error *error)
+{
+    tandem_relaxation *relaxation = &proof->relaxation[c];
+    const tandem_network *network = relaxation->network;
+    int *choice = malloc(((size_t)network->n_layer + 1) * sizeof *choice);
+    if (!choice)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
+                                proof->problem->graph->model);
+    tandem_solution solution = {.choice = choice, .harm = INFINITY};
+    const tandem_status status = tandem_relaxation_bound(
+        &solution, relaxation, proof->target_ns, tandem_relaxation_arena_limit(relaxation), INFINITY, bound_tolerance,
+        most_seconds, error);
+    if (status == TANDEM_OK) {
+        proof->bound[c] = fmax(solution.lower_bound, 0);
+        proof->has_plan[c] = solution.harm < INFINITY;
+        for (int l = 0; l < network->n_layer && proof->has_plan[c]; l++)
+            proof->plan[c][network->op[l]] = (tandem_precision)choice[l];
+        if (!solution.proven) proof->method = "lagrangian";
+    }
+    free(choice);
+    return status;
+}
+
 tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tandem_error *error)
 {
     int n_left = 0;
@@ -126,29 +149,16 @@ tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tande
     for (int c = 0; c < proof->n_class; c++) {
         if (!proof->is_open[c]) continue;
         const double seconds = (double)(deadline_ns - tandem_now_ns()) * 1e-9 / n_left--;
-        tandem_solution solution = {.choice = proof->choice[c], .harm = INFINITY};
-        const tandem_status status = tandem_relaxation_bound(
-            &solution, &proof->relaxation[c], proof->target_ns,
-            tandem_relaxation_arena_limit(&proof->relaxation[c]), INFINITY, bound_tolerance, fmax(seconds, 0), error);
+        const tandem_status status = bound_class(proof, c, fmax(seconds, 0), error);
         if (status != TANDEM_OK) return status;
-        proof->bound[c] = fmax(solution.lower_bound, 0);
-        proof->has_choice[c] = solution.harm < INFINITY;
-        if (!solution.proven) proof->method = "lagrangian";
     }
     add_up(proof);
     return TANDEM_OK;
 }
 
-static void go(const tandem_proof *proof, int c, const int *choice)
+const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c)
 {
-    const tandem_network *network = proof->relaxation[c].network;
-    for (int l = 0; l < network->n_layer; l++)
-        tandem_replayer_set(proof->problem->replayer, c, network->op[l], (tandem_precision)choice[l]);
-}
-
-void tandem_proof_go(const tandem_proof *proof, int c)
-{
-    if (proof->has_choice[c]) go(proof, c, proof->choice[c]);
+    return proof->has_plan[c] ? proof->plan[c] : NULL;
 }
 
 /* --- Search in order ------------------------------------------------------------------------------------ */
@@ -221,6 +231,13 @@ static tandem_status reach(stream *s, int k, int *there, tandem_error *error)
         s->is_over = 1;
     }
     return TANDEM_OK;
+}
+
+static void go(const tandem_proof *proof, int c, const int *choice)
+{
+    const tandem_network *network = proof->relaxation[c].network;
+    for (int l = 0; l < network->n_layer; l++)
+        tandem_replayer_set(proof->problem->replayer, c, network->op[l], (tandem_precision)choice[l]);
 }
 
 static int comes_before(const combination *a, const combination *b, int n_stream)

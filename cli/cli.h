@@ -19,8 +19,14 @@ typedef struct cli_options {
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
-    double slowdown;
+    double slowdown;       /* < 0 = not given */
+    int64_t target_ns;     /* 0 = none */
+    double budget;         /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes; /* 0 = the default */
+    int least_memory, batch_free;
+    int64_t global_batch; /* 0 = not given */
+    int64_t front;        /* targets; 0 = not asked for */
+    const char *svg, *verify, *explain, *add;
     /* how to run */
     int64_t steps, evaluate, repetitions;
     int64_t timeout_ns;
@@ -63,6 +69,15 @@ enum option_key {
     OPTION_OPERATORS,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_TARGET,
+    OPTION_BUDGET,
+    OPTION_LEAST_MEMORY,
+    OPTION_GLOBAL_BATCH,
+    OPTION_FRONT,
+    OPTION_SVG,
+    OPTION_VERIFY,
+    OPTION_EXPLAIN,
+    OPTION_ADD,
 };
 
 typedef struct cli_command {
@@ -74,7 +89,8 @@ typedef struct cli_command {
 
 /* One a file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
-    command_sensitivity, command_replay, command_allocate, command_train, command_compare, command_bench;
+    command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
+    command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */

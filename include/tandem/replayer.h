@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_replayer tandem_replayer;
 
@@ -79,6 +80,7 @@ void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_repl
 /* Time of bucket b on the wire while no class computes, and while some do. */
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
