@@ -108,6 +108,9 @@ static tandem_status check_limits(const tandem_plan *plan, const tandem_allocati
 
 /* --- The bound ------------------------------------------------------------------------------------------ */
 
+/* tandem_certify ends where it is this near to the sensitivity. */
+static const double nearness = 1e-3;
+
 /* The bound is proven anew, for the target that the plan says. More than the plan claims is no contradiction. */
 static tandem_status check_bound(tandem_certificate *certificate, const tandem_plan *plan,
                                  const tandem_allocation_problem *problem, double sensitivity, tandem_error *error)
@@ -117,7 +120,7 @@ static tandem_status check_bound(tandem_certificate *certificate, const tandem_p
     asked.base = plan->base;
     const tandem_status status = tandem_certify(certificate, &asked, plan->target_ns, plan->held, sensitivity,
                                                 problem->most_seconds, error);
-    if (status != TANDEM_OK || plan->lower_bound <= certificate->lower_bound * (1 + 1e-9)) return status;
+    if (status != TANDEM_OK || plan->lower_bound <= certificate->lower_bound + nearness * sensitivity) return status;
     return wrong_real("lower_bound", plan->lower_bound, certificate->lower_bound, "as proven here", error);
 }
 
