@@ -14,7 +14,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double default_seconds = 10;
+static const double default_seconds = 10, close_gap = 2e-3, close_seconds = 0.3;
 
 /* --- A plan from the bounds ------------------------------------------------------------------------------ */
 
@@ -92,6 +92,14 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
     return status;
 }
 
+/* The last thousandth is worth a little time, not all of it. */
+static double search_seconds(const exact *e, int64_t deadline_ns)
+{
+    const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
+    const int is_close = e->best_sensitivity - e->proof.lower_bound <= close_gap * e->best_sensitivity;
+    return is_close ? fmin(left, close_seconds) : left;
+}
+
 static tandem_status refuse(const tandem_error *refusal, tandem_error *error)
 {
     if (error) *error = *refusal;
@@ -114,8 +122,8 @@ static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) keep_if_better(e);
     if (status == TANDEM_OK)
-        status = tandem_proof_search(&e->proof, e->best_sensitivity, (double)(deadline_ns - tandem_now_ns()) * 1e-9,
-                                     &found, &e->target.replays, error);
+        status = tandem_proof_search(&e->proof, e->best_sensitivity, search_seconds(e, deadline_ns), &found,
+                                     &e->target.replays, error);
     if (status != TANDEM_OK) return status;
     if (!is_within && !found) return refuse(&refusal, error);
     if (found) keep_if_better(e);
