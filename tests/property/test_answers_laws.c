@@ -208,7 +208,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
         const char *model, *cluster;
     } subjects[] = {{five_layers, one_device}, {attention, two_devices}, {attention, one_device}};
     static const double slowdowns[] = {0, 0.01, 0.05, 0.2};
-    int n = 0, n_greedy_worse = 0;
+    int n = 0;
     double log_ratio = 0;
     for (uint64_t seed = 40; seed < 52; seed++) {
         priced_cluster p;
@@ -231,7 +231,9 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
             if (exact.sensitivity > published.sensitivity * (1 + 1e-12))
                 fail_msg("seed %llu, slowdown %g: %g, but the published procedure finds %g",
                          (unsigned long long)seed, slowdowns[k], exact.sensitivity, published.sensitivity);
-            n_greedy_worse += greedy.sensitivity > published.sensitivity * (1 + 1e-12);
+            if (greedy.sensitivity > published.sensitivity * (1 + 1e-12))
+                fail_msg("seed %llu, slowdown %g: %g by greedy, but the published procedure finds %g",
+                         (unsigned long long)seed, slowdowns[k], greedy.sensitivity, published.sensitivity);
             if (exact.sensitivity > 0) {
                 log_ratio += log(published.sensitivity / exact.sensitivity);
                 n++;
@@ -239,8 +241,7 @@ static void no_plan_is_worse_than_the_published_procedures(void **state)
         }
         priced_cluster_close(&p);
     }
-    print_message("published / exact sensitivity: %.3f over %d problems; greedy was worse than published in %d\n",
-                  exp(log_ratio / n), n, n_greedy_worse);
+    print_message("published / exact sensitivity: %.3f over %d problems\n", exp(log_ratio / n), n);
     assert_true(n > 30 && log_ratio > 0);
 }
 
@@ -258,8 +259,10 @@ static void check_front(const priced_cluster *p, const char *policy, uint64_t se
     must(tandem_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
     assert_true(front->n_point >= 2 && front->n_point <= 12);
     assert_int_equal(front->point[0].step_ns, fastest.step_ns);
-    assert_true(front->point[front->n_point - 1].sensitivity == 0); /* no limit forbids base */
-    assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
+    if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
+        assert_true(front->point[front->n_point - 1].sensitivity == 0);
+        assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
+    }
     for (int k = 0; k < front->n_point; k++) {
         const tandem_front_point *a = &front->point[k];
         assert_true(a->step_ns <= a->target_ns);
