@@ -116,7 +116,7 @@ static double pixels(const char *images)
 /* Both backward passes of a convolution take 2.5 to 2.9 times its forward pass, not twice (public measurements on cards). */
 static const double convolution_backward = 1.35;
 
-/* As a product whose rows are windows. */
+/* As a product whose rows are windows, or pixels. */
 static void conv2d(tandem_work *work, const tandem_cost_key *key)
 {
     const char *const out = strstr(key->signature, " -> ");
@@ -126,6 +126,11 @@ static void conv2d(tandem_work *work, const tandem_cost_key *key)
     const product p = {
         .count = 1, .m = m, .k = k, .n = c_out, .x = pixels(key->signature) * c_in, .w = k * c_out, .y = m * c_out};
     set_product(work, key, &p);
+    if (key->pass == TANDEM_PASS_DGRAD) { /* each pixel collects from the windows it lies in */
+        work->m = pixels(key->signature);
+        work->n = c_in;
+        work->k = work->flops / (2 * work->m * work->n);
+    }
     if (key->pass != TANDEM_PASS_FORWARD) work->slower = convolution_backward;
 }
 
