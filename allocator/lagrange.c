@@ -16,7 +16,7 @@ enum {
     MOST_PIVOTS = 64, /* between two passes */
     FIRST_WAY = 2 * TANDEM_WAYS_COSTS
 };
-static const double close_enough = 1e-6;
+static const double close_enough = 1e-6, equal_enough = 1e-9;
 
 typedef struct column {
     double price, use[ROWS];
@@ -34,8 +34,8 @@ typedef struct mixture {
 
 static long double determinant(const long double m[ROWS][ROWS])
 {
-    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
-           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
+    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
+           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
 }
 
 /* Σ_j m[i][j] x[j] = right[i]; 0 where that has no single solution. */
@@ -234,7 +234,7 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (status != TANDEM_OK) goto out;
     tandem_best_report(&best, network, limits, solution);
     solution->lower_bound = fmin(bound, best.harm);
-    solution->proven = bound >= best.harm * ways.keep * ways.keep;
+    solution->proven = bound >= best.harm * (1 - equal_enough);
     solution->labels = passes;
     for (int r = 0; multiplier && r < 2; r++) multiplier[r] = 0;
     for (int r = 0; multiplier && r < ways.n_cost; r++) multiplier[ways.cost_kind[r]] = found[r];

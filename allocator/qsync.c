@@ -396,7 +396,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     status = choose(&q, plan, &result, error);
     if (status != TANDEM_OK) goto out;
     result.replays = q.replays;
-    result.lowered = q.lowered & 1u << slowest ? slowest : -1;
+    result.lowered = result.held >> slowest & 1 ? -1 : slowest;
     *allocation = result;
 out:
     free(q.raise);

@@ -144,7 +144,8 @@ static void forget_cost(tandem_ways *ways, int r)
     ways->n_cost--;
 }
 
-static tandem_status bind_limits(tandem_ways *ways, double *least, double *most, unsigned char *drop, tandem_error *error)
+static tandem_status bind_limits(tandem_ways *ways, double *least, double *most, unsigned char *drop,
+                                 tandem_error *error)
 {
     for (int r = 0; r < ways->n_cost;) {
         const int kind = ways->cost_kind[r];
@@ -198,12 +199,13 @@ tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network,
     const int n_layer = network->n_layer, n_state = network->state_start[n_layer + 1];
     const size_t n_arc = (size_t)network->arc_start[n_state];
     tandem_status status = TANDEM_OK;
-    *ways = (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
+    *ways =
+        (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
     double *const least = malloc(2 * (size_t)n_state * sizeof *least);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate(ways, n_arc) || !least || !drop) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for ways through %d states and %zu arcs",
-                                  n_state, n_arc);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY,
+                                  "no memory for ways through %d states and %zu arcs", n_state, n_arc);
         goto out;
     }
     memcpy(ways->layer_start, network->state_start, ((size_t)n_layer + 2) * sizeof *ways->layer_start);

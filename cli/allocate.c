@@ -61,6 +61,7 @@ static int run_plan(allocating *a)
 
 static int run(const cli_options *options)
 {
+    if (options->instance) return cli_allocate_instance(options);
     tandem_error error = {0};
     allocating a;
     int code;
@@ -80,7 +81,7 @@ static const int options[] = {
     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE,  OPTION_BATCH,        OPTION_POLICY,       OPTION_SLOWDOWN,
     OPTION_TARGET, OPTION_BUDGET,  OPTION_MEMORY,  OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
     OPTION_SVG,    OPTION_VERIFY,  OPTION_EXPLAIN, OPTION_BASE,         OPTION_METHOD,       OPTION_UNIFORM,
-    OPTION_BUCKET, OPTION_PREDICT, OPTION_OUTPUT,  OPTION_END};
+    OPTION_BUCKET, OPTION_PREDICT, OPTION_OUTPUT,  OPTION_INSTANCE,     OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

@@ -12,7 +12,7 @@ typedef struct bench_case {
 
 enum { BENCH_MOST_CASES = 16 };
 typedef struct bench_result {
-    char model[96], cluster[512];
+    char model[TANDEM_MODEL_NAME], cluster[512];
     char costs[128]; /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;

@@ -14,7 +14,7 @@ typedef struct cli_options {
     const char *db;
     int json, quiet, verbose;
     /* what to look at */
-    const char *model, *device, *cluster, *plan, *data;
+    const char *model, *device, *cluster, *plan, *data, *instance;
     int64_t batch;
     uint64_t seed;
     /* how to allocate */
@@ -51,6 +51,7 @@ enum option_key {
     OPTION_CLUSTER,
     OPTION_PLAN,
     OPTION_DATA,
+    OPTION_INSTANCE,
     OPTION_BATCH,
     OPTION_SEED,
     OPTION_UNIFORM,
@@ -123,6 +124,9 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* `tandem allocate --instance`: the whole command; returns the exit code. */
+int cli_allocate_instance(const cli_options *options);
 
 /* --- The backend library ------------------------------------------------------------------------------------------------ */
 /* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error

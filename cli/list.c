@@ -70,26 +70,15 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
 
 /* --- Models ----------------------------------------------------------------------------------- */
 
-/* The option "image" is a size, height × width × channels, in one number. */
-static const char *value_text(char *text, size_t size, const tandem_model_option *option, int64_t value)
-{
-    if (strcmp(option->name, "image") == 0)
-        (void)snprintf(text, size, "%lldx%lldx%lld", (long long)(value >> 32),
-                       (long long)(value >> 16 & 0xFFFF), (long long)(value & 0xFFFF));
-    else
-        (void)snprintf(text, size, "%lld", (long long)value);
-    return text;
-}
-
 static json_t *options_json(const tandem_model *model)
 {
-    char usual[48], least[48], most[48];
+    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     json_t *options = json_array();
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options, json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                                 value_text(usual, sizeof usual, option, option->fallback),
-                                                 "least", value_text(least, sizeof least, option, option->least),
-                                                 "most", value_text(most, sizeof most, option, option->most),
+                                                 tandem_model_value_print(usual, option, option->fallback),
+                                                 "least", tandem_model_value_print(least, option, option->least),
+                                                 "most", tandem_model_value_print(most, option, option->most),
                                                  "meaning", option->meaning));
     return options;
 }
@@ -97,7 +86,7 @@ static json_t *options_json(const tandem_model *model)
 static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    char usual[48], least[48], most[48];
+    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     cli_table_row(table, "model\toption\t>default\trange\twhat it is");
     for (int i = 0; i < tandem_model_count(); i++) {
         const tandem_model *model = tandem_model_get(i);
@@ -106,9 +95,9 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
             cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
-                          value_text(usual, sizeof usual, option, option->fallback),
-                          value_text(least, sizeof least, option, option->least),
-                          value_text(most, sizeof most, option, option->most), option->meaning);
+                          tandem_model_value_print(usual, option, option->fallback),
+                          tandem_model_value_print(least, option, option->least),
+                          tandem_model_value_print(most, option, option->most), option->meaning);
     }
     return TANDEM_OK;
 }

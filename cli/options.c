@@ -19,6 +19,8 @@ static const struct argp_option rows[] = {
      "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
+    {"instance", OPTION_INSTANCE, "FILE", 0,
+     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]", 1},
     {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0, "Every operator of every class in this precision, where it has it", 2},
     {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
@@ -151,6 +153,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_CLUSTER: options->cluster = text; break;
     case OPTION_PLAN: options->plan = text; break;
     case OPTION_DATA: options->data = text; break;
+    case OPTION_INSTANCE: options->instance = text; break;
     case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
     case OPTION_UNIFORM: options->uniform = text; break;

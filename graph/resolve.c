@@ -17,10 +17,10 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
     return step->index->gradient_root[tensor] * VALUES_AN_OP + VALUE_GRADIENT + (int)dtype;
 }
 
-int tandem_value_weight(const tandem_step *step, int parameter, tandem_dtype dtype)
+int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype)
 {
-    if (dtype == TANDEM_F32) return TANDEM_PARAMETER(parameter);
-    return step->graph->n_op * VALUES_AN_OP + parameter * VALUES_A_PARAMETER + (int)dtype - 1;
+    if (dtype == TANDEM_F32) return TANDEM_PARAMETER(step->graph->op[op].parameter[0]);
+    return step->graph->n_op * VALUES_AN_OP + op * WEIGHTS_AN_OP + (int)dtype - 1;
 }
 
 int tandem_value_aux(const tandem_step *step, int op)
@@ -113,7 +113,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     const int p = task->parameter;
     begin(task, TANDEM_F32, to, TANDEM_F32 * TANDEM_N_VERSION + (int)to);
     reads(step, t, TANDEM_PARAMETER(p));
-    writes(step, t, tandem_value_weight(step, p, to), task->op, to,
+    writes(step, t, tandem_value_weight(step, task->op, to), task->op, to,
            (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
 }
 
@@ -152,7 +152,8 @@ static void resolve_forward(tandem_step *step, int i)
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              tandem_value_weight(step, op->parameter[j], row->op_class == TANDEM_ADJUSTABLE ? from : TANDEM_F32));
+              row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
+                                                 : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
     if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
@@ -215,11 +216,10 @@ static void resolve_wgrad(tandem_step *step, int i)
 
 static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype type)
 {
-    const int p = step->graph->op[i].parameter[0];
     const tandem_dtype forward = tandem_precision_get(step->precision[i])->forward;
     if (type != TANDEM_F32 && type != forward)
         resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
-    reads(step, t, tandem_value_weight(step, p, type));
+    reads(step, t, tandem_value_weight(step, i, type));
 }
 
 static void resolve_dgrad(tandem_step *step, int i)

@@ -191,7 +191,8 @@ static inline tandem_allocation_problem priced_problem(const priced_cluster *p, 
                                          .graph = p->graph[0],
                                          .base = TANDEM_PRECISION_FP32,
                                          .uniform = TANDEM_PRECISION_INT8,
-                                         .slowdown = slowdown};
+                                         .slowdown = slowdown,
+                                         .without_certificate = 1};
     for (int c = 0; c < p->cluster.n_class; c++) problem.harm[c] = p->harm[c];
     return problem;
 }

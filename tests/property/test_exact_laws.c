@@ -134,6 +134,7 @@ static void open_problem(drawn_problem *d, uint64_t seed)
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
     d->problem.most_seconds = 60;
+    d->problem.without_certificate = 0;
     if (d->both) {
         const every_plan all = try_every_plan(&d->p, 0, 0);
         d->problem.target_ns = (int64_t)((double)all.fastest_ns * between(1, 1.3, drawn(seed, 41)));

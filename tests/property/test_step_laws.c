@@ -121,8 +121,15 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
 {
     const tandem_task *task = &r->step->task[t];
     assert_true(k < task->n_write);
+    const tandem_parameter *p = &r->step->graph->parameter[parameter];
     assert_int_equal(task->write[k], TANDEM_PARAMETER(parameter));
-    assert_int_equal(r->gradient_writer[parameter], -1);
+    if (p->tied >= 0 && task->op == p->op) { /* added to what the tied linear wrote */
+        assert_true(r->gradient_writer[parameter] >= 0);
+        assert_int_equal(r->step->task[r->gradient_writer[parameter]].op, p->tied);
+    } else {
+        assert_int_equal(r->gradient_writer[parameter], -1);
+        assert_int_equal(task->op, p->tied >= 0 ? p->tied : p->op);
+    }
     r->gradient_writer[parameter] = t;
 }
 
@@ -338,7 +345,10 @@ static void check_program(const tandem_step *step)
         const tandem_task_kind kind = step->task[r.writer[v]].kind; /* nothing is converted or summed for nobody */
         if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] > 0);
     }
-    for (int p = 0; p < graph->n_parameter; p++) assert_true(r.gradient_writer[p] >= 0);
+    for (int p = 0; p < graph->n_parameter; p++) {
+        assert_true(r.gradient_writer[p] >= 0);
+        assert_int_equal(step->task[r.gradient_writer[p]].op, graph->parameter[p].op);
+    }
     for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
     free(n_reader);
     free(r.updated);
