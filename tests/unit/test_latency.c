@@ -117,6 +117,19 @@ static void products_turn_with_their_pass(void **state)
     }
 }
 
+static void convolutions_may_be_transformed(void **state)
+{
+    (void)state;
+    tandem_work work;
+    const char *signature = "conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1";
+    const tandem_cost_key forward = f32_key(signature, TANDEM_PASS_FORWARD),
+                          wgrad = f32_key(signature, TANDEM_PASS_WGRAD),
+                          narrow = op_key(signature, TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+    assert_true(tandem_work_of(&work, &forward) && work.slower == 0.7);
+    assert_true(tandem_work_of(&work, &wgrad) && fabs(work.slower - 0.7 * 1.35) < 1e-9);
+    assert_true(tandem_work_of(&work, &narrow) && work.slower == 1);
+}
+
 static void what_is_not_known_has_no_work(void **state)
 {
     (void)state;
@@ -167,8 +180,8 @@ static void the_roofline_is_worked_out_by_hand(void **state)
     } rows[] = {
         /* 4 tiles on 4 units: 128² · 2 · 1000 FLOP each at 125 GFLOP/s, and half a launch */
         {"linear m=256 k=1000 n=256", 262144 + 500},
-        /* 6 tiles are two waves */
-        {"linear m=256 k=1000 n=257", 524288 + 500},
+        /* 6 tiles would be two waves, which cost 524288; 20 of 64² are five, each a quarter as long, and 1.25 times */
+        {"linear m=256 k=1000 n=257", 409600 + 500},
         /* one tile, its depth split into four */
         {"linear m=128 k=4096 n=128", 268435.456 + 500},
         /* a small tile of 32², split down to a depth of 256, not 75 */
@@ -462,6 +475,7 @@ int main(void)
         cmocka_unit_test(work_is_counted_by_hand),
         cmocka_unit_test(casts_read_twice_where_the_range_is_not_known),
         cmocka_unit_test(products_turn_with_their_pass),
+        cmocka_unit_test(convolutions_may_be_transformed),
         cmocka_unit_test(what_is_not_known_has_no_work),
         cmocka_unit_test(the_roofline_is_worked_out_by_hand),
         cmocka_unit_test(a_type_without_units_is_refused),
