@@ -160,7 +160,7 @@ static void fitted_times_grow_with_the_batch(void **state)
     printf("seed %d, series 0 … %d\n", SEED, N_SERIES - 1);
     for (int series = 0; series < N_SERIES; series++) {
         uint64_t seed = (uint64_t)(SEED + series);
-        replay_store s;
+        replay_store s = {.path = ""};
         tandem_latency *latency = NULL;
         replay_store_open(&s);
         for (int64_t batch = 2; batch <= 6; batch += 2) {
@@ -189,7 +189,7 @@ static void interpolated_times_lie_between_their_neighbours(void **state)
     tandem_cluster cluster = {.n_class = 1, .member = {replay_class("cpu:avx2", TANDEM_F32, 1, 0)}};
     for (int series = 0; series < N_SERIES; series++) {
         uint64_t seed = (uint64_t)(SEED + series);
-        replay_store s;
+        replay_store s = {.path = ""};
         tandem_replayer *replayer[12] = {NULL};
         program p[12];
         replay_store_open(&s);
