@@ -113,6 +113,10 @@ static void print_certificate(const allocating *a)
     char gap[TANDEM_QUANTITY_TEXT];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
+    if (certificate->gap < 1e-9) {
+        printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
+        return;
+    }
     printf("no plan within that step has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
            certificate->lower_bound, tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap),
            certificate->proof);

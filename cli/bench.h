@@ -22,6 +22,7 @@ typedef struct bench_result {
 int bench_step(bench_result *result, const cli_options *options);
 int bench_replay(bench_result *result, const cli_options *options);
 int bench_open(bench_result *result, const cli_options *options);
+int bench_allocate(bench_result *result, const cli_options *options);
 
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
