@@ -29,7 +29,15 @@ ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/
 BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 
-all: $(B)/tandem $(B)/libtandem_backend.so
+# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
+SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
+SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
+JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c fit.c site.c)) \
+             $(call objects,$(addprefix profiles/,device.c file.c plan.c))
+SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
+PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
+
+all: $(B)/tandem $(B)/libtandem_backend.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
@@ -42,6 +50,18 @@ $(B)/tandem: $(CLI) $(CORE)
 $(B)/libtandem_backend.so: $(BACKEND) $(FOUNDATION)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -o $@ $^ $(BACKEND_LIBS)
+
+PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=allocator/slurm/plugin.map
+$(B)/spank_tandem.so: $(SPANK) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
+	@echo "  link  $@"
+	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+
+$(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
+	@echo "  link  $@"
+	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
+
+no-plugins:
+	@echo "  skip  spank_tandem.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
 $(B)/generated/schema_sql.h: profiles/schema.sql
 	@mkdir -p $(@D)
@@ -76,7 +96,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c)))
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
@@ -109,5 +129,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all setup test tests demo format lint clean
+.PHONY: all no-plugins setup test tests demo format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
