@@ -10,7 +10,7 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Werror
 OPT = -O2 -g
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
-CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden $(WARN) $(SANFLAGS)
+CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(SANFLAGS)
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
 CORE_LIBS = -lsqlite3 -ljansson -lm
@@ -19,7 +19,8 @@ BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
 
-# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries.
+# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries;
+# the program carries all of the core, so that it runs from wherever it lies. Only what include/tandem/ declares is exported.
 FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
 CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator))
 CLI = $(call objects,$(call sources,cli))
@@ -37,7 +38,7 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submi
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
 
-all: $(B)/tandem $(B)/libtandem_backend.so $(PLUGINS)
+all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
@@ -47,9 +48,17 @@ $(B)/tandem: $(CLI) $(CORE)
 	@echo "  link  $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
-$(B)/libtandem_backend.so: $(BACKEND) $(FOUNDATION)
+$(B)/libtandem.so.0: libtandem.map $(CORE)
 	@echo "  link  $@"
-	@$(CXX) -shared $(LDFLAGS) -o $@ $^ $(BACKEND_LIBS)
+	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
+	    -o $@ $(CORE) $(CORE_LIBS)
+
+$(B)/libtandem.so: $(B)/libtandem.so.0
+	@ln -sf $(<F) $@
+
+$(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(BACKEND) $(FOUNDATION) $(BACKEND_LIBS)
 
 PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=allocator/slurm/plugin.map
 $(B)/spank_tandem.so: $(SPANK) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
@@ -109,13 +118,40 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_install.sh tests/slurm/run.sh
 
 tests: $(TESTS)
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(B)/tandem demo
+
+# --- Installing: `make install`, with PREFIX and DESTDIR; `make uninstall` takes away the same ---
+DESTDIR =
+PREFIX = /usr/local
+INTO = $(DESTDIR)$(PREFIX)
+VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tandem/status.h)
+
+install: all
+	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
+	install -m 755 $(B)/tandem $(INTO)/bin/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tandem.pc.in >$(INTO)/lib/pkgconfig/tandem.pc
+	install -m 644 include/tandem/* $(INTO)/include/tandem/
+	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
+	install -m 644 docs/examples/* $(INTO)/share/doc/tandem/examples/
+
+# Slurm's plug-ins go where Slurm looks for them.
+SLURM_PLUGIN_DIR = /usr/lib/x86_64-linux-gnu/slurm-wlm
+install-slurm: $(PLUGINS)
+	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR)
+	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
+
+uninstall:
+	rm -f $(addprefix $(INTO)/,bin/tandem lib/libtandem.so lib/libtandem.so.0 lib/libtandem_backend.so \
+	    lib/pkgconfig/tandem.pc share/man/man1/tandem.1)
+	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc')
@@ -129,5 +165,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins setup test tests demo format lint clean
+.PHONY: all no-plugins setup test tests demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static const tandem_graph *graph_of(const tandem_allocation_problem *problem, int c)
@@ -25,8 +26,7 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    return tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -125,7 +125,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
                               const tandem_allocation_problem *problem, const char *method, tandem_error *error)
 {
     tandem_plan *plan = NULL;
-    tandem_allocation result = {.lowered = -1};
+    tandem_allocation result = {.lowered = -1, .certificate.lower_bound = NAN};
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);

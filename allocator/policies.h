@@ -5,6 +5,7 @@
 #include "tandem/allocator.h"
 
 extern const tandem_policy tandem_policy_greedy, tandem_policy_uniform;
+extern const tandem_policy *const tandem_policies[]; /* all, then NULL */
 
 /* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller
  * closes it) holds that plan, and its cluster has every batch filled in. TANDEM_NO_KERNEL where a device

@@ -21,10 +21,8 @@ typedef struct neighbour {
 typedef struct allocating {
     const cli_options *options;
     cli_subject subject;
-    tandem_replayer *replayer;
-    double *harm[TANDEM_MAX_CLASS];
-    const tandem_policy *policy;
-    tandem_allocation_problem problem;
+    tandem_planner *planner;
+    tandem_allocation_problem *problem; /* the planner's */
     tandem_allocation result;
     tandem_plan *plan;
     double seconds;
@@ -34,37 +32,36 @@ typedef struct allocating {
 
 /* --- The problem ------------------------------------------------------------------------------ */
 
-static tandem_status read_choices(allocating *a, tandem_error *error)
+/* *uniform: of policy uniform; unchanged with any other. */
+static tandem_status read_choices(tandem_precision *uniform, const cli_options *options, tandem_error *error)
 {
-    const cli_options *options = a->options;
-    tandem_status status = tandem_policy_find(&a->policy, options->policy ? options->policy : "greedy", error);
-    if (status == TANDEM_OK)
-        status = tandem_precision_find(&a->problem.base, options->base ? options->base : "fp32", error);
+    const tandem_policy *policy = tandem_policy_get(0);
+    tandem_status status = options->policy ? tandem_policy_find(&policy, options->policy, error) : TANDEM_OK;
     if (status != TANDEM_OK) return status;
-    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
+    const int is_uniform = strcmp(policy->name, "uniform") == 0;
     if (is_uniform && !options->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "policy uniform needs a precision: --policy uniform --uniform int8");
     if (!is_uniform && options->uniform)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--uniform %s goes with --policy uniform; policy %s chooses by itself",
-                                options->uniform, a->policy->name);
-    a->problem.slowdown = options->slowdown;
-    return is_uniform ? tandem_precision_find(&a->problem.uniform, options->uniform, error) : TANDEM_OK;
+                                options->uniform, policy->name);
+    return is_uniform ? tandem_precision_find(uniform, options->uniform, error) : TANDEM_OK;
 }
 
 static tandem_status open_problem(allocating *a, tandem_error *error)
 {
     cli_options subject_options = *a->options;
     subject_options.uniform = NULL; /* of the policy, not of all classes */
-    tandem_status status = read_choices(a, error);
+    tandem_precision uniform = TANDEM_PRECISION_FP32;
+    tandem_status status = read_choices(&uniform, a->options, error);
     if (status == TANDEM_OK) status = cli_subject_open(&a->subject, &subject_options, error);
-    if (status == TANDEM_OK) status = cli_replayer_open(&a->replayer, a->options, &a->subject, error);
-    if (status == TANDEM_OK) status = cli_harm_load(a->harm, a->options, &a->subject, error);
-    a->problem.replayer = a->replayer;
-    a->problem.graph = a->subject.graph[0];
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) a->problem.harm[c] = a->harm[c];
-    return status;
+    if (status == TANDEM_OK) status = cli_planner_open(&a->planner, a->options, &a->subject, 0, error);
+    if (status != TANDEM_OK) return status;
+    a->problem = tandem_planner_problem(a->planner);
+    a->problem->uniform = uniform;
+    a->problem->slowdown = a->options->slowdown;
+    return TANDEM_OK;
 }
 
 /* --- Neighbours of the plan ------------------------------------------------------------------- */
@@ -78,13 +75,13 @@ static tandem_status try_uniform(allocating *a, tandem_precision precision, neig
     tandem_replay replay;
     tandem_error tried = {0};
     *found = 0;
-    tandem_status status = tandem_plan_open(&plan, a->problem.graph, &a->plan->cluster, "", &tried);
+    tandem_status status = tandem_plan_open(&plan, a->problem->graph, &a->plan->cluster, "", &tried);
     for (int c = 0; c < a->plan->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_plan_uniform(plan, a->problem.graph, c,
-                                     c == a->result.lowered ? precision : a->problem.base, &tried);
+        status = tandem_plan_uniform(plan, a->problem->graph, c,
+                                     c == a->result.lowered ? precision : a->problem->base, &tried);
     if (status == TANDEM_OK) {
-        tandem_replayer_set_plan(a->replayer, plan);
-        status = tandem_replayer_run(a->replayer, &replay, TANDEM_REPLAY_MEMORY, &tried);
+        tandem_replayer_set_plan(a->problem->replayer, plan);
+        status = tandem_replayer_run(a->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &tried);
     }
     tandem_plan_close(plan);
     if (status == TANDEM_NO_KERNEL || status == TANDEM_MISSING) return TANDEM_OK;
@@ -94,14 +91,14 @@ static tandem_status try_uniform(allocating *a, tandem_precision precision, neig
     }
     *found = 1;
     *out = (neighbour){.step_ns = replay.step_ns,
-                       .sensitivity = tandem_allocation_sensitivity(&a->problem),
+                       .sensitivity = tandem_allocation_sensitivity(a->problem),
                        .fits = 1,
                        .precision = precision};
     for (int c = 0; c < replay.n_class; c++) {
-        const uint64_t limit = cli_memory_limit(&a->subject, c);
+        const uint64_t limit = tandem_cluster_limit_bytes(&a->subject.cluster, c);
         if (limit && replay.member[c].peak_bytes > limit) out->fits = 0;
     }
-    (void)snprintf(out->name, sizeof out->name, "%s %s", precision == a->problem.base ? "all" : "uniform",
+    (void)snprintf(out->name, sizeof out->name, "%s %s", precision == a->problem->base ? "all" : "uniform",
                    tandem_precision_get(precision)->name);
     return TANDEM_OK;
 }
@@ -109,12 +106,12 @@ static tandem_status try_uniform(allocating *a, tandem_precision precision, neig
 static tandem_status find_neighbours(allocating *a, tandem_error *error)
 {
     neighbour *uniform = &a->neighbour[1];
-    tandem_status status = try_uniform(a, a->problem.base, &a->neighbour[0], &a->n_neighbour, error);
+    tandem_status status = try_uniform(a, a->problem->base, &a->neighbour[0], &a->n_neighbour, error);
     for (int p = 0;
          p < TANDEM_N_PRECISION && a->n_neighbour > 0 && a->result.lowered >= 0 && status == TANDEM_OK; p++) {
         neighbour tried;
         int found;
-        if (p == (int)a->problem.base) continue;
+        if (p == (int)a->problem->base) continue;
         status = try_uniform(a, (tandem_precision)p, &tried, &found, error);
         if (status != TANDEM_OK || !found) continue;
         if (a->n_neighbour == 2 && tried.step_ns >= uniform->step_ns) continue;
@@ -129,11 +126,11 @@ static tandem_status allocate(allocating *a, tandem_error *error)
     tandem_status status = open_problem(a, error);
     if (status != TANDEM_OK) return status;
     const int64_t begin = tandem_now_ns();
-    status = tandem_allocate(&a->plan, &a->result, a->policy, &a->problem, cli_harm_method(a->options), error);
+    status = tandem_planner_allocate(&a->plan, &a->result, a->planner, a->options->policy, error);
     a->seconds = (double)(tandem_now_ns() - begin) * 1e-9;
     if (status == TANDEM_OK) status = find_neighbours(a, error);
     if (status == TANDEM_OK && a->options->output)
-        status = tandem_plan_write(a->plan, a->problem.graph, a->options->output, error);
+        status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
     return status;
 }
 
@@ -146,7 +143,7 @@ typedef struct part {
 
 static part part_of(const allocating *a, int c, int precision)
 {
-    const tandem_graph *graph = a->problem.graph;
+    const tandem_graph *graph = a->problem->graph;
     part p = {0};
     for (int i = 0; i < graph->n_op; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
@@ -194,10 +191,10 @@ static int print_json(const allocating *a)
                                         (json_int_t)a->neighbour[k].step_ns, "sensitivity",
                                         cli_number(a->neighbour[k].sensitivity), "fits", a->neighbour[k].fits));
     json_object_set_new(result, "plan", json_string(a->plan->name));
-    json_object_set_new(result, "policy", json_string(a->policy->name));
+    json_object_set_new(result, "policy", json_string(a->plan->policy));
     json_object_set_new(result, "model", json_string(a->plan->model));
-    json_object_set_new(result, "method", json_string(cli_harm_method(a->options)));
-    json_object_set_new(result, "slowdown", json_real(a->problem.slowdown));
+    json_object_set_new(result, "method", json_string(a->plan->method));
+    json_object_set_new(result, "slowdown", json_real(a->problem->slowdown));
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
     json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
@@ -225,7 +222,7 @@ static void plan_row(cli_table *table, const char *name, int64_t step_ns, double
 static int print_plans(const allocating *a)
 {
     cli_table table = {0};
-    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_harm_method(a->options));
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", a->plan->method);
     plan_row(&table, a->plan->name, a->result.step_ns, a->result.sensitivity, 1);
     for (int k = 0; k < a->n_neighbour; k++)
         plan_row(&table, a->neighbour[k].name, a->neighbour[k].step_ns, a->neighbour[k].sensitivity,
@@ -261,10 +258,10 @@ static int print_text(const allocating *a)
 {
     char target[TANDEM_QUANTITY_TEXT], slowdown[TANDEM_QUANTITY_TEXT], time[TANDEM_QUANTITY_TEXT];
     printf("%s by policy %s: %lld replays in %s; allowed step %s (slowdown %s)\n\n", a->plan->model,
-           a->policy->name, (long long)a->result.replays,
+           a->plan->policy, (long long)a->result.replays,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)),
            tandem_quantity_print_ns(target, sizeof target, a->result.target_ns),
-           tandem_quantity_print_ratio(slowdown, sizeof slowdown, a->problem.slowdown));
+           tandem_quantity_print_ratio(slowdown, sizeof slowdown, a->problem->slowdown));
     const int code = print_plans(a);
     if (code) return code;
     putchar('\n');
@@ -287,8 +284,7 @@ static int run(const cli_options *options)
     if (code == 0 && options->output && strcmp(options->output, "-") != 0)
         cli_note(options, "plan written to %s", options->output);
     tandem_plan_close(a.plan);
-    cli_harm_free(a.harm);
-    tandem_replayer_close(a.replayer);
+    tandem_planner_close(a.planner);
     cli_subject_close(&a.subject);
     return code;
 }

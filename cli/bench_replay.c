@@ -14,9 +14,10 @@ static const int64_t batch_ns = 2000000; /* long enough that reading the clock d
 
 typedef struct replays {
     const cli_subject *subject;
-    tandem_replayer *replayer;
-    uint64_t count; /* of replays so far: decides what changes next */
-    int *op, n_op;  /* adjustable operators */
+    tandem_planner *planner;
+    tandem_replayer *replayer; /* the planner's */
+    uint64_t count;            /* of replays so far: decides what changes next */
+    int *op, n_op;             /* adjustable operators */
 } replays;
 
 /* --- Changes ---------------------------------------------------------------------------------- */
@@ -157,7 +158,14 @@ static void remove_store(const char *path)
     }
 }
 
-/* Opens r->replayer over a store made for this moment. */
+static tandem_status open_planner(replays *r, const cli_options *options, tandem_error *error)
+{
+    const tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
+    if (status == TANDEM_OK) r->replayer = tandem_planner_problem(r->planner)->replayer;
+    return status;
+}
+
+/* The same over a store made for this moment. */
 static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_error *error)
 {
     char path[] = ".tandem-bench-XXXXXX";
@@ -172,7 +180,7 @@ static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_
     tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = fill(store, &options, r->subject, error);
     tandem_store_close(store);
-    if (status == TANDEM_OK) status = cli_replayer_open(&r->replayer, &options, r->subject, error);
+    if (status == TANDEM_OK) status = open_planner(r, &options, error);
     remove_store(path);
     return status;
 }
@@ -184,15 +192,15 @@ static tandem_status open_replayer(bench_result *result, replays *r, const cli_o
 {
     tandem_error lacks = {0};
     (void)snprintf(result->costs, sizeof result->costs, "%s", options->db);
-    tandem_status status = cli_replayer_open(&r->replayer, options, r->subject, &lacks);
+    tandem_status status = open_planner(r, options, &lacks);
     if (status == TANDEM_OK) status = rehearse(r, &lacks);
     if (status == TANDEM_OK) return TANDEM_OK;
     if (status != TANDEM_MISSING) {
         *error = lacks;
         return status;
     }
-    tandem_replayer_close(r->replayer);
-    r->replayer = NULL;
+    tandem_planner_close(r->planner);
+    r->planner = NULL;
     (void)snprintf(result->costs, sizeof result->costs, "uniform 10 us");
     status = open_stand_in(r, options, error);
     return status == TANDEM_OK ? rehearse(r, error) : status;
@@ -230,7 +238,7 @@ int bench_replay(bench_result *result, const cli_options *given)
         (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
         tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
     }
-    tandem_replayer_close(r.replayer);
+    tandem_planner_close(r.planner);
     free(r.op);
     cli_subject_close(&subject);
     return status == TANDEM_OK ? 0 : cli_fail(&error);

@@ -148,10 +148,10 @@ static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error 
 {
     (void)error;
     cli_table_row(table, "policy\twhat it does");
-    for (int i = 0; tandem_policies[i]; i++) {
-        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", tandem_policies[i]->name, "meaning",
-                                              tandem_policies[i]->meaning));
-        cli_table_row(table, "%s\t%s", tandem_policies[i]->name, tandem_policies[i]->meaning);
+    const tandem_policy *policy;
+    for (int i = 0; (policy = tandem_policy_get(i)); i++) {
+        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", policy->name, "meaning", policy->meaning));
+        cli_table_row(table, "%s\t%s", policy->name, policy->meaning);
     }
     return TANDEM_OK;
 }

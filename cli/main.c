@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     if (!place) {
         const int asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
         if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-            puts("tandem 0.1.0");
+            puts("tandem " TANDEM_VERSION);
             return 0;
         }
         print_help(asked ? stdout : stderr);

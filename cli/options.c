@@ -7,6 +7,7 @@
 
 #include "base/quantity.h"
 #include "cli/cli.h"
+#include "tandem/planner.h"
 
 static const struct argp_option rows[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
@@ -155,7 +156,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     const struct argp argp = {.options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
     const char *db = getenv("TANDEM_DB");
     *options = (cli_options){.db = db && *db ? db : "tandem.db",
-                             .batch = 16,
+                             .batch = TANDEM_DEFAULT_BATCH,
                              .timeout_ns = INT64_C(120000000000),
                              .limit = -1,
                              .steps = -1,

@@ -10,7 +10,8 @@
 typedef struct replaying {
     const cli_options *options;
     const cli_subject *subject;
-    tandem_replayer *replayer;
+    tandem_planner *planner;
+    tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
 } replaying;
@@ -26,7 +27,7 @@ static const tandem_cluster_class *member_of(const replaying *r, int c)
 
 static int over_limit(const replaying *r, int c)
 {
-    const uint64_t limit = cli_memory_limit(r->subject, c);
+    const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
     return limit > 0 && r->result.member[c].peak_bytes > limit;
 }
 
@@ -142,7 +143,7 @@ static json_t *devices_json(const replaying *r)
     json_t *devices = json_array();
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
-        const uint64_t limit = cli_memory_limit(r->subject, c);
+        const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
         json_array_append_new(
             devices,
             json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "name", member_of(r, c)->device.name, "ranks",
@@ -260,10 +261,11 @@ static tandem_status replay(replaying *r, tandem_error *error)
 {
     const cli_options *options = r->options;
     const int wants_events = options->trace || options->per_operator;
-    tandem_status status = cli_replayer_open(&r->replayer, options, r->subject, error);
-    if (status == TANDEM_OK)
-        status = tandem_replayer_run(r->replayer, &r->result,
-                                     TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+    tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
+    if (status != TANDEM_OK) return status;
+    r->replayer = tandem_planner_problem(r->planner)->replayer;
+    status = tandem_replayer_run(r->replayer, &r->result,
+                                 TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
@@ -279,7 +281,8 @@ static int check_memory(const replaying *r)
                               "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one that fits",
                               tandem_quantity_print_bytes(need, sizeof need, r->result.member[c].peak_bytes),
                               member_of(r, c)->device.name,
-                              tandem_quantity_print_bytes(limit, sizeof limit, cli_memory_limit(r->subject, c)));
+                              tandem_quantity_print_bytes(limit, sizeof limit,
+                                                          tandem_cluster_limit_bytes(&r->subject->cluster, c)));
     return 0;
 }
 
@@ -299,7 +302,7 @@ static int run(const cli_options *options)
         code = options->json ? print_json(&r) : print_text(&r);
     if (code == 0) code = check_memory(&r);
     free(r.operator_ns);
-    tandem_replayer_close(r.replayer);
+    tandem_planner_close(r.planner);
     cli_subject_close(&subject);
     return code;
 }

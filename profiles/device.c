@@ -13,7 +13,7 @@
 /* The sets that a device's row names, as bits by the place of a row in precision.def. */
 enum {
 #define ROW(NAME, ...) PLACE_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
     N_PLACE
 };

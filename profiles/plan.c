@@ -10,7 +10,7 @@
 /* Rows of precision.def that the rule for missing ones names. */
 enum {
 #define ROW(NAME, ...) PLACE_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
 };
 

@@ -2,7 +2,7 @@
 # Installs what tandem needs on Debian 12, if it is not there: as root with apt-get, else through sudo, else it prints the
 # line to run and exits 4. Does nothing, quickly, where everything is installed.
 set -eu
-packages="gcc g++ libc6-dev make libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev zlib1g-dev libcmocka-dev dataset-fashion-mnist"
+packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev zlib1g-dev libcmocka-dev dataset-fashion-mnist"
 
 missing=""
 for package in $packages; do

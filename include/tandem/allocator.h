@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_allocation_problem {
     tandem_replayer *replayer;            /* its precisions are changed freely */
@@ -23,9 +24,9 @@ typedef struct tandem_allocation_problem {
     const double *harm[TANDEM_MAX_CLASS]; /* [n_op × TANDEM_N_PRECISION] of each class; see predictor.h */
     tandem_precision base;
     tandem_precision uniform; /* policy "uniform": what lowered classes get */
-    double slowdown;          /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
-    int64_t target_ns;        /* 0 = none given: fastest · (1 + slowdown) */
-    double most_seconds;      /* for policies that search until they have proven their answer; 0 = 10 s */
+    double slowdown;     /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
+    int64_t target_ns;   /* 0 = none given: fastest · (1 + slowdown) */
+    double most_seconds; /* for policies that search until they have proven their answer; 0 = 10 s */
 } tandem_allocation_problem;
 
 /* What is known of how good a plan is. It is about plans that keep the held classes in base. */
@@ -53,8 +54,8 @@ typedef struct tandem_policy {
                               tandem_error *error);
 } tandem_policy;
 
-/* NULL-terminated array of all policies, one a file in allocator/. */
-extern const tandem_policy *const tandem_policies[];
+/* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */
+const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
@@ -80,6 +81,7 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* --- What a device backend provides: one row for each kind of device ("cpu"; later "cuda") ------------------------------ */
 
@@ -148,6 +149,7 @@ enum { TANDEM_BACKEND_VERSION = 1 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 8 };
 
@@ -53,7 +54,17 @@ typedef struct tandem_cluster {
  * "memory":"12GiB"}],"net":"100Gbit/s,5us"}). TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed;
  * TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
-/* The canonical string of a cluster; cut to fit. */
+/* tandem_cluster_complete: what a cluster's text may leave open: `batch` where a class has none, and the limit of a rank's
+ * memory, "12GiB" for all classes or "12GiB,4GiB", one for each, instead of what they have; 0 and NULL leave them alone.
+ * TANDEM_USAGE; *cluster unchanged on error. */
+tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory, tandem_error *error);
+/* tandem_cluster_open_graphs: the model at the batch of every class, which must have one: graph[n_class], all or none. The
+ * caller closes them. Errors of tandem_graph_open. */
+tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_cluster *cluster,
+                                         const char *model, tandem_error *error);
+/* Bytes that a rank of class c may take; 0 = no limit. */
+uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c);
+/* The canonical string of a cluster, from which tandem_cluster_parse makes the same one; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
@@ -61,6 +72,7 @@ int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
 /* Names of all ranks' devices, sorted, joined by '+', equal ones as N*NAME: under which collectives are filed. */
 void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -10,6 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum tandem_data_kind { TANDEM_DATA_IMAGES, TANDEM_DATA_TEXT } tandem_data_kind;
 
@@ -88,6 +89,7 @@ void tandem_data_cursor_free(tandem_data_cursor *cursor);
 void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, float *x, int32_t *label);
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* --- Number types ------------------------------------------------------------------------------------------- */
 typedef enum tandem_dtype {
@@ -28,9 +29,11 @@ const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32"
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
 /* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
+#pragma push_macro("ROW") /* an including program may have one of its own */
+#undef ROW
 typedef enum tandem_precision {
 #define ROW(NAME, ...) TANDEM_PRECISION_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
     TANDEM_N_PRECISION
 } tandem_precision;
@@ -46,10 +49,11 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
 /* --- Operators (op.def) ------------------------------------------------------------------------------------- */
 typedef enum tandem_op_kind {
 #define ROW(NAME, ...) TANDEM_OP_##NAME,
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
     TANDEM_N_OP_KIND
 } tandem_op_kind;
+#pragma pop_macro("ROW")
 
 typedef enum tandem_op_class {
     TANDEM_SOURCE,
@@ -170,6 +174,7 @@ typedef struct tandem_model {
 int tandem_model_count(void);
 const tandem_model *tandem_model_get(int index);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

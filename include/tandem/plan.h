@@ -8,6 +8,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
@@ -50,6 +51,7 @@ tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const c
 /* The JSON text (caller frees): what tandem_plan_write writes. NULL without memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

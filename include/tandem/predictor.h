@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_sensitivity_method {
     const char *name, *meaning, *unit;
@@ -22,16 +23,16 @@ typedef struct tandem_sensitivity_method {
     void (*compute)(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider);
 } tandem_sensitivity_method;
 
-/* NULL-terminated array of all methods. */
-extern const tandem_sensitivity_method *const tandem_sensitivity_methods[];
+/* Every method; NULL behind the last. The first is meant where none is named. */
+const tandem_sensitivity_method *tandem_sensitivity_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name, tandem_error *error);
 
-/* tandem_sensitivity_load: harm of every operator on a device whose wider type is `wider`, from the statistics in the
- * store. harm[n_op × TANDEM_N_PRECISION]; unchanged on error. TANDEM_MISSING names the operator without statistics and the
- * command that measures them. Cost: O(operators). */
+/* tandem_sensitivity_load: harm of every operator on a device whose wider type is `wider`, from the statistics over the
+ * data set `data` in the store; NULL = the one measured last. harm[n_op × TANDEM_N_PRECISION]; unchanged on error.
+ * TANDEM_MISSING names the operator without statistics and the command that measures them. Cost: O(operators). */
 tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, tandem_dtype wider, tandem_error *error);
+                                      const char *method, const char *data, tandem_dtype wider, tandem_error *error);
 
 /* --- Collecting statistics (predictor/statistics.c) ------------------------------------------------------------------ */
 /* One product y = x·w with output gradient g, all in f32, row-major: x (rows, k), w (k, columns), g (rows, columns).
@@ -53,6 +54,7 @@ double tandem_statistics_amax(const float *x, int64_t n);
 /* Divides sums over n_batch batches into means. */
 void tandem_statistics_finish(tandem_statistics *statistics, int64_t n_batch);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_replayer tandem_replayer;
 
@@ -69,6 +70,7 @@ int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum tandem_task_kind {
     TANDEM_TASK_WEIGHT_CAST, /* parameter, f32 → to */
@@ -160,6 +161,7 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

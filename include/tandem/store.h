@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_store tandem_store;
 typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_store_mode;
@@ -135,6 +136,7 @@ typedef struct tandem_event_record {
 tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event,
                                       int n, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

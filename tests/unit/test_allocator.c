@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "allocator/policies.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/property/priced_cluster.h"
 
@@ -51,11 +52,15 @@ static void policies_are_found_by_name(void **state)
 {
     (void)state;
     const tandem_policy *policy = NULL;
-    for (int k = 0; tandem_policies[k]; k++) {
-        assert_true(tandem_policies[k]->name[0] && tandem_policies[k]->meaning[0]);
-        assert_int_equal(tandem_policy_find(&policy, tandem_policies[k]->name, NULL), TANDEM_OK);
-        assert_ptr_equal(policy, tandem_policies[k]);
+    int n = 0;
+    for (; tandem_policy_get(n); n++) {
+        assert_true(tandem_policy_get(n)->name[0] && tandem_policy_get(n)->meaning[0]);
+        assert_int_equal(tandem_policy_find(&policy, tandem_policy_get(n)->name, NULL), TANDEM_OK);
+        assert_ptr_equal(policy, tandem_policy_get(n));
     }
+    assert_true(n > 1);
+    assert_null(tandem_policy_get(-1));
+    assert_null(tandem_policy_get(n + 1));
     const tandem_policy *const before = policy;
     tandem_error error = {0};
     assert_int_equal(tandem_policy_find(&policy, "gredy", &error), TANDEM_UNKNOWN_NAME);
