@@ -82,8 +82,9 @@ static tandem_status read_file(tandem_site *site, const char *path, tandem_error
     size_t n = 0;
     line l = {.path = path, .error = error};
     tandem_status status = tandem_file_read(&bytes, &n, path, MOST_BYTES, error);
-    if (status == TANDEM_OK && !(text = strndup(bytes ? bytes : "", n)))
+    if (status == TANDEM_OK && !(text = malloc(n + 1)))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+    if (text) (void)snprintf(text, n + 1, "%.*s", (int)n, bytes ? bytes : "");
     /* strsep, since empty lines count */
     rest = text;
     while (status == TANDEM_OK && rest) {

@@ -218,10 +218,7 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
 static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planner *planner)
 {
     char wanted[TANDEM_LAYOUT_TEXT], there[TANDEM_LAYOUT_TEXT];
-    tandem_cluster cluster = *tandem_planner_cluster(planner);
-    for (int c = 0; c < cluster.n_class; c++)
-        cluster.member[c].batch = tandem_planner_graph(planner, c)->batch;
-    tandem_cluster_print(wanted, sizeof wanted, &cluster);
+    tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
     tandem_cluster_print(there, sizeof there, &plan->cluster);
     return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
            strcmp(wanted, there) == 0 && fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&

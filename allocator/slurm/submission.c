@@ -8,8 +8,9 @@
 
 #include "allocator/slurm/fit.h"
 #include "base/quantity.h"
+#include "tandem/planner.h"
 
-enum { DEFAULT_BATCH = 16, MOST_BATCH = 1 << 20, MOST_OP = 2000, MOST_TEXT = 1024 };
+enum { MOST_BATCH = 1 << 20, MOST_OP = 2000, MOST_TEXT = 1024 };
 
 typedef struct checking {
     const tandem_submission *submission;
@@ -28,7 +29,7 @@ static tandem_status read_batch(checking *c)
 {
     const char *text = c->submission->batch;
     char *end = NULL;
-    c->batch = DEFAULT_BATCH;
+    c->batch = TANDEM_DEFAULT_BATCH;
     if (!text) return TANDEM_OK;
     errno = 0;
     c->batch = strtol(text, &end, 10);
