@@ -5,7 +5,7 @@
 #include <string.h>
 
 const tandem_policy *const tandem_policies[] = {
-    &tandem_policy_greedy,
+    &tandem_policy_exact, &tandem_policy_greedy, &tandem_policy_qsync,
     &tandem_policy_uniform,
     NULL,
 };

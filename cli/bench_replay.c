@@ -1,15 +1,13 @@
 /* bench_replay.c: how many steps a second the replayer simulates. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "cli/prediction.h"
 
-enum { BATCHES = 50, STAND_IN_NS = 10000 };
+enum { BATCHES = 50 };
 static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
 
 typedef struct replays {
@@ -98,66 +96,6 @@ static tandem_status measure_all(bench_result *result, replays *r, const cli_opt
     return status;
 }
 
-/* --- A store with a cost for everything ------------------------------------------------------- */
-
-static tandem_cost stand_in(void)
-{
-    tandem_cost cost;
-    int64_t sample_ns = STAND_IN_NS;
-    tandem_cost_from_samples(&cost, &sample_ns, 1, 0);
-    return cost;
-}
-
-static tandem_status fill_class(tandem_store *store, const cli_options *options, const cli_subject *subject,
-                                int c, tandem_error *error)
-{
-    const tandem_cost cost = stand_in();
-    const char *device = subject->cluster.member[c].device.name;
-    tandem_step *step = NULL;
-    tandem_status status = tandem_step_open(&step, subject->graph[c], subject->cluster.member[c].device.wider,
-                                            options->bucket_bytes, error);
-    for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
-            tandem_cost_key key;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
-                continue;
-            status = tandem_store_put_cost(store, device, "", &key, &cost, error);
-            for (int other = 0; other < subject->cluster.n_class && status == TANDEM_OK; other++)
-                status = tandem_store_put_cost(store, device, subject->cluster.member[other].device.name,
-                                               &key, &cost, error);
-        }
-    tandem_step_close(step);
-    return status;
-}
-
-static tandem_status fill(tandem_store *store, const cli_options *options, const cli_subject *subject,
-                          tandem_error *error)
-{
-    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
-    const tandem_collective_point point = {.bytes = 1 << 20, .cost = stand_in()};
-    tandem_cluster_group(group, sizeof group, &subject->cluster);
-    tandem_status status = tandem_store_begin(store, error);
-    for (int c = 0; c < subject->cluster.n_class && status == TANDEM_OK; c++) {
-        status = fill_class(store, options, subject, c, error);
-        if (status == TANDEM_OK)
-            status = tandem_store_put_interference(store, subject->cluster.member[c].device.name, group,
-                                                   "compute_under_comm", 1, 1, error);
-    }
-    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++)
-        status = tandem_store_put_collective(store, group, "all-reduce", loaded, &point, error);
-    return status == TANDEM_OK ? tandem_store_commit(store, error) : status;
-}
-
-static void remove_store(const char *path)
-{
-    static const char *const suffix[] = {"", "-wal", "-shm"};
-    char file[64];
-    for (int k = 0; k < 3; k++) {
-        (void)snprintf(file, sizeof file, "%s%s", path, suffix[k]);
-        (void)unlink(file);
-    }
-}
-
 static tandem_status open_planner(replays *r, const cli_options *options, tandem_error *error)
 {
     const tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
@@ -168,20 +106,13 @@ static tandem_status open_planner(replays *r, const cli_options *options, tandem
 /* The same over a store made for this moment. */
 static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_error *error)
 {
-    char path[] = ".tandem-bench-XXXXXX";
-    const int file = mkstemp(path);
-    if (file < 0)
-        return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
-                                strerror(errno));
-    (void)close(file);
+    char path[BENCH_STORE_PATH];
     cli_options options = *given;
     options.db = path;
-    tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = fill(store, &options, r->subject, error);
-    tandem_store_close(store);
-    if (status == TANDEM_OK) status = open_planner(r, &options, error);
-    remove_store(path);
+    tandem_status status = bench_store_make(path, r->subject, options.bucket_bytes, 0, error);
+    if (status != TANDEM_OK) return status;
+    status = open_planner(r, &options, error);
+    bench_store_remove(path);
     return status;
 }
 
@@ -219,14 +150,8 @@ static tandem_status find_operators(replays *r, tandem_error *error)
 int bench_replay(bench_result *result, const cli_options *given)
 {
     cli_options options = *given;
-    char pair[2 * TANDEM_DEVICE_NAME + 8];
-    const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
-    if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster && strong) {
-        (void)snprintf(pair, sizeof pair, "%s + %s", strong->name, weak->name);
-        options.cluster = pair;
-    }
+    char pair[BENCH_PAIR];
+    bench_default_pair(&options, pair);
     tandem_error error = {0};
     cli_subject subject = {0};
     replays r = {.subject = &subject};

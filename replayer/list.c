@@ -2,6 +2,7 @@
  * so that the simulation moves over any stretch of them at once. */
 #include <assert.h>
 
+#include "replayer/measured.h"
 #include "replayer/stages.h"
 
 static int needs_alone(const tandem_replay_member *member) { return !member->is_own_neighbour; }
@@ -12,12 +13,16 @@ static const tandem_form *form_of(const tandem_replay_member *member, int t)
     return &member->costs.form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)member->step->task[t].variant];
 }
 
-/* In which company the task's time is needed and not known; −1 = in none. */
-static int missing_of(const tandem_replay_member *member, int t)
+/* In which company the time of a form is needed and not known; −1 = in none. */
+static int missing_in(const tandem_replay_member *member, const tandem_form *form)
 {
-    const tandem_form *form = form_of(member, t);
     if (needs_alone(member) && form->ns[TANDEM_ALONE] < 0) return TANDEM_ALONE;
     return needs_beside(member) && form->ns[TANDEM_BESIDE] < 0 ? TANDEM_BESIDE : -1;
+}
+
+static int missing_of(const tandem_replay_member *member, int t)
+{
+    return missing_in(member, form_of(member, t));
 }
 
 static tandem_status report_missing(const tandem_replay_member *member, tandem_error *error)
@@ -32,7 +37,7 @@ static tandem_status report_missing(const tandem_replay_member *member, tandem_e
     }
     assert(first >= 0);
     const char *neighbour = missing_of(member, first) == TANDEM_ALONE ? "" : member->neighbour;
-    return tandem_costs_missing(step, first, member->device, neighbour, n - 1, error);
+    return tandem_costs_missing(step, first, step->task[first].variant, member->device, neighbour, n - 1, error);
 }
 
 /* Returns the bits of the times that were put in: negative where one of those that are needed is missing. */
@@ -70,4 +75,19 @@ tandem_status tandem_replay_list(tandem_replay_member *member, int n_bucket, tan
         seen |= put(member, t);
     }
     return seen < 0 ? report_missing(member, error) : TANDEM_OK;
+}
+
+int tandem_replayer_measured(const tandem_replayer *replayer, int c, int task, int variant)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    return missing_in(member, &member->costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant]) < 0;
+}
+
+tandem_status tandem_replayer_missing(const tandem_replayer *replayer, int c, int task, int variant,
+                                      tandem_error *error)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    const tandem_form *form = &member->costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+    const char *neighbour = missing_in(member, form) == TANDEM_ALONE ? "" : member->neighbour;
+    return tandem_costs_missing(member->step, task, variant, member->device, neighbour, 0, error);
 }

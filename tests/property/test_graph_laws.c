@@ -482,10 +482,10 @@ static void write_name(char *text, size_t room, const tandem_model *model, const
     char separator = ':';
     for (int k = 0; k < n_option; k++) {
         const int i = (first + k) % n_option;
-        char number[TANDEM_ZOO_VALUE_TEXT];
+        char number[TANDEM_MODEL_VALUE_TEXT];
         if (!all && value[i] == model->option[i].fallback) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
-                              tandem_zoo_value_print(number, &model->option[i], value[i]));
+                              tandem_model_value_print(number, &model->option[i], value[i]));
         assert_true(n < room);
         separator = ',';
     }
