@@ -206,12 +206,16 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
 {
     char cluster[TANDEM_LAYOUT_TEXT];
     tandem_request request = {.store = l->db, .model = l->given[MODEL], .cluster = cluster, .memory = l->given[MEMORY]};
+    for (int i = 0; i < l->nodes.n_node; i++)
+        if (tandem_device_is_described(&l->nodes.node[i].device))
+            request.predict = 1; /* nobody can have measured it */
     tandem_status status = tandem_layout_print(cluster, l->nodes.node, l->nodes.n_node, l->site->net, error);
     if (status == TANDEM_OK && l->given[BATCH]) status = check_batch(&request.batch, l->given[BATCH], error);
     if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
-    if (status == TANDEM_OK && l->given[SLOWDOWN])
-        status = tandem_quantity_parse_ratio(&tandem_planner_problem(*planner)->slowdown, l->given[SLOWDOWN], error);
-    return status;
+    if (status != TANDEM_OK) return status;
+    tandem_allocation_problem *problem = tandem_planner_problem(*planner);
+    problem->most_seconds = 0.05; /* the job waits meanwhile; what is not proven by then stays open */
+    return l->given[SLOWDOWN] ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[SLOWDOWN], error) : TANDEM_OK;
 }
 
 /* Whether an earlier step's plan is what this one asks for. */

@@ -280,6 +280,8 @@ refused --tandem-model=vit_tiny --tandem-batch=256 --tandem-memory=300MiB --gres
     run 0 sbatch --hold -N1 --tandem-model=vit_tiny --tandem-batch="$batch" --tandem-memory=300MiB --gres=gpu:old:1 --wrap true &&
     scancel -u nobody
 report "a model that fits no memory is refused: device, bytes, limit, a batch that fits" $?
+refused --tandem-model=vit_tiny --tandem-batch=100000 --gres=gpu:t4:1 && said 'does not fit t4: at batch 100000 .* the limit is 14.9 GiB'
+report "a card's memory is known" $?
 refused --tandem-model=vit_tiny --tandem-batch=256 --mem=100M --constraint="weak,${weak/:/_}" && said "the limit is 100 MiB"
 report "on a CPU, --mem is a limit, too" $?
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
