@@ -41,7 +41,7 @@ static double wait_ns(const simulation *s, int c, int bucket)
 {
     const tandem_replay_member *member = &s->replayer->member[c];
     const int pace = s->runner[c].pace;
-    return member->backward_ns[pace] + member->wait_ns[pace][bucket * TANDEM_LANES];
+    return *member->backward_ns[pace] + member->wait_ns[pace][bucket * TANDEM_LANES];
 }
 
 static double list_ns(const simulation *s, int c) { return wait_ns(s, c, s->replayer->n_bucket - 1); }
@@ -177,7 +177,7 @@ static void move(simulation *s, int c, double dt_ns)
     tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
     const int arrives = r->left_ns <= dt_ns;
-    const double slow = s->on_wire ? member->slowed : 1, first_wait_ns = member->backward_ns[r->pace];
+    const double slow = s->on_wire ? member->slowed : 1, first_wait_ns = *member->backward_ns[r->pace];
     const double to_ns = arrives ? wait_ns(s, c, r->wait) : r->at_ns + dt_ns / slow;
     if (r->at_ns < first_wait_ns && to_ns >= first_wait_ns)
         s->lap->backward_end_ns[c] = s->now_ns + (first_wait_ns - r->at_ns) * slow;

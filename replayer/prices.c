@@ -109,7 +109,7 @@ static void settle_pace(tandem_replay_member *member, int n_bucket, int pace)
         sum += stretch_ns[s][pace];
         hand_ns[s * TANDEM_LANES] = (double)sum;
     }
-    if (s == n_bucket) member->backward_ns[pace] = (double)(sum + stretch_ns[s][pace]);
+    if (s == n_bucket) *member->backward_ns[pace] = (double)(sum + stretch_ns[s][pace]);
     if (!member->update_changed) return;
     sum = 0;
     for (int b = 1; b < n_bucket; b++) {
@@ -132,7 +132,7 @@ static double begin_of(const tandem_replay_member *member, int n_bucket, int s, 
 {
     if (s == 0) return 0;
     return s <= n_bucket ? member->hand_ns[pace][(s - 1) * TANDEM_LANES]
-                         : member->backward_ns[pace] + member->wait_ns[pace][(s - 1 - n_bucket) * TANDEM_LANES];
+                         : *member->backward_ns[pace] + member->wait_ns[pace][(s - 1 - n_bucket) * TANDEM_LANES];
 }
 
 /* The last stretch that begins at or before `at_ns`. */

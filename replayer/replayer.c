@@ -140,7 +140,8 @@ static int allocate_wire(tandem_replayer *replayer)
     for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
         replayer->hand_ns[pace] = calloc(n_lane * n, sizeof *replayer->hand_ns[pace]);
         replayer->wait_ns[pace] = calloc(n_lane * n, sizeof *replayer->wait_ns[pace]);
-        whole = whole && replayer->hand_ns[pace] && replayer->wait_ns[pace];
+        replayer->backward_ns[pace] = calloc(n_lane, sizeof *replayer->backward_ns[pace]);
+        whole = whole && replayer->hand_ns[pace] && replayer->wait_ns[pace] && replayer->backward_ns[pace];
     }
     replayer->wire_sum_ns = malloc((n + 1) * sizeof *replayer->wire_sum_ns);
     replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
@@ -156,6 +157,7 @@ static void deal_lanes(tandem_replayer *replayer)
             const size_t first = (size_t)(c / TANDEM_LANES * replayer->n_bucket * TANDEM_LANES + c % TANDEM_LANES);
             replayer->member[c].hand_ns[pace] = replayer->hand_ns[pace] + first;
             replayer->member[c].wait_ns[pace] = replayer->wait_ns[pace] + first;
+            replayer->member[c].backward_ns[pace] = replayer->backward_ns[pace] + c;
         }
 }
 
@@ -257,6 +259,7 @@ void tandem_replayer_close(tandem_replayer *replayer)
     free(replayer->wire_start_ns);
     free(replayer->wire_sum_ns);
     for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
+        free(replayer->backward_ns[pace]);
         free(replayer->wait_ns[pace]);
         free(replayer->hand_ns[pace]);
     }

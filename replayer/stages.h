@@ -88,7 +88,7 @@ typedef struct tandem_replay_member {
     int update_changed; /* … as are waits, unless an update's price changed */
     /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
-    double backward_ns[TANDEM_N_PACE];                       /* the first wait: the end of the backward pass */
+    double *backward_ns[TANDEM_N_PACE];                      /* the first wait: the end of the backward pass */
     uint64_t *workspace_bytes;                               /* [n_task] of the current forms */
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
@@ -110,6 +110,7 @@ struct tandem_replayer {
     int n_pace; /* the most that a class has */
     /* stops of all classes, TANDEM_LANES of them side by side: [n_class / TANDEM_LANES][n_bucket][TANDEM_LANES] */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
+    double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
