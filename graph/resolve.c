@@ -40,7 +40,7 @@ static int value_of(int op, int role, int slot) { return op * VALUES_AN_OP + rol
 static tandem_dtype native_type(const tandem_step *step, int i)
 {
     const tandem_op *op = &step->graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
     if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
     for (int slot = 0; slot < row->n_input; slot++)
@@ -51,7 +51,7 @@ static tandem_dtype native_type(const tandem_step *step, int i)
 /* Type in which operator i reads its inputs. */
 static tandem_dtype operand_type(const tandem_step *step, int i)
 {
-    switch (tandem_op_row_get(step->graph->op[i].kind)->op_class) {
+    switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return tandem_precision_get(step->precision[i])->forward;
     case TANDEM_DEPENDENT: return step->native[i];
     default: return TANDEM_F32;
@@ -67,17 +67,16 @@ static tandem_dtype gradient_type(const tandem_step *step, int t)
 
 static tandem_dtype dgrad_type(const tandem_step *step, int i)
 {
-    const tandem_op *op = &step->graph->op[i];
-    switch (tandem_op_row_get(op->kind)->op_class) {
+    switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return device_type(step, tandem_precision_get(step->precision[i])->dgrad);
-    case TANDEM_DEPENDENT: return step->index->gradient_native[step->graph->view[op->input[0]]];
+    case TANDEM_DEPENDENT: return step->index->gradient_native[source_of(step, i, 0)];
     default: return TANDEM_F32;
     }
 }
 
 static tandem_dtype wgrad_type(const tandem_step *step, int i)
 {
-    if (tandem_op_row_get(step->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+    if (row_of(step, i)->op_class == TANDEM_ADJUSTABLE)
         return device_type(step, tandem_precision_get(step->precision[i])->wgrad);
     return step->index->gradient_native[step->index->gradient_root[i]]; /* bias: as it comes */
 }
@@ -93,7 +92,7 @@ static unsigned activation_need(const tandem_step *step, int t)
     if (step->graph->op[t].dtype != TANDEM_F32) return 0;
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
         need |= bit(operand_type(step, index->reader[k]));
-    const tandem_op_row *row = tandem_op_row_get(step->graph->op[t].kind);
+    const tandem_op_row *row = row_of(step, t);
     if (index->dgrad[t] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT)) need |= bit(dgrad_type(step, t));
     return need;
 }
@@ -103,13 +102,13 @@ static unsigned gradient_need_of(const tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const tandem_op_row *row = row_of(step, i);
     unsigned need = 0;
     if (graph->op[i].kind == TANDEM_OP_RESHAPE) return 0;
     if (index->dgrad[i] >= 0 && i != graph->loss) need |= bit(dgrad_type(step, i));
     if (index->wgrad[i] >= 0) need |= bit(wgrad_type(step, i));
     for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_BACKWARD_SAME; slot++) {
-        const int t = graph->view[graph->op[i].input[slot]]; /* passed on to a sum: read in the type of the sum */
+        const int t = source_of(step, i, slot); /* passed on to a sum: read in the type of the sum */
         if (index->edge_place[i * TANDEM_MAX_INPUT + slot] >= 0 && index->n_contribution[t] > 1)
             need |= bit(index->gradient_native[t]);
     }
@@ -135,9 +134,8 @@ static void mark(struct tandem_step_index *index, int i, int what)
 
 static void mark_inputs(tandem_step *step, int i, int what)
 {
-    const tandem_op *op = &step->graph->op[i];
-    const int n_input = tandem_op_row_get(op->kind)->n_input;
-    for (int slot = 0; slot < n_input; slot++) mark(step->index, step->graph->view[op->input[slot]], what);
+    const int n_input = row_of(step, i)->n_input;
+    for (int slot = 0; slot < n_input; slot++) mark(step->index, source_of(step, i, slot), what);
 }
 
 static void precision_changed(tandem_step *step, int i)
@@ -154,7 +152,7 @@ static void gradient_type_changed(tandem_step *step, int t)
     mark(index, t, STALE_GRADIENT_CASTS | STALE_GRADIENT_NEED);
     for (int k = index->member_start[t]; k < index->member_start[t + 1]; k++) {
         const int i = index->member[k]; /* a bias sums it as it comes */
-        if (tandem_op_row_get(step->graph->op[i].kind)->op_class == TANDEM_DEPENDENT && index->wgrad[i] >= 0)
+        if (row_of(step, i)->op_class == TANDEM_DEPENDENT && index->wgrad[i] >= 0)
             mark(index, i, STALE_BACKWARD);
     }
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
@@ -169,9 +167,9 @@ static void type_changed(tandem_step *step, int i)
     const tandem_graph *graph = step->graph;
     struct tandem_step_index *index = step->index;
     mark(index, i, STALE_FORWARD | STALE_CASTS);
-    if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_DEPENDENT) mark_inputs(step, i, STALE_NEED);
+    if (row_of(step, i)->op_class == TANDEM_DEPENDENT) mark_inputs(step, i, STALE_NEED);
     for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
-        if (tandem_op_row_get(graph->op[graph->consumer[k]].kind)->op_class == TANDEM_DEPENDENT)
+        if (row_of(step, graph->consumer[k])->op_class == TANDEM_DEPENDENT)
             step_note(index, graph->consumer[k]);
     const tandem_dtype type = gradient_type(step, i);
     if (type == index->gradient_native[i]) return;
@@ -367,7 +365,7 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
 
 static int form_of(const tandem_step *step, int i, tandem_dtype to)
 {
-    const tandem_op_class op_class = tandem_op_row_get(step->graph->op[i].kind)->op_class;
+    const tandem_op_class op_class = row_of(step, i)->op_class;
     const int narrow = to == TANDEM_BF16;
     return op_class == TANDEM_ADJUSTABLE ? 2 * (int)step->precision[i] + narrow : narrow;
 }
@@ -376,7 +374,7 @@ static void resolve_forward(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const struct tandem_step_index *index = step->index;
     const int t = index->forward[i];
     const tandem_dtype from = operand_type(step, i), to = step->native[i];
@@ -420,7 +418,7 @@ static void write_contribution(tandem_step *step, int t, int i, int slot)
 {
     const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    const int tensor = graph->view[graph->op[i].input[slot]];
+    const int tensor = source_of(step, i, slot);
     const tandem_dtype type = index->gradient_native[tensor];
     const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
     const int id = place >= 0 && index->n_contribution[tensor] == 1 ? value_of(tensor, VALUE_GRADIENT, (int)type)
@@ -432,11 +430,11 @@ static void resolve_wgrad(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const int t = step->index->wgrad[i];
     const tandem_dtype from = wgrad_type(step, i);
     tandem_dtype to = TANDEM_F32;
-    if (row->n_parameter == 0) to = step->index->gradient_native[graph->view[op->input[1]]];
+    if (row->n_parameter == 0) to = step->index->gradient_native[source_of(step, i, 1)];
     int x = -1;
     if (op->kind == TANDEM_OP_EMBEDDING)
         x = tandem_value_activation(step, op->input[0], TANDEM_S32);
@@ -466,11 +464,11 @@ static void resolve_dgrad(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const int t = step->index->dgrad[i];
     const tandem_dtype from = dgrad_type(step, i);
     const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[graph->view[op->input[0]]];
+        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
     const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, from) : -1;
     tandem_task *task = &step->task[t];
     begin(step, t, from, to, form_of(step, i, to));
@@ -497,8 +495,7 @@ static void resolve_dgrad(tandem_step *step, int i)
 /* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
 static int contribution(const tandem_step *step, int consumer, int slot, tandem_dtype type)
 {
-    const tandem_op *op = &step->graph->op[consumer];
-    if (tandem_op_row_get(op->kind)->dgrad == TANDEM_BACKWARD_SAME)
+    if (row_of(step, consumer)->dgrad == TANDEM_BACKWARD_SAME)
         return tandem_value_gradient(step, consumer, type);
     return value_of(consumer, VALUE_CONTRIBUTION, slot);
 }
@@ -511,7 +508,7 @@ static void resolve_accumulate(tandem_step *step, int i, int slot)
     const struct tandem_step_index *index = step->index;
     const int edge = i * TANDEM_MAX_INPUT + slot, before = index->edge_before[edge];
     if (index->edge_place[edge] < 1) return;
-    const int tensor = graph->view[graph->op[i].input[slot]];
+    const int tensor = source_of(step, i, slot);
     const int consumer = before / TANDEM_MAX_INPUT, other = before % TANDEM_MAX_INPUT;
     const tandem_dtype type = index->gradient_native[tensor];
     const int t = index->accumulate[edge];
@@ -542,7 +539,7 @@ static void take_out_units(tandem_step *step, int i, int stale)
     if (stale & STALE_CASTS) take_out_casts(step, index->cast[i]);
     if (stale & STALE_GRADIENT_CASTS) take_out_casts(step, index->gradient_cast[i]);
     if (stale & STALE_BACKWARD) {
-        const int n_input = tandem_op_row_get(step->graph->op[i].kind)->n_input;
+        const int n_input = row_of(step, i)->n_input;
         for (int slot = 0; slot < n_input && index->restore[i] >= 0; slot++)
             take_out(step, index->restore[i] + slot);
         take_out(step, index->backward_weight_cast[i]);

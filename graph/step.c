@@ -60,11 +60,13 @@ static void counts_to_starts(int *start, int n)
     }
 }
 
-/* The tensor whose memory operator i reads in `slot`; −1 where an earlier slot reads it already. */
-static int newly_read(const tandem_graph *graph, int i, int slot)
+static void find_sources(const tandem_graph *graph, struct tandem_step_index *index)
 {
-    const int t = graph->view[graph->op[i].input[slot]];
-    return slot > 0 && graph->view[graph->op[i].input[0]] == t ? -1 : t;
+    for (int i = 0; i < graph->n_op; i++) {
+        index->row[i] = tandem_op_row_get(graph->op[i].kind);
+        for (int slot = 0; slot < index->row[i]->n_input; slot++)
+            index->source[i * TANDEM_MAX_INPUT + slot] = graph->view[graph->op[i].input[slot]];
+    }
 }
 
 static void list_readers(const tandem_graph *graph, struct tandem_step_index *index)
@@ -73,10 +75,11 @@ static void list_readers(const tandem_graph *graph, struct tandem_step_index *in
     for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < graph->n_op; i++) {
-            const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+            const tandem_op_row *row = index->row[i];
+            const int *source = &index->source[i * TANDEM_MAX_INPUT];
             for (int slot = 0; slot < row->n_input && graph->op[i].kind != TANDEM_OP_RESHAPE; slot++) {
-                const int t = newly_read(graph, i, slot);
-                if (t < 0) continue;
+                const int t = source[slot];
+                if (slot > 0 && t == source[0]) continue;
                 if (pass)
                     index->reader[start[t + 1]++] = i;
                 else
@@ -250,10 +253,11 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     int *block = array(n, sizeof *block);
     index->gradient_native = array(n_op, sizeof *index->gradient_native);
     index->resolved = array(n_op, sizeof *index->resolved);
+    index->row = array(n_op, sizeof *index->row);
     index->pending = array(n_word(n_op), sizeof *index->pending);
     index->activation_need = array(n_op, 4); /* and the other three arrays of bytes */
     index->block = block;
-    if (!block || !index->gradient_native || !index->resolved || !index->pending || !index->activation_need)
+    if (!block || !index->row || !index->gradient_native || !index->resolved || !index->pending || !index->activation_need)
         return 0;
     index->gradient_need = index->activation_need + n_op;
     index->fixed_reader = index->gradient_need + n_op;
@@ -266,7 +270,7 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
                                         &index->weight_cast, &index->restore, &index->backward_weight_cast,
                                         &index->wgrad, &index->dgrad, &index->member, &index->stale_op};
     int **const edge_array[N_EDGE_ARRAY] = {&index->edge_place, &index->edge_before, &index->accumulate,
-                                            &index->reader};
+                                            &index->reader, &index->source};
     for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
     for (int k = 0; k < N_EDGE_ARRAY; k++, block += n_edge) *edge_array[k] = block;
     index->bucket_of = block;
@@ -298,6 +302,7 @@ static void free_index(struct tandem_step_index *index)
     free(index->active);
     free(index->activation_need);
     free(index->pending);
+    free(index->row);
     free(index->resolved);
     free(index->gradient_native);
     free(index->block);
@@ -329,6 +334,7 @@ tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tan
 
     count_contributions(graph, step->index);
     find_gradient_roots(graph, step->index);
+    find_sources(graph, step->index);
     list_readers(graph, step->index);
     list_members(graph, step->index);
     plan_buckets(step);

@@ -19,7 +19,7 @@ enum {
 
 enum {
     N_OP_ARRAY = 13,
-    N_EDGE_ARRAY = 4,
+    N_EDGE_ARRAY = 5,
     MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3
 };
 
@@ -43,8 +43,10 @@ typedef struct tandem_reader {
 
 struct tandem_step_index {
     int *block; /* holds all int arrays of operators, edges and parameters */
+    const tandem_op_row **row; /* of each operator */
+    int *source;               /* of an edge: the tensor whose memory is read */
     /* gradients: tensors stand for what they are views of */
-    int *n_contribution, *last_edge; /* edges that bring a gradient, in backward order; edge = MAX_INPUT·consumer + slot */
+    int *n_contribution, *last_edge; /* edges that bring a gradient, in backward order; edge = MAX_INPUT · consumer + slot */
     int *gradient_root; /* the tensor whose gradient memory holds this tensor's gradient */
     /* tasks */
     int *forward, *cast, *gradient_cast, *weight_cast, *restore, *backward_weight_cast, *wgrad, *dgrad;
@@ -75,6 +77,12 @@ struct tandem_step_index {
 };
 
 enum { WORD_BITS = 64 };
+
+static inline const tandem_op_row *row_of(const tandem_step *step, int op) { return step->index->row[op]; }
+static inline int source_of(const tandem_step *step, int op, int slot)
+{
+    return step->index->source[op * TANDEM_MAX_INPUT + slot];
+}
 
 /* The first active task from t on; n_task where there is none. */
 static inline int next_active(const tandem_step *step, int t)
