@@ -10,8 +10,12 @@
 #include "replayer/stages.h"
 
 typedef struct runner {
-    double at_ns; /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
-    double left_ns; /* time to the wait ahead, at present rates */
+    double at_ns;      /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    double left_ns;    /* time to the wait ahead, at present rates */
+    double wait_at_ns; /* where that wait is */
+    double backward_ns; /* … and the first one */
+    const double *hand_ns, *wait_ns; /* the class's, at its pace */
+    double slowed, speed;            /* while a bucket is on the wire; their product is 1 */
     int pace;
     int wait;  /* the next one that is closed */
     int waits; /* stands there */
@@ -22,40 +26,48 @@ typedef struct simulation {
     tandem_replayer *replayer;
     tandem_lap *lap;
     runner runner[TANDEM_MAX_CLASS];
-    double now_ns;  /* since the lap began */
-    int n_reduced;  /* buckets of this lap that are through */
+    double now_ns;    /* since the lap began */
+    int n_reduced;    /* buckets of this lap that are through */
+    int regroup;      /* somebody has come to a wait or left one */
     int on_wire, loaded;
-    double wire_left_ns; /* on the wire, −1 = all of it; else until the next bucket is ready */
+    double wire_left_ns; /* on the wire; else until the next bucket is ready */
     int recorded;        /* −1 = nothing is */
     double begin_ns;     /* of this lap, in recorded time */
 } simulation;
 
 /* --- Places ------------------------------------------------------------------------------------------------- */
 
-static double hand_ns(const simulation *s, int c, int bucket)
+static void aim(runner *r, int wait)
 {
-    return s->replayer->member[c].hand_ns[s->runner[c].pace][bucket * TANDEM_LANES];
+    r->wait = wait;
+    r->wait_at_ns = r->backward_ns + r->wait_ns[wait * TANDEM_LANES];
 }
 
-static double wait_ns(const simulation *s, int c, int bucket)
+static double list_ns(const simulation *s, const runner *r)
 {
-    const tandem_replay_member *member = &s->replayer->member[c];
-    const int pace = s->runner[c].pace;
-    return *member->backward_ns[pace] + member->wait_ns[pace][bucket * TANDEM_LANES];
+    return r->backward_ns + r->wait_ns[(s->replayer->n_bucket - 1) * TANDEM_LANES];
 }
 
-static double list_ns(const simulation *s, int c) { return wait_ns(s, c, s->replayer->n_bucket - 1); }
+static void take_pace(runner *r, const tandem_replay_member *member, int pace)
+{
+    r->pace = pace;
+    r->hand_ns = member->hand_ns[pace];
+    r->wait_ns = member->wait_ns[pace];
+    r->backward_ns = *member->backward_ns[pace];
+    aim(r, r->wait);
+}
 
 /* The same place, at another pace. */
 static void change_pace(simulation *s, int c, int pace)
 {
+    const tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
     const int former = r->pace, behind = r->at_ns < 0;
     if (pace == former) return;
-    const double at_ns = behind ? r->at_ns + list_ns(s, c) : r->at_ns;
-    r->pace = pace;
-    r->at_ns = tandem_prices_place(&s->replayer->member[c], s->replayer->n_bucket, at_ns, former, pace);
-    if (behind) r->at_ns -= list_ns(s, c);
+    const double at_ns = behind ? r->at_ns + list_ns(s, r) : r->at_ns;
+    take_pace(r, member, pace);
+    r->at_ns = tandem_prices_place(member, s->replayer->n_bucket, at_ns, former, pace);
+    if (behind) r->at_ns -= list_ns(s, r);
 }
 
 /* --- Recording ------------------------------------------------------------------------------------------------- */
@@ -101,7 +113,7 @@ static void record(simulation *s, int c, double to_ns, int arrives)
     const tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
     const int64_t *sum = member->sum[r->pace];
-    const double begin_ns = s->begin_ns + s->now_ns, all_ns = list_ns(s, c);
+    const double begin_ns = s->begin_ns + s->now_ns, all_ns = list_ns(s, r);
     double ahead_ns = 0;
     if (r->at_ns < 0) {
         const double from_ns = r->at_ns + all_ns;
@@ -119,19 +131,7 @@ static void record(simulation *s, int c, double to_ns, int arrives)
 
 /* --- Who does what, and until when ------------------------------------------------------------------------- */
 
-/* The share of the all-reduce that is left stays the same. */
-static void set_wire(simulation *s, int loaded)
-{
-    const double former = s->replayer->wire_ns[s->loaded][s->n_reduced],
-                 now = s->replayer->wire_ns[loaded][s->n_reduced];
-    if (s->on_wire && s->wire_left_ns < 0)
-        s->wire_left_ns = now;
-    else if (s->on_wire && s->loaded != loaded && former > 0)
-        s->wire_left_ns *= now / former;
-    s->loaded = loaded;
-}
-
-static void set_paces(simulation *s)
+static void regroup(simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
     int computing = 0, there = 0;
@@ -142,14 +142,29 @@ static void set_paces(simulation *s)
     for (int c = 0; c < replayer->n_class; c++)
         if (!s->runner[c].waits && replayer->member[c].n_pace > 1)
             change_pace(s, c, there > 1 ? TANDEM_CROWDED : TANDEM_USUAL);
-    set_wire(s, computing > 0);
+    const int loaded = computing > 0;
+    if (s->on_wire && s->loaded != loaded) { /* the share of the all-reduce that is left stays the same */
+        const double former = replayer->wire_ns[s->loaded][s->n_reduced];
+        if (former > 0) s->wire_left_ns *= replayer->wire_ns[loaded][s->n_reduced] / former;
+    }
+    s->loaded = loaded;
+    s->regroup = 0;
 }
 
+static void put_on_wire(simulation *s)
+{
+    s->on_wire = 1;
+    s->wire_left_ns = s->replayer->wire_ns[s->loaded][s->n_reduced];
+    if (s->recorded == 0) s->replayer->wire_start_ns[s->n_reduced] = s->begin_ns + s->now_ns;
+}
+
+/* Time until every class has handed over the next bucket. */
 static double time_until_ready(const simulation *s)
 {
     double most = 0;
     for (int c = 0; c < s->replayer->n_class; c++) {
-        const double left = s->runner[c].waits ? 0 : hand_ns(s, c, s->n_reduced) - s->runner[c].at_ns;
+        const runner *r = &s->runner[c];
+        const double left = r->hand_ns[s->n_reduced * TANDEM_LANES] - r->at_ns;
         if (left > most) most = left;
     }
     return most;
@@ -158,13 +173,12 @@ static double time_until_ready(const simulation *s)
 /* Time to the next event: of each class that computes in left_ns, of the wire in wire_left_ns. */
 static double time_to_event(simulation *s)
 {
-    if (!s->on_wire) s->wire_left_ns = time_until_ready(s);
     double dt = s->wire_left_ns;
     for (int c = 0; c < s->replayer->n_class; c++) {
         runner *r = &s->runner[c];
         if (r->waits) continue;
-        const double left = wait_ns(s, c, r->wait) - r->at_ns;
-        r->left_ns = s->on_wire ? left * s->replayer->member[c].slowed : left;
+        r->left_ns = r->wait_at_ns - r->at_ns;
+        if (s->on_wire) r->left_ns *= r->slowed;
         if (r->left_ns < dt) dt = r->left_ns;
     }
     return dt > 0 ? dt : 0;
@@ -174,27 +188,20 @@ static double time_to_event(simulation *s)
 
 static void move(simulation *s, int c, double dt_ns)
 {
-    tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
     const int arrives = r->left_ns <= dt_ns;
-    const double slow = s->on_wire ? member->slowed : 1, first_wait_ns = *member->backward_ns[r->pace];
-    const double to_ns = arrives ? wait_ns(s, c, r->wait) : r->at_ns + dt_ns / slow;
-    if (r->at_ns < first_wait_ns && to_ns >= first_wait_ns)
-        s->lap->backward_end_ns[c] = s->now_ns + (first_wait_ns - r->at_ns) * slow;
+    const double to_ns = arrives ? r->wait_at_ns : r->at_ns + (s->on_wire ? dt_ns * r->speed : dt_ns);
+    if (r->at_ns < r->backward_ns && to_ns >= r->backward_ns)
+        s->lap->backward_end_ns[c] = s->now_ns + (r->backward_ns - r->at_ns) * (s->on_wire ? r->slowed : 1);
     if (s->recorded >= 0) record(s, c, to_ns, arrives);
-    if (s->recorded == 0 && arrives) member->wait_start_ns[r->wait] = s->begin_ns + s->now_ns + dt_ns;
+    if (s->recorded == 0 && arrives)
+        s->replayer->member[c].wait_start_ns[r->wait] = s->begin_ns + s->now_ns + dt_ns;
     r->at_ns = to_ns;
     r->waits = arrives;
+    s->regroup |= arrives;
 }
 
-static void put_on_wire(simulation *s)
-{
-    s->on_wire = 1;
-    s->wire_left_ns = -1;
-    if (s->recorded == 0) s->replayer->wire_start_ns[s->n_reduced] = s->begin_ns + s->now_ns;
-}
-
-/* Waits for this bucket end; the next one goes at once where it is ready. */
+/* Waits for this bucket end. */
 static void take_off_wire(simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
@@ -206,10 +213,10 @@ static void take_off_wire(simulation *s)
         if (r->wait > through) continue;
         if (s->recorded == 0 && r->waits) replayer->member[c].wait_end_ns[r->wait] = s->begin_ns + s->now_ns;
         if (is_last) continue;
-        r->wait = s->n_reduced;
+        s->regroup |= r->waits;
         r->waits = 0;
+        aim(r, s->n_reduced);
     }
-    if (!is_last && time_until_ready(s) <= 0) put_on_wire(s);
 }
 
 static void to_next_event(simulation *s)
@@ -235,13 +242,17 @@ static void to_next_event(simulation *s)
 static void begin(simulation *s)
 {
     for (int c = 0; c < s->replayer->n_class; c++) {
+        const tandem_replay_member *member = &s->replayer->member[c];
         runner *r = &s->runner[c];
-        *r = (runner){.at_ns = -s->lap->rest_ns[c], .pace = TANDEM_USUAL};
+        r->at_ns = -s->lap->rest_ns[c];
+        r->slowed = member->slowed;
+        r->speed = 1 / member->slowed;
+        r->wait = r->waits = r->place = 0;
+        take_pace(r, member, TANDEM_USUAL);
         s->lap->exposed_ns[c] = s->lap->waiting_ns[c] = 0;
         s->lap->backward_end_ns[c] = -1;
-        const tandem_replay_member *member = &s->replayer->member[c];
         if (s->recorded >= 0 && r->at_ns < 0)
-            r->place = place_at(member->sum[TANDEM_USUAL], 0, member->n_place, r->at_ns + list_ns(s, c));
+            r->place = place_at(member->sum[TANDEM_USUAL], 0, member->n_place, r->at_ns + list_ns(s, r));
     }
 }
 
@@ -255,8 +266,8 @@ static void finish(simulation *s)
             continue;
         }
         change_pace(s, c, TANDEM_USUAL);
-        s->lap->rest_ns[c] = list_ns(s, c) - r->at_ns;
-        if (s->lap->backward_end_ns[c] < 0) s->lap->backward_end_ns[c] = s->now_ns + wait_ns(s, c, 0) - r->at_ns;
+        s->lap->rest_ns[c] = list_ns(s, r) - r->at_ns;
+        if (s->lap->backward_end_ns[c] < 0) s->lap->backward_end_ns[c] = s->now_ns + r->backward_ns - r->at_ns;
     }
 }
 
@@ -267,11 +278,14 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
     s.lap = lap;
     s.now_ns = 0;
     s.n_reduced = s.on_wire = s.loaded = 0;
+    s.regroup = 1;
     s.recorded = recorded;
     s.begin_ns = begin_ns;
     begin(&s);
     while (s.n_reduced < replayer->n_bucket) {
-        set_paces(&s);
+        if (s.regroup) regroup(&s);
+        if (!s.on_wire) s.wire_left_ns = time_until_ready(&s);
+        if (!s.on_wire && s.wire_left_ns <= 0) put_on_wire(&s);
         to_next_event(&s);
     }
     finish(&s);

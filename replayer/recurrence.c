@@ -61,7 +61,7 @@ static void run_pair(tandem_lap *lap, const tandem_replayer *replayer, int k)
     const int n_bucket = replayer->n_bucket;
     const pair *restrict wait = stops_of(replayer->wait_ns, replayer, k);
     const double *restrict start = replayer->wire_start_ns, *restrict end = replayer->wire_end_ns;
-    const pair begin = rest_of(lap, k) + *(const pair *)&replayer->backward_ns[2 * k], none = {0, 0};
+    const pair begin = rest_of(lap, k) + ((const pair *)replayer->backward_ns[TANDEM_USUAL])[k], none = {0, 0};
     pair now = begin, before = begin, waiting = none;
     for (int b = 0; b < n_bucket; b++) {
         before = now;
