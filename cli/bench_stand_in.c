@@ -62,7 +62,7 @@ static tandem_status fill_wire(tandem_store *store, const tandem_cluster *cluste
     tandem_status status = TANDEM_OK;
     tandem_cluster_group(group, sizeof group, cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
-        const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 12000 : 10000)};
+        const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};
         status = tandem_store_put_collective(store, group, "all-reduce", loaded, &point, error);
     }
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)

@@ -237,6 +237,28 @@ static void to_next_event(simulation *s)
         put_on_wire(s);
 }
 
+/* While everybody computes, and nobody comes to the end of the backward pass meanwhile, a bucket is two steps: until it is
+ * ready, and its all-reduce. */
+static void run_ahead(simulation *s)
+{
+    const tandem_replayer *replayer = s->replayer;
+    const int first = s->n_reduced;
+    for (; s->n_reduced < replayer->n_bucket - 1; s->n_reduced++) {
+        const double ready_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
+        for (int c = 0; c < replayer->n_class; c++) {
+            const runner *r = &s->runner[c];
+            if (r->waits || r->at_ns + ready_ns + wire_ns * r->speed >= r->backward_ns) goto out;
+        }
+        for (int c = 0; c < replayer->n_class; c++) {
+            runner *r = &s->runner[c];
+            r->at_ns = r->at_ns + ready_ns + wire_ns * r->speed;
+        }
+        s->now_ns = s->now_ns + ready_ns + wire_ns;
+    }
+out:
+    for (int c = 0; c < replayer->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
+}
+
 /* --- A lap --------------------------------------------------------------------------------------------------- */
 
 static void begin(simulation *s)
@@ -284,6 +306,7 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
     begin(&s);
     while (s.n_reduced < replayer->n_bucket) {
         if (s.regroup) regroup(&s);
+        if (!s.on_wire && recorded < 0) run_ahead(&s);
         if (!s.on_wire) s.wire_left_ns = time_until_ready(&s);
         if (!s.on_wire && s.wire_left_ns <= 0) put_on_wire(&s);
         to_next_event(&s);
