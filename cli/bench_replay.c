@@ -231,7 +231,7 @@ static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_
     } clusters[] = {{"1000 op, 2 classes, 2 ranks: ", 2, 2, 0},
                     {"1000 op, 2 classes, 32 ranks: ", 2, 32, 0},
                     {"1000 op, 2 classes, 12288 ranks: ", 2, 12288, 0},
-                    {"1000 op, 32 classes, 32 ranks: ", TANDEM_MAX_CLASS, 32, 0},
+                    {"1000 op, 32 classes, 32 ranks: ", 32, 32, 0},
                     {"1000 op, 2 classes on one CPU: ", 2, 2, 1}};
     tandem_graph *graph = NULL;
     tandem_status status = bench_wide_graph(&graph, error);

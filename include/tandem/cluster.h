@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 8 };
+enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
 
 /* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */
 typedef struct tandem_device {
