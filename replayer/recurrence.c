@@ -62,13 +62,12 @@ static void run_pair(tandem_lap *lap, const tandem_replayer *replayer, int k)
     const pair *restrict wait = stops_of(replayer->wait_ns, replayer, k);
     const double *restrict start = replayer->wire_start_ns, *restrict end = replayer->wire_end_ns;
     const pair begin = rest_of(lap, k) + ((const pair *)replayer->backward_ns[TANDEM_USUAL])[k], none = {0, 0};
-    pair now = begin, before = begin, waiting = none;
+    pair now = begin, waiting = none;
     for (int b = 0; b < n_bucket; b++) {
-        before = now;
         waiting += larger_of_each(twice(start[b]) - wait[b] - now, none);
         now = larger_of_each(now, twice(end[b]) - wait[b]);
     }
-    const pair rest = larger_of_each(before + wait[n_bucket - 1] - lap->step_ns, none), exposed = now - begin - waiting;
+    const pair rest = now + wait[n_bucket - 1] - lap->step_ns, exposed = now - begin - waiting;
     for (int lane = 0; lane < 2; lane++) {
         lap->rest_ns[2 * k + lane] = rest[lane];
         lap->waiting_ns[2 * k + lane] = waiting[lane];

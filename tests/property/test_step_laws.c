@@ -428,6 +428,40 @@ static uint64_t most_alive(const piece *all, int n, int n_task)
     return most;
 }
 
+/* First fit, said plainly: the lowest place that nothing alive is in. */
+static int64_t lowest_place(const piece *alive, int n, uint64_t bytes)
+{
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t end = alive[i].start + (int64_t)padded(alive[i].bytes);
+        if (alive[i].start >= at + (int64_t)padded(bytes) || end <= at) continue;
+        at = end;
+        i = -1;
+    }
+    return at;
+}
+
+static void check_first_fit(const tandem_step *step, const uint64_t *workspace, const int64_t *offset,
+                            const int64_t *workspace_offset)
+{
+    piece *alive = array((size_t)step->n_value + 1, sizeof *alive);
+    int n = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active) continue;
+        for (int k = 0; k < task->n_write; k++) {
+            const int v = task->write[k];
+            if (v < 0) continue;
+            assert_true(offset[v] == lowest_place(alive, n, step->value[v].bytes));
+            alive[n++] = (piece){offset[v], step->value[v].bytes, t, step->value[v].last};
+        }
+        if (workspace[t]) assert_true(workspace_offset[t] == lowest_place(alive, n, workspace[t]));
+        for (int i = 0; i < n; i++)
+            if (alive[i].last == t) alive[i--] = alive[--n];
+    }
+    free(alive);
+}
+
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
@@ -448,6 +482,7 @@ static void check_memory(const tandem_step *step, chance *c)
         if (workspace_offset[t] >= 0) all[n++] = (piece){workspace_offset[t], workspace[t], t, t};
     }
     check_pieces(&memory, all, n);
+    check_first_fit(step, workspace, offset, workspace_offset);
     assert_true(memory.arena_live == most_alive(all, n, step->n_task));
     assert_true(memory.arena_live ==
                 memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
