@@ -14,8 +14,8 @@ typedef struct replays {
     tandem_replayer *replayer;
     const tandem_graph *graph;
     const tandem_cluster *cluster;
-    uint64_t count; /* of replays so far: decides what changes next */
-    int *op, n_op;  /* adjustable operators */
+    uint64_t count;    /* of replays so far: decides what changes next */
+    int *op, n_op;     /* adjustable operators */
     int *task, n_task; /* compute tasks of the plan all in fp32 */
 } replays;
 
@@ -91,7 +91,8 @@ static tandem_status measure(bench_result *result, replays *r, const char *name,
         const int64_t begin = tandem_now_ns();
         int64_t n = 0, passed = 0;
         for (; passed < batch_ns && status == TANDEM_OK; n += AT_ONCE, passed = tandem_now_ns() - begin)
-            for (int k = 0; k < AT_ONCE && status == TANDEM_OK; k++) status = replay_once(r, change, flags, error);
+            for (int k = 0; k < AT_ONCE && status == TANDEM_OK; k++)
+                status = replay_once(r, change, flags, error);
         sample_ns[b] = passed / n;
     }
     if (status == TANDEM_OK) bench_add(result, name, sample_ns, batches);
@@ -102,7 +103,8 @@ static tandem_status measure(bench_result *result, replays *r, const char *name,
 static void all_in_fp32(replays *r)
 {
     for (int c = 0; c < r->cluster->n_class; c++)
-        for (int k = 0; k < r->n_op; k++) tandem_replayer_set(r->replayer, c, r->op[k], TANDEM_PRECISION_FP32);
+        for (int k = 0; k < r->n_op; k++)
+            tandem_replayer_set(r->replayer, c, r->op[k], TANDEM_PRECISION_FP32);
 }
 
 typedef struct replay_case {
@@ -111,8 +113,8 @@ typedef struct replay_case {
     unsigned flags;
 } replay_case;
 
-static tandem_status measure_cases(bench_result *result, replays *r, const char *prefix, const replay_case *cases,
-                                   int n_case, int64_t batches, tandem_error *error)
+static tandem_status measure_cases(bench_result *result, replays *r, const char *prefix,
+                                   const replay_case *cases, int n_case, int64_t batches, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < n_case && status == TANDEM_OK; k++) {
@@ -184,7 +186,8 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
     return status == TANDEM_OK ? rehearse(r, error) : status;
 }
 
-static tandem_status measure_model(bench_result *result, const cli_options *options, int64_t batches, tandem_error *error)
+static tandem_status measure_model(bench_result *result, const cli_options *options, int64_t batches,
+                                   tandem_error *error)
 {
     static const replay_case cases[] = {{"replay changed", change_one, 0},
                                         {"replay all", change_all, 0},
@@ -208,8 +211,9 @@ static tandem_status measure_model(bench_result *result, const cli_options *opti
 
 /* --- 1,000 operators ---------------------------------------------------------------------------- */
 
-static tandem_status measure_wide_cluster(bench_result *result, const tandem_graph *graph, const tandem_cluster *cluster,
-                                          const char *prefix, int64_t batches, tandem_error *error)
+static tandem_status measure_wide_cluster(bench_result *result, const tandem_graph *graph,
+                                          const tandem_cluster *cluster, const char *prefix, int64_t batches,
+                                          tandem_error *error)
 {
     static const replay_case cases[] = {{"cost", change_cost, TANDEM_REPLAY_MEMORY}, {"flipped", flip, 0}};
     const tandem_graph *graphs[TANDEM_MAX_CLASS];

@@ -71,8 +71,8 @@ static tandem_status fill_wire(tandem_store *store, const tandem_cluster *cluste
     return status;
 }
 
-static tandem_status fill(tandem_store *store, const tandem_cluster *cluster, const tandem_graph *const *graph,
-                          uint64_t bucket_bytes, tandem_error *error)
+static tandem_status fill(tandem_store *store, const tandem_cluster *cluster,
+                          const tandem_graph *const *graph, uint64_t bucket_bytes, tandem_error *error)
 {
     tandem_status status = tandem_store_begin(store, error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
@@ -103,7 +103,8 @@ tandem_status bench_stand_in_open(tandem_replayer **replayer, const tandem_clust
     tandem_store *store = NULL;
     tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = fill(store, cluster, graph, bucket_bytes, error);
-    if (status == TANDEM_OK) status = tandem_replayer_open(replayer, cluster, graph, store, bucket_bytes, error);
+    if (status == TANDEM_OK)
+        status = tandem_replayer_open(replayer, cluster, graph, store, bucket_bytes, error);
     tandem_store_close(store);
     remove_store(path);
     return status;

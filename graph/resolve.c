@@ -561,7 +561,8 @@ static void resolve_units(tandem_step *step, int i, int stale)
         resolve_casts(step, index->gradient_cast[i], i, index->gradient_need[i], index->gradient_native[i], 1);
     if (stale & STALE_BACKWARD && index->wgrad[i] >= 0) resolve_wgrad(step, i);
     if (stale & STALE_BACKWARD && index->dgrad[i] >= 0) resolve_dgrad(step, i);
-    for (int slot = 0; slot < TANDEM_MAX_INPUT && stale & STALE_SUMS; slot++) resolve_accumulate(step, i, slot);
+    for (int slot = 0; slot < TANDEM_MAX_INPUT && stale & STALE_SUMS; slot++)
+        resolve_accumulate(step, i, slot);
 }
 
 static void resolve_bucket_task(tandem_step *step, int t)

@@ -265,10 +265,12 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     index->first_pending = INT_MAX;
     index->last_pending = -1;
     for (size_t i = 0; i < n; i++) block[i] = -1;
-    int **const op_array[N_OP_ARRAY] = {&index->n_contribution, &index->last_edge, &index->gradient_root,
-                                        &index->forward, &index->cast, &index->gradient_cast,
-                                        &index->weight_cast, &index->restore, &index->backward_weight_cast,
-                                        &index->wgrad, &index->dgrad, &index->member, &index->stale_op};
+    int **const op_array[N_OP_ARRAY] = {
+        &index->n_contribution, &index->last_edge, &index->gradient_root,
+        &index->forward,        &index->cast,      &index->gradient_cast,
+        &index->weight_cast,    &index->restore,   &index->backward_weight_cast,
+        &index->wgrad,          &index->dgrad,     &index->member,
+        &index->stale_op};
     int **const edge_array[N_EDGE_ARRAY] = {&index->edge_place, &index->edge_before, &index->accumulate,
                                             &index->reader, &index->source};
     for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;

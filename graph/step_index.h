@@ -26,13 +26,13 @@ enum {
 /* What a change can make of an operator: tasks to resolve anew, in units that depend on the same types; needs to gather
  * anew. */
 enum {
-    STALE_FORWARD = 1,         /* its weight cast and its forward task */
-    STALE_CASTS = 2,           /* casts of its output */
-    STALE_GRADIENT_CASTS = 4,  /* casts of its output gradient */
-    STALE_BACKWARD = 8,        /* restore, weight cast, wgrad, dgrad */
-    STALE_SUMS = 16,           /* its accumulate tasks */
-    STALE_NEED = 32,           /* who reads its output in which type */
-    STALE_GRADIENT_NEED = 64,  /* … its output gradient */
+    STALE_FORWARD = 1,        /* its weight cast and its forward task */
+    STALE_CASTS = 2,          /* casts of its output */
+    STALE_GRADIENT_CASTS = 4, /* casts of its output gradient */
+    STALE_BACKWARD = 8,       /* restore, weight cast, wgrad, dgrad */
+    STALE_SUMS = 16,          /* its accumulate tasks */
+    STALE_NEED = 32,          /* who reads its output in which type */
+    STALE_GRADIENT_NEED = 64, /* … its output gradient */
     STALE_ALL = 127
 };
 
@@ -42,7 +42,7 @@ typedef struct tandem_reader {
 } tandem_reader;
 
 struct tandem_step_index {
-    int *block; /* holds all int arrays of operators, edges and parameters */
+    int *block;                /* holds all int arrays of operators, edges and parameters */
     const tandem_op_row **row; /* of each operator */
     int *source;               /* of an edge: the tensor whose memory is read */
     /* gradients: tensors stand for what they are views of */
@@ -55,8 +55,8 @@ struct tandem_step_index {
     int *accumulate;  /* of an edge whose place is not the first */
     int *bucket_of;   /* [n_parameter] */
     /* who a change reaches: CSR, both [n_op + 1] starts */
-    int *reader_start, *reader; /* operators, no reshapes, that read the tensor or a view of it; each once */
-    int *member_start, *member; /* operators whose gradient_root the tensor is */
+    int *reader_start, *reader;  /* operators, no reshapes, that read the tensor or a view of it; each once */
+    int *member_start, *member;  /* operators whose gradient_root the tensor is */
     unsigned char *fixed_reader; /* a fixed operator brings it a gradient */
     /* of the current plan */
     tandem_precision *resolved;                     /* precisions as they were resolved last */

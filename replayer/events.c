@@ -10,10 +10,10 @@
 #include "replayer/stages.h"
 
 typedef struct runner {
-    double at_ns;      /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
-    double left_ns;    /* time to the wait ahead, at present rates */
-    double wait_at_ns; /* where that wait is */
-    double backward_ns; /* … and the first one */
+    double at_ns; /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    double left_ns;                  /* time to the wait ahead, at present rates */
+    double wait_at_ns;               /* where that wait is */
+    double backward_ns;              /* … and the first one */
     const double *hand_ns, *wait_ns; /* the class's, at its pace */
     double slowed, speed;            /* while a bucket is on the wire; their product is 1 */
     int pace;
@@ -26,9 +26,9 @@ typedef struct simulation {
     tandem_replayer *replayer;
     tandem_lap *lap;
     runner runner[TANDEM_MAX_CLASS];
-    double now_ns;    /* since the lap began */
-    int n_reduced;    /* buckets of this lap that are through */
-    int regroup;      /* somebody has come to a wait or left one */
+    double now_ns; /* since the lap began */
+    int n_reduced; /* buckets of this lap that are through */
+    int regroup;   /* somebody has come to a wait or left one */
     int on_wire, loaded;
     double wire_left_ns; /* on the wire; else until the next bucket is ready */
     int recorded;        /* −1 = nothing is */
@@ -125,8 +125,8 @@ static void record(simulation *s, int c, double to_ns, int arrives)
         ahead_ns = -r->at_ns * (s->on_wire ? member->slowed : 1);
     }
     const int stop = member->wait_place[r->wait];
-    record_places(s, c, 0, r->at_ns < 0 ? 0 : r->at_ns, to_ns, arrives ? stop : place_at(sum, r->place, stop, to_ns),
-                  begin_ns + ahead_ns);
+    record_places(s, c, 0, r->at_ns < 0 ? 0 : r->at_ns, to_ns,
+                  arrives ? stop : place_at(sum, r->place, stop, to_ns), begin_ns + ahead_ns);
 }
 
 /* --- Who does what, and until when ------------------------------------------------------------------------- */
@@ -289,7 +289,8 @@ static void finish(simulation *s)
         }
         change_pace(s, c, TANDEM_USUAL);
         s->lap->rest_ns[c] = list_ns(s, r) - r->at_ns;
-        if (s->lap->backward_end_ns[c] < 0) s->lap->backward_end_ns[c] = s->now_ns + r->backward_ns - r->at_ns;
+        if (s->lap->backward_end_ns[c] < 0)
+            s->lap->backward_end_ns[c] = s->now_ns + r->backward_ns - r->at_ns;
     }
 }
 

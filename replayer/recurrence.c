@@ -24,7 +24,10 @@ static const pair *stops_of(double *const *stops, const tandem_replayer *replaye
     return (const pair *)stops[TANDEM_USUAL] + (size_t)k * (size_t)replayer->n_bucket;
 }
 
-static pair rest_of(const tandem_lap *lap, int k) { return (pair){lap->rest_ns[2 * k], lap->rest_ns[2 * k + 1]}; }
+static pair rest_of(const tandem_lap *lap, int k)
+{
+    return (pair){lap->rest_ns[2 * k], lap->rest_ns[2 * k + 1]};
+}
 
 /* When each bucket is ready to go, as far as all pairs but the first are concerned: ns since the lap began. */
 static void find_ready(double *restrict ready_ns, const tandem_lap *lap, const tandem_replayer *replayer)
@@ -41,7 +44,8 @@ static void find_ready(double *restrict ready_ns, const tandem_lap *lap, const t
 }
 
 /* start_ns holds what find_ready found. */
-static void run_wire(double *restrict start_ns, double *restrict end_ns, const tandem_lap *lap, const tandem_replayer *replayer)
+static void run_wire(double *restrict start_ns, double *restrict end_ns, const tandem_lap *lap,
+                     const tandem_replayer *replayer)
 {
     const pair *restrict hand = stops_of(replayer->hand_ns, replayer, 0);
     const double *restrict sum_ns = replayer->wire_sum_ns;

@@ -87,9 +87,8 @@ static int allocate_lists(tandem_replay_member *member)
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
     member->event = malloc((n_task + n_bucket) * sizeof *member->event);
     return tandem_prices_open(member, (int)n_bucket) && member->task && member->sum[TANDEM_USUAL] &&
-           (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place &&
-           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns &&
-           member->wait_end_ns && member->event;
+           (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place && member->workspace_bytes &&
+           member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns && member->event;
 }
 
 static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
@@ -200,9 +199,8 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     replayer->n_bucket = step->n_bucket;
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
     deal_lanes(replayer);
-    tandem_status status =
-        tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &measured,
-                                &replayer->cluster, step->bucket, step->n_bucket, store, error);
+    tandem_status status = tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &measured,
+                                                   &replayer->cluster, step->bucket, step->n_bucket, store, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, measured, error);
     if (status != TANDEM_OK) return status;
     for (int loaded = 0; loaded < 2; loaded++) {

@@ -79,24 +79,24 @@ typedef struct tandem_replay_member {
     int64_t (*price_ns)[TANDEM_N_PACE]; /* [n_task] */
     int n_missing;                      /* tasks whose price is missing */
     tandem_block *block;
-    int *block_of;                      /* [n_task] −1 = no compute task */
-    int *stretch_of;                    /* [n_block] */
-    int *stretch_block;                 /* [2·n_bucket + 1] the first block of each stretch */
-    int64_t (*block_ns)[TANDEM_N_PACE]; /* [n_block] */
+    int *block_of;                        /* [n_task] −1 = no compute task */
+    int *stretch_of;                      /* [n_block] */
+    int *stretch_block;                   /* [2·n_bucket + 1] the first block of each stretch */
+    int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
     int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] */
     int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
     int update_changed; /* … as are waits, unless an update's price changed */
     /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
-    double *backward_ns[TANDEM_N_PACE];                      /* the first wait: the end of the backward pass */
-    uint64_t *workspace_bytes;                               /* [n_task] of the current forms */
+    double *backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
+    uint64_t *workspace_bytes;          /* [n_task] of the current forms */
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
     int n_place;
-    int *task;                      /* [n_place] */
-    int64_t *sum[TANDEM_N_PACE];    /* [n_place + 1] time of all places before */
-    int *wait_place;                /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
+    int *task;                   /* [n_place] */
+    int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
+    int *wait_place; /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
     double *start_ns, *end_ns;           /* [n_task] by place */
     double *wait_start_ns, *wait_end_ns; /* [n_bucket] */
     tandem_trace_event *event;           /* [n_task + n_bucket] */
@@ -112,10 +112,10 @@ struct tandem_replayer {
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
     double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
-    double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
-    double *wire_ns[2];     /* the same, or what the caller took for them */
-    double *wire_sum_ns;    /* [n_bucket + 1] idle times of all buckets before */
-    int interferes;         /* whether anybody's rate depends on what others do */
+    double *measured_ns[2];              /* [n_bucket] without and with ranks that compute meanwhile */
+    double *wire_ns[2];                  /* the same, or what the caller took for them */
+    double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
+    int interferes;                      /* whether anybody's rate depends on what others do */
     double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */
 };
 
@@ -144,9 +144,9 @@ void tandem_replay_list(tandem_replay_member *member, int n_bucket);
 typedef struct tandem_lap {
     /* in: how long each class is still in the former lap; out: in this one; list time at its usual pace */
     double rest_ns[TANDEM_MAX_CLASS];
-    double step_ns;                      /* its length */
-    double exposed_ns[TANDEM_MAX_CLASS]; /* a class stands still while a bucket is on the wire */
-    double waiting_ns[TANDEM_MAX_CLASS]; /* … while none is */
+    double step_ns;                           /* its length */
+    double exposed_ns[TANDEM_MAX_CLASS];      /* a class stands still while a bucket is on the wire */
+    double waiting_ns[TANDEM_MAX_CLASS];      /* … while none is */
     double backward_end_ns[TANDEM_MAX_CLASS]; /* since the lap began; may lie behind its end */
 } tandem_lap;
 
