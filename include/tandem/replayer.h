@@ -78,6 +78,13 @@ const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside);
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
+/* tandem_replayer_set_form_ns: what if it took `ns` instead? Only in this replayer, of this one task of class c, from the
+ * next run on. Undone by setting what tandem_replayer_form_ns said before. beside as there; of an all-reduce (its only
+ * variant is 0) in every class: while nobody computes (0), while somebody does (1).
+ *   ns  ≥ 0; or −1 = not measured, but not for an all-reduce.
+ * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned anew.
+ * Example: tandem_replayer_set_form_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast. */
+void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside, int64_t ns);
 
 /* --- Where times come from ------------------------------------------------------------------------------------------------
  * A time that was not measured at the class's batch comes, in this order, from what was measured at others (a straight line
