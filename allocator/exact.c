@@ -60,6 +60,15 @@ static tandem_status improve_from_bounds(exact *e, tandem_error *error)
     return status;
 }
 
+static tandem_status try_published(exact *e, tandem_error *error)
+{
+    int found = 0;
+    const tandem_status status =
+        tandem_qsync_plan(e->problem, e->target.target_ns, e->target.held, &found, &e->target.replays, error);
+    if (found) keep_if_better(e);
+    return status;
+}
+
 /* --- The policy ----------------------------------------------------------------------------------------- */
 
 static tandem_status open_best(exact *e, tandem_error *error)
@@ -121,6 +130,7 @@ static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error
     if (status == TANDEM_OK) status = tandem_proof_bound(&e->proof, 0.5 * seconds, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) keep_if_better(e);
+    if (status == TANDEM_OK && is_within) status = try_published(e, error);
     if (status == TANDEM_OK)
         status = tandem_proof_search(&e->proof, e->best_sensitivity, search_seconds(e, deadline_ns), &found,
                                      &e->target.replays, error);
