@@ -39,9 +39,9 @@ typedef struct tandem_replay {
 
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
  * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
- * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs at all,
- * or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
- * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms). */
+ * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs of the
+ * model, or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
+ * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms), and one look into the store an operator. */
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error);
