@@ -176,10 +176,11 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
     const size_t n_state = (size_t)ways->n_state;
     mixture *const m = malloc(sizeof *m);
     double *const potential = malloc(n_state * sizeof *potential);
-    int *const next = malloc((n_state + (size_t)ways->n_layer) * sizeof *next), *const arc = next + n_state;
+    int *const next = malloc(n_state * sizeof *next);
+    int *const arc = malloc(((size_t)ways->n_layer + 1) * sizeof *arc);
     double tried[TANDEM_WAYS_COSTS] = {0}, worth[ROWS] = {0}, most = 0;
     tandem_status status = TANDEM_OK;
-    if (!m || !potential || !next) {
+    if (!m || !potential || !next || !arc) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states", ways->n_state);
         goto out;
     }
@@ -210,6 +211,7 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
     }
     *bound = most > ways->most_harm ? INFINITY : most;
 out:
+    free(arc);
     free(next);
     free(potential);
     free(m);

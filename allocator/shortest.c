@@ -17,7 +17,7 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_net
 {
     const int end = network->state_start[network->n_layer + 1] - 1;
     double *const potential = malloc(((size_t)end + 1) * sizeof *potential);
-    int *const next = malloc(((size_t)end + 1) * sizeof *next);
+    int *const next = calloc((size_t)end + 1, sizeof *next);
     tandem_status status = TANDEM_OK;
     if (!potential || !next) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way through %d states", end + 1);
@@ -184,7 +184,7 @@ static int allocate(tandem_ways *ways, size_t n_arc)
     const size_t n_state = (size_t)ways->n_state, n_layer = (size_t)ways->n_layer;
     ways->layer_start = malloc((n_layer + 2) * sizeof *ways->layer_start);
     ways->arc_start = malloc((n_state + 1) * sizeof *ways->arc_start);
-    ways->number = malloc(n_state * sizeof *ways->number);
+    ways->number = calloc(n_state, sizeof *ways->number);
     ways->to = malloc((n_arc + 1) * sizeof *ways->to);
     ways->origin = malloc((n_arc + 1) * sizeof *ways->origin);
     ways->harm = malloc((n_arc + 1) * sizeof *ways->harm);
@@ -201,7 +201,7 @@ tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network,
     tandem_status status = TANDEM_OK;
     *ways =
         (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
-    double *const least = malloc(2 * (size_t)n_state * sizeof *least);
+    double *const least = calloc(2 * (size_t)n_state, sizeof *least);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate(ways, n_arc) || !least || !drop) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY,

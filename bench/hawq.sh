@@ -8,7 +8,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem
 file=${1:-${TANDEM_HAWQ:-}}
-[ -n "$file" ] && [ -r "$file" ] || { echo "SKIP: no file of HAWQ-V3's inputs: give its path, or set TANDEM_HAWQ"; exit 0; }
+[ -r "$file" ] || { echo "SKIP: no file of HAWQ-V3's inputs: give its path, or set TANDEM_HAWQ"; exit 0; }
 command -v jq >/dev/null || { echo "SKIP: jq is not installed; apt-get install jq"; exit 0; }
 command -v glpsol >/dev/null || echo "SKIP the check by glpsol: it is not installed; apt-get install glpk-utils"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
@@ -35,7 +35,7 @@ for net in ResNet18 ResNet50; do
             $exact[0] as $e | [$net, $part, $e.items, $e.groups, $e.harm, ($e.gap | percent),
                 ($exact | map(.seconds) | sort | .[4]), ($greedy.harm / $e.harm - 1 | percent),
                 (1 - $bound.lower_bound / $e.harm | percent), $other] | @tsv' >"$work/row"
-        # shellcheck disable=SC2046
+        # shellcheck disable=SC2046,SC2183 # the row is ten words
         printf '%-8s %4s  %6d %6d  %12.9f %6s %11.6f  %7s %7s  %12s\n' $(cat "$work/row")
         jq -en --arg other "$other" --slurpfile exact "$work/exact.json" '
             $exact[0].gap == 0 and ($other == "-" or ($exact[0].harm / ($other | tonumber) - 1 | fabs) < 1e-6)' >/dev/null ||

@@ -29,8 +29,12 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
         {"model", options->model != NULL},     {"cluster", options->cluster != NULL},
         {"device", options->device != NULL},   {"memory", options->memory != NULL},
         {"base", options->base != NULL},       {"sensitivity", options->method != NULL},
-        {"uniform", options->uniform != NULL}, {"slowdown", options->slowdown > 0},
-        {"bucket", options->bucket_bytes > 0},
+        {"uniform", options->uniform != NULL}, {"slowdown", options->slowdown >= 0},
+        {"target", options->target_ns > 0},    {"budget", options->budget >= 0},
+        {"bucket", options->bucket_bytes > 0}, {"least-memory", options->least_memory},
+        {"batch", options->batch_free},        {"global-batch", options->global_batch > 0},
+        {"front", options->front > 0},         {"svg", options->svg != NULL},
+        {"verify", options->verify != NULL},   {"explain", options->explain != NULL},
     };
     for (size_t k = 0; k < sizeof of_models / sizeof *of_models; k++)
         if (of_models[k].given)

@@ -1,5 +1,6 @@
 #include "cli/rank_run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Tokens are symbols of the text; a model that hides some needs one more for these. */
@@ -101,6 +102,11 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
                                 place->n_rank, n_rank);
     run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
     const char *device = subject->cluster.member[run->member].device.name;
+    const char *meant = getenv("TANDEM_DEVICE");
+    if (meant && *meant && strcmp(meant, device) != 0)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_DEVICE is '%s', rank %d of the plan is a %s; ranks go class by class",
+                                meant, place->rank, device);
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = TANDEM_MISSING;
     if (status == TANDEM_OK && options->data)

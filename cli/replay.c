@@ -331,7 +331,10 @@ const cli_command command_replay = {
         "  tandem replay --plan plan.json --trace step.json\n"
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
-        "Costs come from the store; where one is missing, exit code 4 and the `tandem profile` that measures it.\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
+        "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
+        "What was not measured is counted in the result.\n"
         "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };

@@ -114,10 +114,11 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
 
 void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter)
 {
+    static const tandem_parameter none = {.op = -1, .tied = -1};
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
     op->signature[0] = '\0';
     sign(op, "%s", tandem_op_row_get(op->kind)->name);
-    sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : NULL);
+    sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */

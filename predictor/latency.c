@@ -136,6 +136,7 @@ static tandem_status fit_class(fitted *fit, const sample *s, size_t n, tandem_er
 /* All classes of a level that hold enough sizes, behind those of the levels before. */
 static tandem_status fit_level(tandem_latency *latency, sample *s, size_t n, int level, tandem_error *error)
 {
+    if (n == 0) return TANDEM_OK;
     for (size_t i = 0; i < n; i++) s[i].class = widen(s[i].own, level);
     qsort(s, n, sizeof *s, compare_samples);
     for (size_t i = 0, end; i < n; i = end) {

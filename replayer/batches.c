@@ -95,6 +95,8 @@ static int choose(int pair[2], const sample *s, int n, int t, int variant, int64
     return pair[0] >= 0 && pair[1] >= 0;
 }
 
+static const double most = 1e18; /* beyond it a number is no time and no size, and may not fit its type */
+
 static void fill_form(tandem_costs *costs, const tandem_step *step, int t, int variant, int company,
                       const sample *s, int n)
 {
@@ -106,15 +108,15 @@ static void fill_form(tandem_costs *costs, const tandem_step *step, int t, int v
     const tandem_cost *cost_a = cost_at(a, t, variant), *cost_b = cost_at(b, t, variant);
     const double ns = on_line((point){a->batch, (double)tandem_cost_mean_ns(cost_a)},
                               (point){b->batch, (double)tandem_cost_mean_ns(cost_b)}, batch);
-    uint64_t bytes =
-        cost_a->workspace_bytes > cost_b->workspace_bytes ? cost_a->workspace_bytes : cost_b->workspace_bytes;
-    if (batch > b->batch && cost_b->workspace_bytes > cost_a->workspace_bytes)
-        bytes = (uint64_t)ceil(on_line((point){a->batch, (double)cost_a->workspace_bytes},
-                                       (point){b->batch, (double)cost_b->workspace_bytes}, batch));
+    double bytes = fmax((double)cost_a->workspace_bytes, (double)cost_b->workspace_bytes);
+    if (batch > b->batch)
+        bytes = fmax(bytes, ceil(on_line((point){a->batch, (double)cost_a->workspace_bytes},
+                                         (point){b->batch, (double)cost_b->workspace_bytes}, batch)));
+    if (ns > most || bytes > most) return;
     costs->form[place].ns[company] = (int64_t)(ns + 0.5);
     costs->origin[place][company] =
         batch > a->batch && batch < b->batch ? TANDEM_ORIGIN_INTERPOLATED : TANDEM_ORIGIN_EXTRAPOLATED;
-    if (bytes > costs->workspace_bytes[place]) costs->workspace_bytes[place] = bytes;
+    if ((uint64_t)bytes > costs->workspace_bytes[place]) costs->workspace_bytes[place] = (uint64_t)bytes;
 }
 
 /* --- One company -------------------------------------------------------------------------------- */

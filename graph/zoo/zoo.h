@@ -71,7 +71,7 @@ int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float devi
 /* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017. The norms
  * stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind each part, as in the
  * first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the
- * residual stream, unless norms stand behind. */
+ * residual stream, unless norms stand behind. Gelu is in its tanh form, and the norms' epsilon 1e-5, whatever was published. */
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
     int causal, norm_behind;

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { TANDEM_INSTANCE_MAX_ITEM = 10000, TANDEM_INSTANCE_MAX_CHOICE = 1000 };
 
@@ -46,7 +47,7 @@ typedef struct tandem_instance {
     int decimals, rounded;
     int64_t time_limit;   /* in the same unit; INT64_MAX = none */
     double time_limit_ns; /* as given; INFINITY = none */
-    uint64_t byte_limit; /* UINT64_MAX = none */
+    uint64_t byte_limit;  /* UINT64_MAX = none */
 } tandem_instance;
 
 /* tandem_instance_parse: from the text of a file; `source` names it in errors. TANDEM_MALFORMED (line, or member, and
@@ -89,6 +90,7 @@ tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem
 tandem_status tandem_instance_write(const tandem_instance *instance, const tandem_instance_answer *answer,
                                     const char *path, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -64,7 +64,7 @@ typedef struct tandem_work {
     double bytes;      /* read and written, each operand once for every pass over it */
     int is_product; /* of matrices: count products of (m, k) by (k, n); a convolution is one of its windows */
     double count, m, n, k;
-    double slower; /* how many times longer a product takes than its FLOPs say: backward passes of convolutions */
+    double slower; /* how many times as long a product takes on a card as its FLOPs say: convolutions */
 } tandem_work;
 /* tandem_work_of: 0 where the key is of an operator that this version does not know. Cost: O(length of the key). */
 int tandem_work_of(tandem_work *work, const tandem_cost_key *key);

@@ -87,7 +87,7 @@ static void check(const replay_store *s, int64_t batch, int64_t ns, tandem_origi
 static void between_two_batches_lies_a_line(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 120);
     measure(&s, 8, 180);
@@ -103,7 +103,7 @@ static void between_two_batches_lies_a_line(void **state)
 static void of_several_batches_the_nearest_count(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 4);
     measure(&s, 4, 16);
@@ -119,7 +119,7 @@ static void of_several_batches_the_nearest_count(void **state)
 static void a_falling_line_is_not_followed_upwards(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     replay_store_open(&s);
     measure(&s, 2, 300);
     measure(&s, 8, 240);
@@ -133,7 +133,7 @@ static void a_falling_line_is_not_followed_upwards(void **state)
 static void the_nearest_of_many_are_found(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     replay_store_open(&s);
     for (int64_t batch = 2; batch <= 60; batch += 2) measure(&s, batch, batch * batch);
     check(&s, 1, 2, TANDEM_ORIGIN_EXTRAPOLATED);
@@ -151,7 +151,7 @@ static void workspace_is_the_larger_of_the_two(void **state)
         int64_t batch;
         uint64_t least_bytes, most_bytes;
     } rows[] = {{2, 1024, 1024}, {4, 5120, 5120}, {8, 5120, 5120}, {1, 5120, 5120}, {14, 9216, 9280}}; /* multiples of 64 */
-    replay_store s;
+    replay_store s = {.path = ""};
     replay_store_open(&s);
     measure_beside(&s, model, 2, "", (price){10, 1024});
     measure_beside(&s, model, 8, "", (price){10, 5120});
@@ -169,7 +169,7 @@ static void workspace_is_the_larger_of_the_two(void **state)
 static void one_batch_says_nothing_about_another(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
     measure(&s, 8, 180);
@@ -184,7 +184,7 @@ static void another_model_with_the_same_input_lends_only_what_is_equal(void **st
 {
     (void)state;
     static const char wider[] = "mlp:width=8,depth=1,image=2x2x1,classes=2";
-    replay_store s;
+    replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
     measure_beside(&s, wider, 2, "", (price){120, 0});
@@ -201,7 +201,7 @@ static void another_model_with_the_same_input_lends_only_what_is_equal(void **st
 static void a_model_that_was_never_measured_is_refused(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     opened o;
     replay_store_open(&s);
     assert_int_equal(open_at(&o, &s, 4), TANDEM_MISSING);
@@ -217,7 +217,7 @@ static void a_model_that_was_never_measured_is_refused(void **state)
 static void the_less_certain_of_two_times_counts(void **state)
 {
     (void)state;
-    replay_store s;
+    replay_store s = {.path = ""};
     opened o = {0};
     replay_store_open(&s);
     measure(&s, 4, 100);

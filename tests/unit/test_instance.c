@@ -223,6 +223,26 @@ static void policies_choose_as_they_say(void **state)
     assert_answer(THREE(", \"limits\": {\"bytes\": 3}"), "greedy", 0, 30, 0);
 }
 
+/* Steps of 4 ns each; the other item has 6 ns to give for 3. */
+#define STEPS(middle, limit)                                                                                 \
+    "{\"schema\": \"tandem.instance/1\", \"items\": ["                                                       \
+    "{\"name\": \"a\", \"choices\": [{\"name\": \"wide\", \"time_ns\": 10, \"harm\": 0},"                    \
+    "                                {\"name\": \"middle\", \"time_ns\": 6, \"harm\": " middle "},"          \
+    "                                {\"name\": \"low\", \"time_ns\": 2, \"harm\": 5}]},"                    \
+    "{\"name\": \"b\", \"choices\": [{\"name\": \"wide\", \"time_ns\": 10, \"harm\": 0},"                    \
+    "                                {\"name\": \"low\", \"time_ns\": 4, \"harm\": 3}]}],"                   \
+    "\"limits\": {\"time_ns\": " limit "}}"
+
+static void greedy_takes_the_best_step_that_fits(void **state)
+{
+    (void)state;
+    /* of 10 ns: 4 for 4, then 6 for 3 (0.5 a ns, more than the 0.25 of the second step of a) */
+    assert_answer(STEPS("1", "16"), "greedy", 1, 16, 1);
+    /* of 5 ns: 8 for 5 would be best, and 6 for 3, but only 4 for 0.5 fits */
+    assert_answer(STEPS("4.5", "11"), "greedy", 7.5, 10, 0);
+    assert_answer(STEPS("4.5", "11"), "exact", 7.5, 10, 7.5);
+}
+
 static void tied_items_choose_alike(void **state)
 {
     (void)state;
@@ -303,11 +323,17 @@ static void an_answer_is_written(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_file_is_what_it_says),   cmocka_unit_test(ties_that_meet_make_one_group),
-        cmocka_unit_test(fractions_are_kept),       cmocka_unit_test(complaints_say_where),
-        cmocka_unit_test(a_file_that_is_not_there), cmocka_unit_test(policies_choose_as_they_say),
-        cmocka_unit_test(tied_items_choose_alike),  cmocka_unit_test(decimals_add_up),
-        cmocka_unit_test(what_cannot_be_is_said),   cmocka_unit_test(an_answer_is_written),
+        cmocka_unit_test(a_file_is_what_it_says),
+        cmocka_unit_test(ties_that_meet_make_one_group),
+        cmocka_unit_test(fractions_are_kept),
+        cmocka_unit_test(complaints_say_where),
+        cmocka_unit_test(a_file_that_is_not_there),
+        cmocka_unit_test(policies_choose_as_they_say),
+        cmocka_unit_test(greedy_takes_the_best_step_that_fits),
+        cmocka_unit_test(tied_items_choose_alike),
+        cmocka_unit_test(decimals_add_up),
+        cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(an_answer_is_written),
     };
     return cmocka_run_group_tests_name("bare instances", tests, NULL, NULL);
 }
