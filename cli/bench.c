@@ -115,8 +115,8 @@ static int run(const cli_options *options)
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
 }
 
-static const int options[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
                               OPTION_SLOWDOWN, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",

@@ -8,8 +8,8 @@
 
 enum { REPETITIONS = 10 };
 
-static tandem_status measure(bench_result *result, tandem_planner *planner, const char *policy, int with_certificate,
-                             int64_t n, tandem_error *error)
+static tandem_status measure(bench_result *result, tandem_planner *planner, const char *policy,
+                             int with_certificate, int64_t n, tandem_error *error)
 {
     char name[96];
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);

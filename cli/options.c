@@ -111,6 +111,16 @@ static int64_t time_of(struct argp_state *state, const char *text)
     return ns;
 }
 
+static int64_t target_of(struct argp_state *state, const char *text)
+{
+    const int64_t ns = time_of(state, text);
+    tandem_error error;
+    if (ns > 0) return ns;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--target takes a time above 0, got '%s'", text);
+    stop(state, &error);
+    return ns;
+}
+
 /* A sensitivity has no unit that all methods share: a bare number. */
 static double sensitivity_of(struct argp_state *state, const char *text)
 {
@@ -162,7 +172,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_METHOD: options->method = text; break;
     case OPTION_MEMORY: options->memory = text; break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
-    case OPTION_TARGET: options->target_ns = time_of(state, text); break;
+    case OPTION_TARGET: options->target_ns = target_of(state, text); break;
     case OPTION_BUDGET: options->budget = sensitivity_of(state, text); break;
     case OPTION_LEAST_MEMORY: options->least_memory = 1; break;
     case OPTION_GLOBAL_BATCH: options->global_batch = whole_number(state, key, text, 1, 1 << 30); break;
