@@ -2,7 +2,7 @@
 #include "tandem/instance.h"
 #include "base/arena.h"
 #include "base/nearest.h"
-#include "profiles/file.h"
+#include "base/file.h"
 #include "profiles/json.h"
 
 #include <inttypes.h>
