@@ -104,37 +104,16 @@ static void hand_over(tandem_executor *executor, int b)
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
-/* Whether all of x is finite: the exponent of a NaN or an infinity, and of nothing else, is all ones. Four lanes at once, as
- * gcc -O2 would not. */
-static int is_finite(const float *x, int64_t n)
-{
-    typedef int32_t lanes __attribute__((vector_size(16), aligned(4), may_alias));
-    const int32_t ones = 0x7f800000;
-    const lanes exponent = {ones, ones, ones, ones};
-    lanes found = {0};
-    int64_t i = 0;
-    for (; i + 4 <= n; i += 4) found |= (*(const lanes *)(const void *)(x + i) & exponent) == exponent;
-    int all = !(found[0] | found[1] | found[2] | found[3]);
-    for (; i < n; i++) all &= isfinite(x[i]) != 0;
-    return all;
-}
-
-/* In pieces that stay in a core's cache, so that looking at a gradient costs no second trip to memory. A parameter whose
- * gradient is not finite, and all behind it, stay as they are. */
+/* Behind a gradient that is not finite, nothing more is updated. */
 static void update_parameter(tandem_executor *executor, int p, int64_t index)
 {
-    enum { PIECE = 16384 };
-    const int64_t start = executor->step->parameter_start[p], n = executor->graph->parameter[p].elements;
-    for (int64_t k = 0; k < n && executor->not_finite < 0; k += PIECE) {
-        const int64_t at = start + k, some = n - k < PIECE ? n - k : PIECE;
-        float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
-        if (!executor->options.allow_nan && !is_finite(executor->gradient + at, some))
-            executor->not_finite = p;
-        else
-            executor->worker->backend->update(executor->worker->device, &executor->optimizer,
-                                              executor->graph->parameter[p].decays, executor->weight + at,
-                                              state, executor->gradient + at, some, index + 1);
-    }
+    if (executor->not_finite >= 0) return;
+    const int64_t at = executor->step->parameter_start[p];
+    float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
+    const int is_finite = executor->worker->backend->update(
+        executor->worker->device, &executor->optimizer, executor->graph->parameter[p].decays,
+        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+    if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
 static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)

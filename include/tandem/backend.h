@@ -61,9 +61,10 @@ typedef struct tandem_device_backend {
                              uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
-    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. */
-    void (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                   float *const *state, const float *gradient, int64_t n, int64_t t);
+    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
+     * all of the gradient is finite; it is applied in either case. */
+    int (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
+                  float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 } tandem_device_backend;
