@@ -518,7 +518,7 @@ const cli_command command_train = {
         "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps 100\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 100 --trace step.json\n"
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
-        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200\\\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
