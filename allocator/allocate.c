@@ -26,8 +26,8 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
+    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -52,18 +52,13 @@ tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_alloc
     return tandem_plan_open(plan, problem->graph, &cluster, name, error);
 }
 
-tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
-                                      const tandem_allocation_problem *problem, tandem_error *error)
+tandem_status tandem_allocation_open_base(tandem_plan **out, const tandem_allocation_problem *problem,
+                                          tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_status status = tandem_allocation_open_plan(&plan, problem, "base", error);
-    if (status != TANDEM_OK) return status;
-    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+    for (int c = 0; status == TANDEM_OK && c < plan->cluster.n_class; c++)
         status = tandem_plan_uniform(plan, problem->graph, c, problem->base, error);
-    if (status == TANDEM_OK) {
-        tandem_replayer_set_plan(problem->replayer, plan);
-        status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
-    }
     if (status == TANDEM_OK)
         *out = plan;
     else
@@ -71,15 +66,19 @@ tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
     return status;
 }
 
-int tandem_allocation_is_base(const tandem_allocation_problem *problem, int c)
+tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
+                                      const tandem_allocation_problem *problem, tandem_error *error)
 {
-    tandem_plan *base = NULL;
-    int same = tandem_allocation_open_plan(&base, problem, "base", NULL) == TANDEM_OK &&
-               tandem_plan_uniform(base, problem->graph, c, problem->base, NULL) == TANDEM_OK;
-    for (int i = 0; same && i < base->n_op; i++)
-        same = tandem_replayer_get(problem->replayer, c, i) == base->precision[c][i];
-    tandem_plan_close(base);
-    return same;
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_allocation_open_base(&plan, problem, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_set_plan(problem->replayer, plan);
+    status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
+    if (status == TANDEM_OK)
+        *out = plan;
+    else
+        tandem_plan_close(plan);
+    return status;
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -155,15 +154,11 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
-        plan->peak_bytes[c] = result.peak_bytes[c] = replay.member[c].peak_bytes;
+        result.peak_bytes[c] = replay.member[c].peak_bytes;
     }
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
-    plan->slowdown = problem->slowdown;
-    plan->step_ns = result.step_ns;
-    plan->sensitivity = result.sensitivity;
-    plan->lower_bound = result.certificate.lower_bound;
-    plan->gap = result.certificate.gap;
+    tandem_allocation_record(plan, problem, &result);
     *allocation = result;
     *out = plan;
     return TANDEM_OK;

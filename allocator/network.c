@@ -8,7 +8,7 @@
 #include "allocator/frontier.h"
 #include "replayer/measured.h"
 
-enum { FIRST_ROOM = 256, MOST_ARCS = 1 << 24 };
+enum { FIRST_ROOM = 256, MOST_ARCS = 1 << 22 };
 
 /* Gives *array room for n elements of `size` bytes; 0 = there is no memory, and it is as it was. */
 static int make_room(void *array, int *room, int n, size_t size)
@@ -46,12 +46,16 @@ static uint64_t hash_of(const uint64_t *key, int n_word)
     return hash;
 }
 
+static uint64_t *key_of(const key_set *set, int number)
+{
+    return set->key + (size_t)number * (size_t)set->n_word;
+}
+
 static int *place_of(const key_set *set, const uint64_t *key)
 {
     const uint64_t last = (uint64_t)set->n_place - 1;
     uint64_t at = hash_of(key, set->n_word) & last;
-    while (set->place[at] >= 0 && memcmp(&set->key[(size_t)set->place[at] * (size_t)set->n_word], key,
-                                         (size_t)set->n_word * sizeof *key) != 0)
+    while (set->place[at] >= 0 && memcmp(key_of(set, set->place[at]), key, (size_t)set->n_word * sizeof *key) != 0)
         at = (at + 1) & last;
     return &set->place[at];
 }
@@ -71,7 +75,7 @@ static int spread(key_set *set)
     set->place = place;
     set->n_place = n_place;
     clear(set);
-    for (; set->n < n; set->n++) *place_of(set, &set->key[(size_t)set->n * (size_t)set->n_word]) = set->n;
+    for (; set->n < n; set->n++) *place_of(set, key_of(set, set->n)) = set->n;
     return 1;
 }
 
@@ -82,7 +86,7 @@ static int number_of(key_set *set, const uint64_t *key)
     int *place = place_of(set, key);
     if (*place >= 0) return *place;
     if (!make_room(&set->key, &set->room, set->n + 1, (size_t)set->n_word * sizeof *key)) return -1;
-    memcpy(&set->key[(size_t)set->n * (size_t)set->n_word], key, (size_t)set->n_word * sizeof *key);
+    memcpy(key_of(set, set->n), key, (size_t)set->n_word * sizeof *key);
     return *place = set->n++;
 }
 
@@ -127,7 +131,8 @@ static tandem_status no_memory(const builder *b, tandem_error *error)
  * −1 = no memory. */
 static int extend_sequence(builder *b, int before, int ends, uint64_t what)
 {
-    const int last = number_of(&b->sequence, (uint64_t[2]){(uint64_t)before << 1 | (uint64_t)ends, what});
+    const uint64_t pair[2] = {(uint64_t)before << 1 | (uint64_t)ends, what};
+    const int last = number_of(&b->sequence, pair);
     return last < 0 ? -1 : last + 1;
 }
 
@@ -190,8 +195,7 @@ static int make_moves(builder *b, int l, int pattern)
         const int m = pattern * TANDEM_N_PRECISION + p;
         b->move[m] = -1;
         if (!(b->allowed[op] & 1u << p)) continue;
-        tandem_frontier_run(b->frontier, l + 1, (tandem_precision)p,
-                            &b->pattern.key[(size_t)pattern * (size_t)n_word], &b->effect,
+        tandem_frontier_run(b->frontier, l + 1, (tandem_precision)p, key_of(&b->pattern, pattern), &b->effect,
                             &b->settled[(size_t)m * (size_t)n_word]);
         if (!is_measured(b)) continue;
         b->move[m] = bundle_of_effect(b);
@@ -219,7 +223,7 @@ static int append_arc(builder *b, int l, int p, int move, const uint64_t *state,
 static int expand(builder *b, int l, int s, uint64_t *key)
 {
     const int n_word = b->state.n_word;
-    const uint64_t *state = &b->state.key[(size_t)s * (size_t)n_word];
+    const uint64_t *state = key_of(&b->state, s);
     const uint64_t *touched = tandem_frontier_touched(b->frontier, l + 1);
     for (int w = 0; w < n_word; w++) key[w] = state[w] & touched[w];
     const int n_pattern = b->pattern.n, pattern = number_of(&b->pattern, key);

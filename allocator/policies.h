@@ -4,7 +4,8 @@
 
 #include "allocator/target.h"
 
-extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_uniform;
+extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync, tandem_policy_uniform;
+extern const tandem_policy *const tandem_policies[]; /* all, then NULL */
 
 /* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller
  * closes it) holds that plan, and its cluster has every batch filled in. TANDEM_NO_KERNEL where a device
@@ -16,8 +17,9 @@ tandem_status tandem_allocation_begin(tandem_plan **plan, tandem_replay *replay,
 tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
                                           const char *name, tandem_error *error);
 
-/* Whether class c has the base precision now. */
-int tandem_allocation_is_base(const tandem_allocation_problem *problem, int c);
+/* The same with every class in the problem's base precision. TANDEM_NO_KERNEL where a device lacks it. */
+tandem_status tandem_allocation_open_base(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                          tandem_error *error);
 
 /* A class's part of the global batch. */
 double tandem_allocation_share(const tandem_allocation_problem *problem, int c);
@@ -32,9 +34,19 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
 /* The figures of an allocation that its target says. */
 void tandem_target_report(tandem_allocation *allocation, const tandem_target *target);
 
-/* tandem_greedy_recover: from the plan of class c in the replayer, which is within target_ns or is lowered until it is, and
- * from its uniform plans: leaves the least harm found within target_ns and memory. Adds to *replays. */
-tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, int64_t target_ns,
-                                    int64_t *replays, tandem_error *error);
+/* tandem_greedy_recover: the plan of class c in the replayer is within target_ns and fits; leaves the least harm found within
+ * them, from that plan, from its uniform plans, and from offered[n_op] (NULL = none), which is lowered until it is within.
+ * Adds to *replays. */
+tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
+                                    int64_t target_ns, int64_t *replays, tandem_error *error);
+
+/* tandem_qsync_plan: policy qsync for a target and held classes that are given, so that no other policy need be worse.
+ * *found = 0: its initial setting exceeds the target or memory; the replayer's precisions are anything then. */
+tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_t target_ns, unsigned held,
+                                int *found, int64_t *replays, tandem_error *error);
+
+/* tandem_allocation_record: writes into the plan what tandem_plan_verify holds against a replay. */
+void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
+                              const tandem_allocation *allocation);
 
 #endif

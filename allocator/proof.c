@@ -10,7 +10,7 @@
 #include "allocator/policies.h"
 #include "base/clock.h"
 
-static const double bound_tolerance = 1e-3; /* relative, of a class's bound */
+static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
 
 static const tandem_replayer *replayer_of(const tandem_proof *proof) { return proof->problem->replayer; }
 
@@ -35,8 +35,8 @@ static tandem_status open_relaxation(tandem_proof *proof, int c, unsigned *allow
     tandem_status status = tandem_relaxation_open(&proof->relaxation[c], proof->problem, c, allowed, error);
     if (status != TANDEM_OK) return status;
     proof->is_open[c] = 1;
-    proof->choice[c] = malloc(((size_t)proof->relaxation[c].network->n_layer + 1) * sizeof *proof->choice[c]);
-    return proof->choice[c] ? TANDEM_OK
+    proof->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *proof->plan[c]);
+    return proof->plan[c] ? TANDEM_OK
                             : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
                                                graph->model);
 }
@@ -102,7 +102,7 @@ tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_pro
 void tandem_proof_close(tandem_proof *proof)
 {
     for (int c = 0; c < proof->n_class; c++) {
-        free(proof->choice[c]);
+        free(proof->plan[c]);
         if (proof->is_open[c]) tandem_relaxation_close(&proof->relaxation[c]);
     }
     *proof = (tandem_proof){0};
@@ -117,6 +117,29 @@ static void add_up(tandem_proof *proof)
     if (sum > proof->lower_bound) proof->lower_bound = sum;
 }
 
+static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds, tandem_error *error)
+{
+    tandem_relaxation *relaxation = &proof->relaxation[c];
+    const tandem_network *network = relaxation->network;
+    int *choice = malloc(((size_t)network->n_layer + 1) * sizeof *choice);
+    if (!choice)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
+                                proof->problem->graph->model);
+    tandem_solution solution = {.choice = choice, .harm = INFINITY};
+    const tandem_status status = tandem_relaxation_bound(
+        &solution, relaxation, proof->target_ns, tandem_relaxation_arena_limit(relaxation), INFINITY, bound_tolerance,
+        most_seconds, error);
+    if (status == TANDEM_OK) {
+        proof->bound[c] = fmax(solution.lower_bound, 0);
+        proof->has_plan[c] = solution.harm < INFINITY;
+        for (int l = 0; l < network->n_layer && proof->has_plan[c]; l++)
+            proof->plan[c][network->op[l]] = (tandem_precision)choice[l];
+        if (!solution.proven) proof->method = "lagrangian";
+    }
+    free(choice);
+    return status;
+}
+
 tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tandem_error *error)
 {
     int n_left = 0;
@@ -126,29 +149,16 @@ tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tande
     for (int c = 0; c < proof->n_class; c++) {
         if (!proof->is_open[c]) continue;
         const double seconds = (double)(deadline_ns - tandem_now_ns()) * 1e-9 / n_left--;
-        tandem_solution solution = {.choice = proof->choice[c], .harm = INFINITY};
-        const tandem_status status = tandem_relaxation_bound(
-            &solution, &proof->relaxation[c], proof->target_ns,
-            tandem_relaxation_arena_limit(&proof->relaxation[c]), INFINITY, bound_tolerance, fmax(seconds, 0), error);
+        const tandem_status status = bound_class(proof, c, fmax(seconds, 0), error);
         if (status != TANDEM_OK) return status;
-        proof->bound[c] = fmax(solution.lower_bound, 0);
-        proof->has_choice[c] = solution.harm < INFINITY;
-        if (!solution.proven) proof->method = "lagrangian";
     }
     add_up(proof);
     return TANDEM_OK;
 }
 
-static void go(const tandem_proof *proof, int c, const int *choice)
+const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c)
 {
-    const tandem_network *network = proof->relaxation[c].network;
-    for (int l = 0; l < network->n_layer; l++)
-        tandem_replayer_set(proof->problem->replayer, c, network->op[l], (tandem_precision)choice[l]);
-}
-
-void tandem_proof_go(const tandem_proof *proof, int c)
-{
-    if (proof->has_choice[c]) go(proof, c, proof->choice[c]);
+    return proof->has_plan[c] ? proof->plan[c] : NULL;
 }
 
 /* --- Search in order ------------------------------------------------------------------------------------ */
@@ -223,6 +233,13 @@ static tandem_status reach(stream *s, int k, int *there, tandem_error *error)
     return TANDEM_OK;
 }
 
+static void go(const tandem_proof *proof, int c, const int *choice)
+{
+    const tandem_network *network = proof->relaxation[c].network;
+    for (int l = 0; l < network->n_layer; l++)
+        tandem_replayer_set(proof->problem->replayer, c, network->op[l], (tandem_precision)choice[l]);
+}
+
 static int comes_before(const combination *a, const combination *b, int n_stream)
 {
     if (a->sensitivity != b->sensitivity) return a->sensitivity < b->sensitivity;
@@ -293,32 +310,34 @@ static tandem_status try(const searching *s, const combination *one, int *fits, 
     return TANDEM_OK;
 }
 
+/* A later combination may have this much less, relatively: streams are in order to 2^-29 (solve.h), and sums in another
+ * order differ in their last digits. */
+static const double disorder = 0x1p-28;
+
+static void proven(tandem_proof *proof, double sensitivity)
+{
+    proof->lower_bound = fmax(proof->lower_bound, sensitivity * (1 - disorder));
+}
+
 /* Replays combinations in order. */
 static tandem_status search(searching *s, double sensitivity, int *found, int64_t *replays, tandem_error *error)
 {
     tandem_proof *proof = s->proof;
-    combination first = {0};
-    int stuck = 0;
-    tandem_status status = add(s, &first, &stuck, error);
-    while (status == TANDEM_OK && !stuck && s->n_heap > 0 && s->n_heap < MOST_HEAP) {
-        const combination one = pop(s);
+    combination best = {.sensitivity = sensitivity}, one = {0};
+    int stuck = 0, is_proven = 0;
+    tandem_status status = add(s, &one, &stuck, error);
+    while (status == TANDEM_OK && !stuck && s->n_heap < MOST_HEAP && tandem_now_ns() < s->deadline_ns) {
         int fits = 0;
-        /* sums in another order differ in the last digits */
-        if (one.sensitivity * (1 + 1e-12) > proof->lower_bound && one.sensitivity * (1 - 1e-12) > proof->lower_bound)
-            proof->lower_bound = one.sensitivity * (1 - 1e-12);
-        if (one.sensitivity >= sensitivity * (1 - 1e-12)) {
-            proof->lower_bound = fmax(proof->lower_bound, sensitivity * (1 - 1e-12));
-            proof->method = "search";
-            return TANDEM_OK;
-        }
+        is_proven = s->n_heap == 0 || s->heap[0].sensitivity * (1 - disorder) >= best.sensitivity;
+        if (is_proven) break;
+        one = pop(s);
+        proven(proof, fmin(one.sensitivity, best.sensitivity));
         status = try(s, &one, &fits, error);
         (*replays)++;
-        if (status == TANDEM_OK && fits) {
+        if (status == TANDEM_OK && fits && one.sensitivity < best.sensitivity) {
+            best = one;
             *found = 1;
-            proof->method = "search";
-            return TANDEM_OK;
         }
-        if (tandem_now_ns() > s->deadline_ns) return status;
         for (int k = one.last; k < s->n_stream && status == TANDEM_OK && !stuck; k++) {
             combination next = one;
             next.place[k]++;
@@ -326,10 +345,12 @@ static tandem_status search(searching *s, double sensitivity, int *found, int64_
             status = add(s, &next, &stuck, error);
         }
     }
-    if (status == TANDEM_OK && !stuck && s->n_heap == 0) { /* there is no other plan */
-        proof->lower_bound = sensitivity;
+    if (status == TANDEM_OK && is_proven) {
+        proven(proof, best.sensitivity);
         proof->method = "search";
     }
+    int ignored;
+    if (status == TANDEM_OK && *found) status = try(s, &best, &ignored, error); /* leaves it in the replayer */
     return status;
 }
 

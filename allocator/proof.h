@@ -13,8 +13,8 @@ typedef struct tandem_proof {
     int is_open[TANDEM_MAX_CLASS];  /* whether the class has a relaxation */
     double share[TANDEM_MAX_CLASS]; /* of the global batch */
     double bound[TANDEM_MAX_CLASS]; /* of the class's harm, unweighted; of held ones, what they have in base */
-    int *choice[TANDEM_MAX_CLASS];  /* [n_layer] plan that reached the bound; NULL or unset: none was found */
-    int has_choice[TANDEM_MAX_CLASS];
+    tandem_precision *plan[TANDEM_MAX_CLASS]; /* [n_op] that reached the bound */
+    int has_plan[TANDEM_MAX_CLASS];           /* whether one did */
     double lower_bound; /* Σ share · bound */
     const char *method;
 } tandem_proof;
@@ -29,8 +29,8 @@ void tandem_proof_close(tandem_proof *proof);
 /* Bounds every class's harm. lower_bound INFINITY: no plan within the target fits. */
 tandem_status tandem_proof_bound(tandem_proof *proof, double most_seconds, tandem_error *error);
 
-/* Puts the plan that reached class c's bound into the replayer, if there is one. */
-void tandem_proof_go(const tandem_proof *proof, int c);
+/* The plan that reached class c's bound, [n_op]; NULL where there is none. Belongs to the proof. */
+const tandem_precision *tandem_proof_plan(const tandem_proof *proof, int c);
 
 /* tandem_proof_search: replays plans in order of sensitivity until one fits, which then is the best there is and is left in the
  * replayer (*found), or none of less than `sensitivity` is left, or time or room is over. Raises lower_bound to what is

@@ -63,6 +63,17 @@ static tandem_status keep_start(tandem_starts *all, int s, const tandem_search *
     return TANDEM_OK;
 }
 
+/* Keeps the plan as start s if it can be replayed. */
+static tandem_status try_start(tandem_starts *all, int s, tandem_search *search, const tandem_precision *plan,
+                               tandem_error *error)
+{
+    tandem_error why = {0};
+    const tandem_status status = tandem_search_go(search, plan, &why);
+    if (status == TANDEM_OK) return keep_start(all, s, search, error);
+    if (status != TANDEM_MISSING && error) *error = why;
+    return status == TANDEM_MISSING ? TANDEM_OK : status;
+}
+
 static tandem_status find_uniforms(tandem_starts *all, tandem_search *search, tandem_plan *plan, tandem_error *error)
 {
     const unsigned precisions = plan->cluster.member[search->c].device.precisions;
@@ -73,22 +84,17 @@ static tandem_status find_uniforms(tandem_starts *all, tandem_search *search, ta
         status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
         if (status != TANDEM_OK) break;
         if (memcmp(plan->precision[search->c], all->plan[TANDEM_AS_FOUND], bytes) == 0) continue;
-        tandem_error why = {0};
-        status = tandem_search_go(search, plan->precision[search->c], &why);
-        if (status == TANDEM_OK)
-            status = keep_start(all, p, search, error);
-        else if (status == TANDEM_MISSING)
-            status = TANDEM_OK;
-        else if (error)
-            *error = why;
+        status = try_start(all, p, search, plan->precision[search->c], error);
     }
     return status;
 }
 
-tandem_status tandem_starts_find(tandem_starts *all, tandem_search *search, tandem_error *error)
+tandem_status tandem_starts_find(tandem_starts *all, tandem_search *search, const tandem_precision *offered,
+                                 tandem_error *error)
 {
     tandem_plan *plan = NULL;
     tandem_status status = keep_start(all, TANDEM_AS_FOUND, search, error);
+    if (status == TANDEM_OK && offered) status = try_start(all, TANDEM_OFFERED, search, offered, error);
     if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, search->problem, "", error);
     if (status == TANDEM_OK) status = find_uniforms(all, search, plan, error);
     tandem_plan_close(plan);
@@ -109,8 +115,11 @@ static tandem_status find_fastest(tandem_starts *all, tandem_search *search, tan
         if (best < 0) break;
         tried[best] = 1;
         tandem_status status = tandem_search_go(search, all->plan[best], error);
+        search->weighs = !tandem_search_is_roomy(search);
         if (status == TANDEM_OK) status = descend(search, error);
+        if (status == TANDEM_OK && !search->weighs) status = tandem_search_weigh(search, error);
         if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
+        search->weighs = search->limit_bytes > 0;
     }
     return tandem_allocation_no_fit(search->problem, search->c, search->smallest_bytes, error);
 }
@@ -139,7 +148,7 @@ static tandem_status find_fastest_of(finding *f, int c, tandem_error *error)
     tandem_starts all = {0};
     tandem_status status = tandem_search_open(&search, f->problem, c, error);
     if (status != TANDEM_OK) return status;
-    status = tandem_starts_find(&all, &search, error);
+    status = tandem_starts_find(&all, &search, NULL, error);
     if (status == TANDEM_OK) status = find_fastest(&all, &search, error);
     if (status == TANDEM_OK && !(f->fastest[c] = malloc(bytes)))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search.n_op);

@@ -4,15 +4,17 @@
 
 #include "allocator/search.h"
 
-/* Plans of one class to depart from: one a precision, NULL where it cannot be replayed. */
-enum { TANDEM_N_START = TANDEM_N_PRECISION + 1, TANDEM_AS_FOUND = TANDEM_N_PRECISION };
+/* Plans of one class to depart from, NULL where there is none, or it cannot be replayed. */
+enum { TANDEM_AS_FOUND = TANDEM_N_PRECISION, TANDEM_OFFERED, TANDEM_N_START };
 typedef struct tandem_starts {
-    tandem_precision *plan[TANDEM_N_START]; /* uniform ones; the last: as the class was found */
+    tandem_precision *plan[TANDEM_N_START]; /* uniform ones; as the class was found; one that the caller offers */
     tandem_figures figures[TANDEM_N_START];
 } tandem_starts;
 
-/* The starts of the search's class; the search ends at one of them. Close them whatever it returns. */
-tandem_status tandem_starts_find(tandem_starts *starts, tandem_search *search, tandem_error *error);
+/* The starts of the search's class, offered[n_op] among them (NULL = none is offered); the search ends at one of them. Close them
+ * whatever it returns. */
+tandem_status tandem_starts_find(tandem_starts *starts, tandem_search *search, const tandem_precision *offered,
+                                 tandem_error *error);
 void tandem_starts_close(tandem_starts *starts);
 
 typedef struct tandem_target {

@@ -29,6 +29,16 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
+void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
+{
+    const tandem_device *strong, *weak;
+    tandem_device_unlike_pair(&strong, &weak);
+    if (!options->model) options->model = "resnet20";
+    if (options->device || options->cluster || !strong) return;
+    (void)snprintf(pair, BENCH_PAIR, "%s + %s", strong->name, weak->name);
+    options->cluster = pair;
+}
+
 /* --- Result ----------------------------------------------------------------------------------- */
 
 static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
@@ -91,7 +101,11 @@ static int print_text(const bench_result *result)
 static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
-} kinds[] = {{"step", bench_step}, {"replay", bench_replay}, {"trace", bench_trace}};
+} kinds[] = {{"step", bench_step},
+             {"replay", bench_replay},
+             {"open", bench_open},
+             {"allocate", bench_allocate},
+             {"trace", bench_trace}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -101,15 +115,15 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay or trace.", name,
-                     tandem_nearest_hint(name, names, N_KIND).text);
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open, allocate or trace.",
+                     name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay or trace");
+        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate or trace");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -118,11 +132,12 @@ static int run(const cli_options *options)
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
 }
 
-static const int options[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_END};
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_SLOWDOWN, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|trace",
+    .words = "step|replay|open|allocate|trace",
     .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
@@ -135,6 +150,9 @@ const cli_command command_bench = {
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, and with memory; N batches [50]. Costs that the store lacks are taken as 10 us each and the result\n"
         "says so: how fast a replay is does not depend on them.\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
+        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
+        "store; N plans [10].\n"
         "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].",
     .run = run,
 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "profiles/file.h"
+#include "base/file.h"
 #include "profiles/json_write.h"
 #include "replayer/whatif_model.h"
 

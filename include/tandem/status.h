@@ -11,6 +11,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
+
+#define TANDEM_VERSION "0.1.0"
 
 #define TANDEM_STATUS_TABLE(ROW)                                                                             \
     ROW(OK, 0, "done")                                                                                       \
@@ -30,19 +33,23 @@ extern "C" {
     ROW(PEER, 6, "another rank failed")                                                                      \
     ROW(BUG, 70, "tandem contradicts itself; please report it")
 
+#pragma push_macro("ROW") /* an including program may have one of its own */
+#undef ROW
 typedef enum tandem_status {
 #define ROW(name, exit_code, meaning) TANDEM_##name,
     TANDEM_STATUS_TABLE(ROW)
 #undef ROW
         TANDEM_N_STATUS
 } tandem_status;
+#pragma pop_macro("ROW")
 
 enum { TANDEM_ERROR_TEXT = 1024 };
 
 /* Filled where an error is born; callers add nothing to it. All zero means: no error. */
 typedef struct tandem_error {
     tandem_status status;
-    int rank;                     /* with TANDEM_PEER: the rank that failed, -1 = not known */
+    int rank; /* with TANDEM_PEER: the rank that failed, -1 = not known; else the rank that tells it where all ranks of a run
+               * have the same error, -1 = it is this process's own */
     char text[TANDEM_ERROR_TEXT]; /* one or more sentences, no newline at the end */
 } tandem_error;
 
@@ -56,6 +63,7 @@ const char *tandem_status_name(tandem_status status);
 int tandem_status_exit_code(tandem_status status);
 const char *tandem_status_meaning(tandem_status status);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

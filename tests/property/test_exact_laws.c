@@ -134,6 +134,7 @@ static void open_problem(drawn_problem *d, uint64_t seed)
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
     d->problem.most_seconds = 60;
+    d->problem.without_certificate = 0;
     if (d->both) {
         const every_plan all = try_every_plan(&d->p, 0, 0);
         d->problem.target_ns = (int64_t)((double)all.fastest_ns * between(1, 1.3, drawn(seed, 41)));
@@ -151,7 +152,7 @@ static const tandem_policy *policy_of(const char *name)
 /* --- Laws ------------------------------------------------------------------------------------------------ */
 
 typedef struct tally {
-    int n, n_refused, n_positive;
+    int n, n_refused, n_overlooked, n_positive;
     double greedy; /* Σ of greedy's sensitivity over the optimum */
 } tally;
 
@@ -188,7 +189,13 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
         fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap, a.certificate.proof);
     sum->n++;
     d->problem.target_ns = a.target_ns;
-    must(tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error), &error, seed);
+    tandem_status by_greedy = tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
+    if (by_greedy == TANDEM_NO_FIT) { /* it may overlook the few plans within both limits */
+        sum->n_overlooked++;
+        tandem_plan_close(plan);
+        return;
+    }
+    must(by_greedy, &error, seed);
     assert_int_equal(greedy.held, a.held);
     if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) || greedy.sensitivity < all.least * (1 - 1e-12))
         fail_msg("seed %llu: greedy %.17g, bound %.17g, least %.17g", (unsigned long long)seed, greedy.sensitivity,
@@ -211,9 +218,10 @@ static void exact_is_the_least_of_all_plans(void **state)
         compare(&d, seed, &sum);
         priced_cluster_close(&d.p);
     }
-    print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f times the optimum\n",
-                  sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive);
-    assert_true(sum.n >= 480 && sum.n_positive >= 250);
+    print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f times the optimum, "
+                  "and overlooks %d\n",
+                  sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive, sum.n_overlooked);
+    assert_true(sum.n >= 500 && sum.n_positive >= 250);
 }
 
 int main(void)
