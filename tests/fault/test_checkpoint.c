@@ -24,7 +24,7 @@
 #include "base/philox.h"
 
 enum {
-    HEADER = 168 + TANDEM_CHECKPOINT_RECIPE,
+    HEADER = 72 + TANDEM_MODEL_NAME + TANDEM_CHECKPOINT_RECIPE,
     AT_VERSION = 8,
     AT_STEP = 16,
     AT_OPTIMIZER = 136,
