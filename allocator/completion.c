@@ -8,7 +8,8 @@
 enum { SETS = TANDEM_COMPLETION_SETS, COSTS = TANDEM_WAYS_COSTS };
 
 /* Multiples of the dual's multipliers. The second half differs from the first where there are two. */
-static const double factor[SETS][COSTS] = {{1, 1}, {0, 0}, {0.5, 0.5}, {2, 2}, {0.75, 1.25}, {1.4, 0.7}, {0.25, 3}, {4, 0.2}};
+static const double factor[SETS][COSTS] = {{1, 1},       {0, 0},     {0.5, 0.5}, {2, 2},
+                                           {0.75, 1.25}, {1.4, 0.7}, {0.25, 3},  {4, 0.2}};
 
 tandem_status tandem_completion_open(tandem_completion *completion, const tandem_ways *ways,
                                      const double multiplier[COSTS], tandem_error *error)

@@ -126,7 +126,8 @@ static tandem_status find_smallest(dual *d, tandem_error *error)
     uint64_t low_bytes = 0;
     while (status == TANDEM_OK) {
         const uint64_t high_bytes = peak_of(d, &d->best);
-        if (high_bytes - low_bytes <= 64 + high_bytes / (uint64_t)fineness) break;
+        if (high_bytes <= low_bytes + 64 + high_bytes / (uint64_t)fineness)
+            break; /* may lie below what was not found */
         const uint64_t most_bytes = low_bytes + (high_bytes - low_bytes) / 2;
         status = ask_whether(d, target_ns, most_bytes, &found, error);
         if (found)
@@ -139,8 +140,8 @@ static tandem_status find_smallest(dual *d, tandem_error *error)
 
 /* --- Public --------------------------------------------------------------------------------------------- */
 
-/* Only the answer that is given is worth a proof; and one that was found within less memory says nothing of plans within the
- * cluster's. Leaves the plan in the replayer. */
+/* Only the answer that is given is worth a proof; and there is none for the least memory: a bound on the sensitivity says
+ * nothing of it. Leaves the plan in the replayer. */
 static tandem_status certify(dual *d, const tandem_goal *goal, const tandem_allocation_problem *problem,
                              tandem_error *error)
 {
@@ -149,7 +150,7 @@ static tandem_status certify(dual *d, const tandem_goal *goal, const tandem_allo
     tandem_replayer_set_plan(problem->replayer, d->best_plan);
     if (goal->objective == TANDEM_LEAST_MEMORY)
         *certificate = (tandem_certificate){.lower_bound = NAN, .gap = NAN};
-    if (isnan(certificate->lower_bound) && !problem->without_certificate)
+    else if (isnan(certificate->lower_bound) && !problem->without_certificate)
         status = tandem_certify(certificate, problem, d->best.target_ns, d->best.held, d->best.sensitivity,
                                 problem->most_seconds, error);
     d->best_plan->lower_bound = certificate->lower_bound;

@@ -96,7 +96,8 @@ static tandem_status grow(tandem_enumeration *e, size_t needed, tandem_error *er
     if (at) e->at = at;
     int *const heap = at ? realloc(e->heap, wanted * sizeof *heap) : NULL;
     if (heap) e->heap = heap;
-    if (!heap) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu beginnings of plans", wanted);
+    if (!heap)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu beginnings of plans", wanted);
     e->capacity = wanted;
     return TANDEM_OK;
 }
@@ -175,8 +176,8 @@ static void report(const tandem_enumeration *e, int whole, int *choice)
         choice[e->at[at].n_layer - 1] = e->ways.network->arc[e->ways.origin[e->at[at].arc]].choice;
 }
 
-tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *harm, int *choice, double *bound,
-                                      int64_t most_labels, tandem_error *error)
+tandem_status tandem_enumeration_next(tandem_enumeration *enumeration, double *harm, int *choice,
+                                      double *bound, int64_t most_labels, tandem_error *error)
 {
     tandem_enumeration *const e = enumeration;
     const size_t before = e->n;

@@ -14,7 +14,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double default_seconds = 10, close_gap = 2e-3, close_seconds = 0.3;
+static const double default_seconds = 10, close_gap = 1e-2, close_seconds = 0.3;
 
 /* --- A plan from the bounds ------------------------------------------------------------------------------ */
 
@@ -60,6 +60,15 @@ static tandem_status improve_from_bounds(exact *e, tandem_error *error)
     return status;
 }
 
+static tandem_status try_published(exact *e, tandem_error *error)
+{
+    int found = 0;
+    const tandem_status status =
+        tandem_qsync_plan(e->problem, e->target.target_ns, e->target.held, &found, &e->target.replays, error);
+    if (found) keep_if_better(e);
+    return status;
+}
+
 /* --- The policy ----------------------------------------------------------------------------------------- */
 
 static tandem_status open_best(exact *e, tandem_error *error)
@@ -92,7 +101,7 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
     return status;
 }
 
-/* The last thousandth is worth a little time, not all of it. */
+/* The last hundredth is worth a little time, not all of it. */
 static double search_seconds(const exact *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
@@ -121,6 +130,7 @@ static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error
     if (status == TANDEM_OK) status = tandem_proof_bound(&e->proof, 0.5 * seconds, error);
     if (status == TANDEM_OK && is_within) status = improve_from_bounds(e, error);
     if (status == TANDEM_OK && is_within) keep_if_better(e);
+    if (status == TANDEM_OK && is_within) status = try_published(e, error);
     if (status == TANDEM_OK)
         status = tandem_proof_search(&e->proof, e->best_sensitivity, search_seconds(e, deadline_ns), &found,
                                      &e->target.replays, error);

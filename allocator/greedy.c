@@ -17,6 +17,8 @@
  *    target allows.
  * 4. Exchange: a move that takes too long, together with those that make room for it, where less harm
  *    remains; recovery again after each.
+ * 5. The plan of the published procedure (qsync.c) for the same target, improved in the same way, where it is better: so
+ *    none is worse than that one.
  *
  * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
  * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
@@ -30,9 +32,9 @@
 
 enum {
     MOST_ROUNDS = 4, /* of recovery, each over all moves */
-    MOST_EXCHANGES = 16,
-    EXCHANGE_TRIALS = 24, /* moves for which room is sought in one exchange */
-    ROOM_TRIALS = 16      /* steps towards it */
+    MOST_EXCHANGES = 64,
+    EXCHANGE_TRIALS = 96, /* moves for which room is sought in one exchange */
+    ROOM_TRIALS = 32      /* steps towards it */
 };
 
 static int fits(const tandem_figures *figures, int64_t target_ns)
@@ -227,8 +229,8 @@ static double least_harm(const tandem_search *search)
 
 /* Goes to start s if it is within the target, or is the one that is offered: that one is lowered until it is. *goes_on:
  * whether the search now is at a plan within the target. */
-static tandem_status begin_at(tandem_search *search, const tandem_starts *all, int s, queue *q, int64_t target_ns,
-                              int *goes_on, tandem_error *error)
+static tandem_status begin_at(tandem_search *search, const tandem_starts *all, int s, queue *q,
+                              int64_t target_ns, int *goes_on, tandem_error *error)
 {
     const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
     *goes_on = 0;
@@ -253,18 +255,29 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
     for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
         status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
         if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
+        if (status == TANDEM_OK && goes_on) status = exchange(search, &q, target_ns, error);
         if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm) continue;
         found = search->figures;
         memcpy(best, search->now, (size_t)search->n_op * sizeof *best);
     }
     if (status == TANDEM_OK) status = tandem_search_go(search, best, error);
-    if (status == TANDEM_OK) status = exchange(search, &q, target_ns, error);
     free(q.move);
     free(best);
     return status;
 }
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
+
+/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not fit all are. */
+static tandem_status improve_weighed(tandem_search *search, const tandem_starts *all, int64_t target_ns,
+                                     tandem_error *error)
+{
+    search->weighs = !tandem_search_is_roomy(search);
+    tandem_status status = improve(search, all, target_ns, error);
+    if (status == TANDEM_OK && !search->weighs) status = tandem_search_weigh(search, error);
+    if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
+    return improve(search, all, target_ns, error);
+}
 
 tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
                                     int64_t target_ns, int64_t *replays, tandem_error *error)
@@ -274,7 +287,7 @@ tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, in
     tandem_status status = tandem_search_open(&search, problem, c, error);
     if (status != TANDEM_OK) return status;
     status = tandem_starts_find(&all, &search, offered, error);
-    if (status == TANDEM_OK) status = improve(&search, &all, target_ns, error);
+    if (status == TANDEM_OK) status = improve_weighed(&search, &all, target_ns, error);
     *replays += search.replays;
     tandem_starts_close(&all);
     tandem_search_close(&search);
@@ -282,11 +295,32 @@ tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, in
 }
 
 /* The class in base, to be lowered from there. */
-static tandem_status recover_from_base(const tandem_allocation_problem *problem, const tandem_plan *base, int c,
-                                       tandem_target *target, tandem_error *error)
+static tandem_status recover_from_base(const tandem_allocation_problem *problem, const tandem_plan *base,
+                                       int c, tandem_target *target, tandem_error *error)
 {
     if (target->held & 1u << c) return TANDEM_OK;
     return tandem_greedy_recover(problem, c, base->precision[c], target->target_ns, &target->replays, error);
+}
+
+/* The published procedure's plan, improved, where it is better than the one in the replayer. */
+static tandem_status try_published(const tandem_allocation_problem *problem, tandem_target *target, tandem_error *error)
+{
+    const double sensitivity = tandem_allocation_sensitivity(problem);
+    tandem_plan *own = NULL;
+    int found = 0;
+    tandem_status status = tandem_allocation_open_plan(&own, problem, "", error);
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < own->cluster.n_class; c++)
+        for (int i = 0; i < own->n_op; i++)
+            own->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
+    status = tandem_qsync_plan(problem, target->target_ns, target->held, &found, &target->replays, error);
+    const int is_better = found && tandem_allocation_sensitivity(problem) < sensitivity;
+    if (!is_better) tandem_replayer_set_plan(problem->replayer, own);
+    for (int c = 0; c < own->cluster.n_class && is_better && status == TANDEM_OK; c++)
+        if (!(target->held & 1u << c))
+            status = tandem_greedy_recover(problem, c, NULL, target->target_ns, &target->replays, error);
+    tandem_plan_close(own);
+    return status;
 }
 
 static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
@@ -298,6 +332,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     if (status == TANDEM_OK) status = tandem_allocation_open_base(&base, problem, error);
     for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++)
         status = recover_from_base(problem, base, target.order[k], &target, error);
+    if (status == TANDEM_OK) status = try_published(problem, &target, error);
     if (status == TANDEM_OK) tandem_target_report(allocation, &target);
     tandem_plan_close(base);
     return status;

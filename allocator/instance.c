@@ -49,7 +49,10 @@ static tandem_status open_chain(chain *c, const tandem_instance *instance, tande
         const int first = network->arc_start[item->group];
         for (int k = 0; k < item->n_choice; k++) {
             tandem_arc *const arc = &network->arc[first + k];
-            *arc = (tandem_arc){.to = item->group + 1, .bundle = first + k + 1, .choice = k, .harm = arc->harm + item->choice[k].harm};
+            *arc = (tandem_arc){.to = item->group + 1,
+                                .bundle = first + k + 1,
+                                .choice = k,
+                                .harm = arc->harm + item->choice[k].harm};
             c->time[arc->bundle] += item->choice[k].time;
             network->bytes[arc->bundle] += item->choice[k].bytes;
         }
@@ -107,7 +110,8 @@ static void start(greedy *g)
         g->now[l] = network->arc_start[l];
         for (int a = g->now[l]; a < network->arc_start[l + 1]; a++) {
             const double cheaper = price_of(g->chain, g->now[l]) - price_of(g->chain, a);
-            if (cheaper > 0 || (cheaper == 0 && network->arc[a].harm < network->arc[g->now[l]].harm)) g->now[l] = a;
+            if (cheaper > 0 || (cheaper == 0 && network->arc[a].harm < network->arc[g->now[l]].harm))
+                g->now[l] = a;
         }
         g->time += g->chain->time[g->now[l] + 1];
         g->bytes += network->bytes[g->now[l] + 1];
@@ -183,8 +187,8 @@ const tandem_instance_policy tandem_instance_policies[] = {
     {"bound", "the bound of a linear program, and the best choices met on the way"},
     {NULL, NULL},
 };
-static tandem_status (*const solve[])(tandem_solution *, chain *, double, tandem_error *) = {solve_exact, solve_greedy,
-                                                                                             solve_bound};
+static tandem_status (*const solve[])(tandem_solution *, chain *, double,
+                                      tandem_error *) = {solve_exact, solve_greedy, solve_bound};
 _Static_assert(sizeof solve / sizeof *solve + 1 == sizeof tandem_instance_policies / sizeof *tandem_instance_policies,
                "a function for each policy");
 
@@ -215,23 +219,25 @@ static double ns_of(const tandem_instance *instance, double time)
 /* Why there is no answer: what is the least that each limit could be. */
 static tandem_status refuse(const chain *c, int none_exists, tandem_error *error)
 {
-    double least_time = 0, least_bytes = 0;
-    char time[96] = "", bytes[96] = "";
-    tandem_status status = tandem_solve_shortest(&least_time, NULL, &c->network, &c->limits, 0, 1, 0, error);
+    const tandem_limits *const limits = &c->limits;
+    double time = 0, least_bytes = 0;
+    char about_time[96] = "", about_bytes[96] = "";
+    tandem_status status = tandem_solve_shortest(&time, NULL, &c->network, limits, 0, 1, 0, error);
     if (status == TANDEM_OK)
-        status = tandem_solve_shortest(&least_bytes, NULL, &c->network, &c->limits, 0, 0, 1, error);
+        status = tandem_solve_shortest(&least_bytes, NULL, &c->network, limits, 0, 0, 1, error);
     if (status != TANDEM_OK) return status;
-    if (c->limits.time_limit_ns != INT64_MAX)
-        (void)snprintf(time, sizeof time, " The least time is %.15g ns, the limit %.15g ns.", ns_of(c->instance, least_time),
-                       ns_of(c->instance, (double)c->limits.time_limit_ns));
-    if (c->limits.byte_limit != UINT64_MAX)
-        (void)snprintf(bytes, sizeof bytes, " The fewest bytes are %.16g, the limit %" PRIu64 ".", least_bytes,
-                       c->limits.byte_limit);
-    const char *const both = *time && *bytes ? " Each by itself." : "";
-    return tandem_error_set(error, TANDEM_NO_FIT, "%s.%s%s%s",
-                            none_exists ? "no choices keep the limits"
-                                        : "no choices within the limits were found, which does not prove that there are none",
-                            time, bytes, both);
+    if (limits->time_limit_ns != INT64_MAX)
+        (void)snprintf(about_time, sizeof about_time, " The least time is %.15g ns, the limit %.15g ns.",
+                       ns_of(c->instance, time), c->instance->time_limit_ns);
+    if (limits->byte_limit != UINT64_MAX)
+        (void)snprintf(about_bytes, sizeof about_bytes, " The fewest bytes are %.16g, the limit %" PRIu64 ".",
+                       least_bytes, limits->byte_limit);
+    const int each = time <= (double)limits->time_limit_ns && least_bytes <= (double)limits->byte_limit;
+    return tandem_error_set(
+        error, TANDEM_NO_FIT, "%s.%s%s%s",
+        none_exists ? "no choices keep the limits"
+                    : "no choices within the limits were found; that there are none is not proven",
+        about_time, about_bytes, each && none_exists ? " Each limit can be kept, but not both at once." : "");
 }
 
 static void report(tandem_instance_answer *answer, const tandem_solution *solution, const chain *c, const char *proof)

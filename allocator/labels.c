@@ -26,7 +26,7 @@ enum {
 
 typedef struct label {
     double harm, spent[COSTS], bound;
-    int arc; /* by which it came; −1 at the start */
+    int arc;    /* by which it came; −1 at the start */
     int parent; /* number of its trace */
 } label;
 
@@ -44,18 +44,18 @@ typedef struct search {
     tandem_completion completion;
     tandem_best best;
     double cutoff, tolerance;
-    double lower; /* proven */
+    double lower;                    /* proven */
     int64_t end_ns, made, looked_at; /* labels made in all, and when the clock was last looked at */
     int out_of_time;
-    unsigned char *drop; /* [n_arc] */
-    int *from;           /* [n_arc] the state an arc leaves */
-    int *arrival;        /* [n_arc] arcs, by the state they lead to */
-    int *arrival_start;  /* [n_state + 1] */
-    int *way;            /* [n_layer] */
-    size_t *label_start; /* [n_state + 1] labels of the states of the last layer in `now` */
-    labels now, next, here, spare; /* of a layer, of the layer behind it, of a state; room to merge */
+    unsigned char *drop;              /* [n_arc] */
+    int *from;                        /* [n_arc] the state an arc leaves */
+    int *arrival;                     /* [n_arc] arcs, by the state they lead to */
+    int *arrival_start;               /* [n_state + 1] */
+    int *way;                         /* [n_layer] */
+    size_t *label_start;              /* [n_state + 1] labels of the states of the last layer in `now` */
+    labels now, next, here, spare;    /* of a layer, of the layer behind it, of a state; room to merge */
     size_t *run, n_run, run_capacity; /* where sorted runs begin in `here` */
-    double *rank; /* room for bounds, or for a staircase */
+    double *rank;                     /* room for bounds, or for a staircase */
     size_t rank_capacity;
     trace *trace;
     size_t n_trace, trace_capacity;
@@ -113,8 +113,7 @@ static double select_rank(double *value, size_t n, size_t k)
 static tandem_status narrow(search *s, labels *l, size_t width)
 {
     if (l->n <= width) return TANDEM_OK;
-    const tandem_status status =
-        grow((void **)&s->rank, &s->rank_capacity, l->n, sizeof *s->rank, s->error);
+    const tandem_status status = grow((void **)&s->rank, &s->rank_capacity, l->n, sizeof *s->rank, s->error);
     if (status != TANDEM_OK) return status;
     for (size_t i = 0; i < l->n; i++) s->rank[i] = l->at[i].bound;
     const double edge = select_rank(s->rank, l->n, width);
@@ -152,7 +151,8 @@ static tandem_status merge_runs(search *s)
             size_t i = s->run[k], j = k + 1 < s->n_run ? s->run[k + 1] : s->here.n;
             const size_t middle = j, end = k + 2 < s->n_run ? s->run[k + 2] : s->here.n;
             s->run[n_run++] = out;
-            while (i < middle && j < end) s->spare.at[out++] = comes_before(&at[j], &at[i]) ? at[j++] : at[i++];
+            while (i < middle && j < end)
+                s->spare.at[out++] = comes_before(&at[j], &at[i]) ? at[j++] : at[i++];
             while (i < middle) s->spare.at[out++] = at[i++];
             while (j < end) s->spare.at[out++] = at[j++];
         }
@@ -198,7 +198,8 @@ static tandem_status remove_dominated(search *s)
     }
     for (size_t i = 0; i < s->here.n; i++) {
         const label *const l = &s->here.at[i];
-        if (s->ways.n_cost == 2 ? covered((double(*)[COSTS])s->rank, &n_step, l) : l->spent[0] >= least) continue;
+        if (s->ways.n_cost == 2 ? covered((double(*)[COSTS])s->rank, &n_step, l) : l->spent[0] >= least)
+            continue;
         least = l->spent[0];
         s->here.at[n++] = *l;
     }
@@ -305,8 +306,8 @@ static tandem_status visit(search *s, int l, int state, size_t width)
 /* The labels of `next`, which are of layer l, become those of `now`; their arcs are kept. */
 static tandem_status step(search *s, int l)
 {
-    const tandem_status status = grow((void **)&s->trace, &s->trace_capacity, s->n_trace + s->next.n,
-                                      sizeof *s->trace, s->error);
+    const tandem_status status =
+        grow((void **)&s->trace, &s->trace_capacity, s->n_trace + s->next.n, sizeof *s->trace, s->error);
     if (status != TANDEM_OK) return status;
     const labels stepped = s->next;
     s->next = s->now;
@@ -343,7 +344,8 @@ static void find_arrivals(search *s)
 static tandem_status sweep(search *s, size_t most)
 {
     tandem_status status = grow_labels(&s->now, 1, s->error);
-    if (status == TANDEM_OK) status = grow((void **)&s->trace, &s->trace_capacity, 1, sizeof *s->trace, s->error);
+    if (status == TANDEM_OK)
+        status = grow((void **)&s->trace, &s->trace_capacity, 1, sizeof *s->trace, s->error);
     if (status != TANDEM_OK) return status;
     find_arrivals(s);
     s->now.at[0] = (label){.arc = -1, .parent = -1};
@@ -387,8 +389,7 @@ static tandem_status sharpen(search *s, double multiplier[COSTS])
             tandem_completion_fill(&s->completion, &s->ways, multiplier);
             break;
         }
-        const tandem_status status =
-            tandem_ways_dual(&s->ways, multiplier, &bound, &s->best, &s->made, s->error);
+        const tandem_status status = tandem_ways_dual(&s->ways, multiplier, &bound, &s->best, &s->made, s->error);
         if (status != TANDEM_OK) return status;
         s->lower = fmax(s->lower, fmin(bound, target_of(s)));
         tandem_completion_fill(&s->completion, &s->ways, multiplier);
@@ -447,9 +448,8 @@ static tandem_status find_best(search *s)
     return status;
 }
 
-tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network,
-                                 const tandem_limits *limits, double cutoff, double tolerance, double most_seconds,
-                                 tandem_error *error)
+tandem_status tandem_solve_exact(tandem_solution *solution, const tandem_network *network, const tandem_limits *limits,
+                                 double cutoff, double tolerance, double most_seconds, tandem_error *error)
 {
     const double most_ns = fmin(fmax(most_seconds, 0), 1e9) * 1e9;
     search s = {.best.harm = INFINITY,

@@ -16,7 +16,7 @@ enum {
     MOST_PIVOTS = 64, /* between two passes */
     FIRST_WAY = 2 * TANDEM_WAYS_COSTS
 };
-static const double close_enough = 1e-6;
+static const double close_enough = 1e-6, equal_enough = 1e-9;
 
 typedef struct column {
     double price, use[ROWS];
@@ -34,8 +34,8 @@ typedef struct mixture {
 
 static long double determinant(const long double m[ROWS][ROWS])
 {
-    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) +
-           m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
+    return m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1]) -
+           m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0]) + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0]);
 }
 
 /* Σ_j m[i][j] x[j] = right[i]; 0 where that has no single solution. */
@@ -176,10 +176,11 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
     const size_t n_state = (size_t)ways->n_state;
     mixture *const m = malloc(sizeof *m);
     double *const potential = malloc(n_state * sizeof *potential);
-    int *const next = malloc((n_state + (size_t)ways->n_layer) * sizeof *next), *const arc = next + n_state;
+    int *const next = malloc(n_state * sizeof *next);
+    int *const arc = malloc(((size_t)ways->n_layer + 1) * sizeof *arc);
     double tried[TANDEM_WAYS_COSTS] = {0}, worth[ROWS] = {0}, most = 0;
     tandem_status status = TANDEM_OK;
-    if (!m || !potential || !next) {
+    if (!m || !potential || !next || !arc) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound ways through %d states", ways->n_state);
         goto out;
     }
@@ -210,6 +211,7 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
     }
     *bound = most > ways->most_harm ? INFINITY : most;
 out:
+    free(arc);
     free(next);
     free(potential);
     free(m);
@@ -234,7 +236,7 @@ tandem_status tandem_solve_lagrange(tandem_solution *solution, double multiplier
     if (status != TANDEM_OK) goto out;
     tandem_best_report(&best, network, limits, solution);
     solution->lower_bound = fmin(bound, best.harm);
-    solution->proven = bound >= best.harm * ways.keep * ways.keep;
+    solution->proven = bound >= best.harm * (1 - equal_enough);
     solution->labels = passes;
     for (int r = 0; multiplier && r < 2; r++) multiplier[r] = 0;
     for (int r = 0; multiplier && r < ways.n_cost; r++) multiplier[ways.cost_kind[r]] = found[r];

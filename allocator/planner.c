@@ -56,6 +56,16 @@ static tandem_status read_choices(tandem_planner *planner, const tandem_request 
     return status;
 }
 
+/* Descriptions can be replayed without any store: *store stays NULL. */
+static tandem_status open_store(tandem_store **store, const tandem_request *request, tandem_error *error)
+{
+    tandem_error opening = {0};
+    const tandem_status status = tandem_store_open(store, request->store, TANDEM_STORE_READ, &opening);
+    if (status == TANDEM_MISSING && request->predict && request->times_only) return TANDEM_OK;
+    if (status != TANDEM_OK && error) *error = opening;
+    return status;
+}
+
 tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,
                                       const tandem_cluster *cluster, const tandem_graph *const *graph,
                                       tandem_error *error)
@@ -64,9 +74,10 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     tandem_planner *made = calloc(1, sizeof *made);
     if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
     tandem_status status = read_choices(made, request, error);
-    if (status == TANDEM_OK) status = tandem_store_open(&store, request->store, TANDEM_STORE_READ, error);
+    if (status == TANDEM_OK) status = open_store(&store, request, error);
+    const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes, .predict = request->predict};
     if (status == TANDEM_OK)
-        status = tandem_replayer_open(&made->problem.replayer, cluster, graph, store, request->bucket_bytes, error);
+        status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
     made->problem.graph = graph[0];
     if (status == TANDEM_OK && !request->times_only) status = load_harm(made, store, request->data, error);
     tandem_store_close(store);

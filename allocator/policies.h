@@ -40,6 +40,11 @@ void tandem_target_report(tandem_allocation *allocation, const tandem_target *ta
 tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
                                     int64_t target_ns, int64_t *replays, tandem_error *error);
 
+/* tandem_qsync_plan: policy qsync for a target and held classes that are given, so that no other policy need be worse.
+ * *found = 0: its initial setting exceeds the target or memory; the replayer's precisions are anything then. */
+tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_t target_ns, unsigned held,
+                                int *found, int64_t *replays, tandem_error *error);
+
 /* tandem_allocation_record: writes into the plan what tandem_plan_verify holds against a replay. */
 void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
                               const tandem_allocation *allocation);

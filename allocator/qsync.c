@@ -368,41 +368,73 @@ static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allo
     return recover(q, allocation->target_ns, error);
 }
 
-static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
-                              tandem_error *error)
+/* Every class in base, replayed. End it whatever it returns. */
+static tandem_status begin(qsync *q, tandem_plan **plan, const tandem_allocation_problem *problem, tandem_error *error)
 {
     const size_t n_op = (size_t)problem->graph->n_op;
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class;
-    tandem_plan *plan = NULL;
-    qsync q = {.problem = problem, .graph = problem->graph, .n_class = n_class, .replays = 1};
-    tandem_status status = tandem_allocation_begin(&plan, &q.now, problem, error);
+    *q = (qsync){.problem = problem, .graph = problem->graph, .n_class = n_class, .replays = 1};
+    tandem_status status = tandem_allocation_begin(plan, &q->now, problem, error);
     if (status != TANDEM_OK) return status;
     for (int c = 0; c < n_class; c++) {
-        q.smallest_bytes[c] = q.now.member[c].peak_bytes;
-        if (tandem_allocation_limit_bytes(problem, c)) q.with_memory = TANDEM_REPLAY_MEMORY;
+        q->smallest_bytes[c] = q->now.member[c].peak_bytes;
+        if (tandem_allocation_limit_bytes(problem, c)) q->with_memory = TANDEM_REPLAY_MEMORY;
     }
-    q.block_start = malloc((n_op + 2) * sizeof *q.block_start);
-    q.best = malloc((n_op + 1) * sizeof *q.best);
-    q.raise = malloc((n_op * (size_t)n_class + 1) * sizeof *q.raise);
-    tandem_allocation result = {.base_ns = q.now.step_ns, .base_sensitivity = tandem_allocation_sensitivity(problem)};
-    const int slowest = q.now.slowest;
-    if (!q.block_start || !q.best || !q.raise) {
-        status =
-            tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", problem->graph->n_op);
-        goto out;
-    }
-    find_blocks(&q);
-    q.lowered = classes_to_lower(&q);
-    status = choose(&q, plan, &result, error);
-    if (status != TANDEM_OK) goto out;
-    result.replays = q.replays;
-    result.lowered = q.lowered & 1u << slowest ? slowest : -1;
-    *allocation = result;
-out:
-    free(q.raise);
-    free(q.best);
-    free(q.block_start);
+    q->block_start = malloc((n_op + 2) * sizeof *q->block_start);
+    q->best = malloc((n_op + 1) * sizeof *q->best);
+    q->raise = malloc((n_op * (size_t)n_class + 1) * sizeof *q->raise);
+    if (!q->block_start || !q->best || !q->raise)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", problem->graph->n_op);
+    find_blocks(q);
+    return TANDEM_OK;
+}
+
+static void end(qsync *q, tandem_plan *plan)
+{
+    free(q->raise);
+    free(q->best);
+    free(q->block_start);
     tandem_plan_close(plan);
+}
+
+static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
+                              tandem_error *error)
+{
+    qsync q;
+    tandem_plan *plan = NULL;
+    tandem_status status = begin(&q, &plan, problem, error);
+    if (status == TANDEM_OK) {
+        tandem_allocation result = {.base_ns = q.now.step_ns,
+                                    .base_sensitivity = tandem_allocation_sensitivity(problem)};
+        const int slowest = q.now.slowest;
+        q.lowered = classes_to_lower(&q);
+        status = choose(&q, plan, &result, error);
+        result.replays = q.replays;
+        result.lowered = result.held >> slowest & 1 ? -1 : slowest;
+        if (status == TANDEM_OK) *allocation = result;
+    }
+    end(&q, plan);
+    return status;
+}
+
+tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_t target_ns, unsigned held,
+                                int *found, int64_t *replays, tandem_error *error)
+{
+    qsync q;
+    tandem_plan *plan = NULL;
+    tandem_error why = {0};
+    *found = 0;
+    tandem_status status = begin(&q, &plan, problem, &why);
+    q.lowered = ((1u << q.n_class) - 1) & ~held;
+    if (status == TANDEM_OK) status = set_initially(&q, plan, &why);
+    if (status == TANDEM_OK && is_within(&q, target_ns)) {
+        *found = 1;
+        status = recover(&q, target_ns, &why);
+    }
+    *replays += q.replays;
+    end(&q, plan);
+    if (status == TANDEM_OK || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (error) *error = why;
     return status;
 }
 

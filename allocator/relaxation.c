@@ -5,10 +5,13 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "allocator/policies.h"
+#include "allocator/rows.h"
 #include "base/clock.h"
 
+static const double rounding = 1e-11; /* relative error of a sum of products of doubles, on the safe side */
 enum { ROUNDING_NS = 2 }; /* a replayed step is rounded to ns, sums of its parts are not */
 
 static const tandem_step *step_of(const tandem_relaxation *r) { return tandem_replayer_step(r->problem->replayer, r->c); }
@@ -193,13 +196,18 @@ tandem_status tandem_relaxation_fastest(int *choice, const tandem_relaxation *r,
     return tandem_solve_shortest(&value, choice, r->network, &limits, 0, 1, 0, error);
 }
 
-/* --- Intervals ------------------------------------------------------------------------------------------ */
+/* --- Rows: every limit on the plans of an interval ------------------------------------------------------- */
 
 typedef struct interval {
     int first, last; /* places of end_at */
     double bound;
-    int is_exact; /* the bound is that of tandem_solve_exact */
+    int is_exact; /* the bound is that of all rows */
 } interval;
+
+typedef struct weights {
+    int64_t *of; /* [n_bundle] */
+    int64_t limit;
+} weights;
 
 typedef struct bounding {
     tandem_relaxation *r;
@@ -207,65 +215,180 @@ typedef struct bounding {
     uint64_t byte_limit; /* UINT64_MAX where memory cannot bind */
     double cutoff, tolerance;
     int64_t deadline_ns;
-    int anchor;
-    int *choice; /* scratch */
+    int *choice;            /* [n_layer] scratch */
+    weights pure, joint;    /* a row; a weighted sum of rows, or another row */
+    tandem_rows rows;       /* room for all */
+    double *multiplier;     /* [n_row] */
 } bounding;
+
+/* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a step; memory. */
+enum { ROW_BEHIND, ROW_ALL, ROW_MEMORY, N_ROW_MORE }; /* beyond the buckets' */
+static int n_row(const bounding *b) { return step_of(b->r)->n_bucket + N_ROW_MORE; }
 
 static double seconds_left(const bounding *b) { return (double)(b->deadline_ns - tandem_now_ns()) * 1e-9; }
 
-static tandem_limits limits_of(const bounding *b, const interval *i)
+/* Puts the row's weights into r->after_ns. Returns 0 where it does not bind in this interval. */
+static int weigh_row(const bounding *b, const interval *i, int row, uint64_t *limit)
 {
     tandem_relaxation *r = b->r;
-    const int64_t work_ns = work_limit_ns(r, b->anchor, b->target_ns);
-    const int last = end_at(r, i->last);
-    tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = work_ns, .byte_limit = UINT64_MAX};
-    weigh(r, end_at(r, i->first), last, last_place(r, b->anchor));
-    if (last == INT_MAX) return limits;
-    limits.bytes = r->after_ns;
-    limits.byte_limit = work_ns > r->together_ns ? (uint64_t)(work_ns - r->together_ns) : 0;
+    const int n_bucket = step_of(r)->n_bucket, first = end_at(r, i->first), last = end_at(r, i->last);
+    const int kind = row - n_bucket, anchor = kind < 0 ? row : n_bucket - 1;
+    int64_t limit_ns = work_limit_ns(r, anchor, b->target_ns);
+    if (kind == ROW_MEMORY) {
+        memcpy(r->after_ns, r->network->bytes, (size_t)r->network->n_bundle * sizeof *r->after_ns);
+        *limit = b->byte_limit;
+        return b->byte_limit < UINT64_MAX;
+    }
+    if (kind == ROW_BEHIND) {
+        if (last == INT_MAX) return 0;
+        weigh(r, first, last, last_place(r, anchor));
+        limit_ns -= r->together_ns;
+    } else if (kind == ROW_ALL) { /* behind the last step's, it may begin late, and alone */
+        weigh(r, -1, -1, INT_MAX);
+        limit_ns = b->target_ns + ROUNDING_NS;
+    } else {
+        weigh(r, first, -1, last_place(r, anchor));
+        for (int k = 0; k < r->network->n_bundle; k++) r->after_ns[k] = (uint64_t)r->time_ns[k];
+    }
+    *limit = limit_ns > 0 ? (uint64_t)limit_ns : 0;
+    return 1;
+}
+
+/* The row in r->after_ns. */
+static void take_row(const bounding *b, weights *to, uint64_t limit)
+{
+    for (int k = 0; k < b->r->network->n_bundle; k++) to->of[k] = (int64_t)b->r->after_ns[k];
+    to->limit = (int64_t)limit;
+}
+
+/* Both limits; `second` NULL = one. The second is copied to r->after_ns. */
+static tandem_limits limits_of(const bounding *b, const weights *first, const weights *second)
+{
+    tandem_limits limits = {.time_ns = first->of, .time_limit_ns = first->limit, .byte_limit = UINT64_MAX};
+    if (!second) return limits;
+    for (int k = 0; k < b->r->network->n_bundle; k++) b->r->after_ns[k] = (uint64_t)second->of[k];
+    limits.bytes = b->r->after_ns;
+    limits.byte_limit = (uint64_t)second->limit;
     return limits;
 }
 
-/* One limit on time made of both, so that there is room for one on memory: the sum of both, weighted as the
- * Lagrangian bound weights them. Every plan within both is within it. */
-static tandem_status join_times(const bounding *b, tandem_limits *limits, tandem_error *error)
+/* All rows of the interval into b->rows. */
+static void take_all_rows(bounding *b, const interval *i)
 {
-    tandem_relaxation *r = b->r;
-    double multiplier[2] = {0, 0};
-    tandem_solution solution = {.choice = b->choice};
-    if (limits->bytes) {
-        const tandem_status status = tandem_solve_lagrange(&solution, multiplier, r->network, limits, error);
-        if (status != TANDEM_OK) return status;
-        const double all = multiplier[0] + multiplier[1], share = all > 0 ? multiplier[0] / all : 1;
-        if (solution.lower_bound < INFINITY) {
-            for (int k = 0; k < r->network->n_bundle; k++)
-                r->time_ns[k] =
-                    (int64_t)floor(share * (double)r->time_ns[k] + (1 - share) * (double)r->after_ns[k]);
-            limits->time_limit_ns = (int64_t)ceil(share * (double)limits->time_limit_ns +
-                                                  (1 - share) * (double)limits->byte_limit);
-        }
+    const size_t n_bundle = (size_t)b->r->network->n_bundle;
+    b->rows.n_row = 0;
+    for (int row = 0; row < n_row(b); row++) {
+        uint64_t limit;
+        if (!weigh_row(b, i, row, &limit)) continue;
+        weights to = {.of = b->rows.weight + (size_t)b->rows.n_row * n_bundle};
+        take_row(b, &to, limit);
+        b->rows.limit[b->rows.n_row++] = to.limit;
     }
-    limits->bytes = r->network->bytes;
-    limits->byte_limit = b->byte_limit;
-    return TANDEM_OK;
 }
 
-/* Bounds the harm of the interval's plans: quickly, or exactly. */
-static tandem_status bound_interval(const bounding *b, interval *i, int exactly, tandem_solution *solution,
-                                    tandem_error *error)
+/* Rows first … end − 1 as their multipliers weigh them, in units of the dearest one, rounded so that whatever is within all
+ * of them is within their sum. */
+static void join_rows(const bounding *b, weights *to, int first, int end)
 {
-    tandem_limits limits = limits_of(b, i);
-    tandem_status status = TANDEM_OK;
-    if (b->byte_limit < UINT64_MAX) status = join_times(b, &limits, error);
-    if (status == TANDEM_OK && exactly)
-        status = tandem_solve_exact(solution, b->r->network, &limits, b->cutoff, b->tolerance,
-                                    fmax(seconds_left(b), 0), error);
-    else if (status == TANDEM_OK)
-        status = tandem_solve_lagrange(solution, NULL, b->r->network, &limits, error);
+    const size_t n_bundle = (size_t)b->r->network->n_bundle;
+    double dearest = 0, limit = 0;
+    for (int r = first; r < end; r++) dearest = fmax(dearest, b->multiplier[r]);
+    for (size_t k = 0; k < n_bundle; k++) {
+        double sum = 0;
+        for (int r = first; r < end && dearest > 0; r++)
+            sum += b->multiplier[r] / dearest * (double)b->rows.weight[(size_t)r * n_bundle + k];
+        to->of[k] = (int64_t)floor(sum * (1 - rounding));
+    }
+    for (int r = first; r < end && dearest > 0; r++) limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
+    to->limit = (int64_t)ceil(limit * (1 + rounding));
+}
+
+/* Divides the rows in two of about equal weight in the bound: the first row of the second part. */
+static int find_middle(const bounding *b)
+{
+    double all = 0, sum = 0;
+    int r = 0;
+    for (int k = 0; k < b->rows.n_row; k++) all += b->multiplier[k] * (double)b->rows.limit[k];
+    while (r < b->rows.n_row && sum + b->multiplier[r] * (double)b->rows.limit[r] <= all / 2)
+        sum += b->multiplier[r] * (double)b->rows.limit[r], r++;
+    return r;
+}
+
+/* The row that the way exceeds most, relatively; −1 = none. */
+static int find_exceeded(const bounding *b, const int *choice)
+{
+    int worst = -1;
+    double worst_share = 0;
+    for (int r = 0; r < b->rows.n_row; r++) {
+        const double limit = (double)b->rows.limit[r];
+        const double share = ((double)tandem_rows_length(&b->rows, b->r->network, r, choice) - limit) / (limit + 1);
+        if (share <= worst_share) continue;
+        worst = r;
+        worst_share = share;
+    }
+    return worst;
+}
+
+/* --- Intervals ------------------------------------------------------------------------------------------ */
+
+static void raise(interval *i, double bound)
+{
+    if (bound > i->bound) i->bound = bound;
+}
+
+/* By work until the last bucket, and work behind the interval. */
+static tandem_status bound_quickly(bounding *b, interval *i, tandem_error *error)
+{
+    const int n_bucket = step_of(b->r)->n_bucket;
+    tandem_solution solution = {.choice = NULL};
+    uint64_t limit = 0;
+    (void)weigh_row(b, i, n_bucket - 1, &limit);
+    take_row(b, &b->pure, limit);
+    const int is_bounded = weigh_row(b, i, n_bucket + ROW_BEHIND, &limit);
+    if (is_bounded) take_row(b, &b->joint, limit);
+    const tandem_limits limits = limits_of(b, &b->pure, is_bounded ? &b->joint : NULL);
+    const tandem_status status = tandem_solve_lagrange(&solution, NULL, b->r->network, &limits, error);
+    if (status == TANDEM_OK) raise(i, solution.lower_bound);
+    return status;
+}
+
+/* By all rows: as their multipliers weigh them, and exactly by the sums of two halves of them, then by the sum of all beside a
+ * row that the way found exceeds. Of the ways found one within all rows is preferred. */
+static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out, tandem_error *error)
+{
+    enum { MOST_ROUNDS = 4 };
+    const size_t n_bundle = (size_t)b->r->network->n_bundle, n_layer = (size_t)b->r->network->n_layer;
+    double bound, within = INFINITY;
+    take_all_rows(b, i);
+    tandem_status status =
+        tandem_rows_bound(&bound, b->multiplier, &within, out->choice, &b->rows, b->r->network, error);
     if (status != TANDEM_OK) return status;
-    if (!(i->bound > solution->lower_bound)) i->bound = solution->lower_bound;
-    i->is_exact = exactly;
-    return TANDEM_OK;
+    raise(i, bound);
+    out->harm = within;
+    const int middle = find_middle(b);
+    join_rows(b, &b->pure, 0, middle);
+    join_rows(b, &b->joint, middle, b->rows.n_row);
+    for (int round = 0; round < MOST_ROUNDS; round++) {
+        tandem_solution solution = {.choice = b->choice, .harm = INFINITY};
+        const tandem_limits limits = limits_of(b, &b->pure, &b->joint);
+        status = tandem_solve_exact(&solution, b->r->network, &limits, b->cutoff, b->tolerance,
+                                    fmax(seconds_left(b), 0), error);
+        if (status != TANDEM_OK) break;
+        raise(i, solution.lower_bound);
+        i->is_exact = 1;
+        out->proven = solution.proven;
+        if (solution.harm == INFINITY) break;
+        const int row = find_exceeded(b, b->choice);
+        if (row < 0 ? solution.harm < out->harm : within == INFINITY) {
+            out->harm = solution.harm;
+            memcpy(out->choice, b->choice, n_layer * sizeof *b->choice);
+        }
+        if (row < 0) break;
+        join_rows(b, &b->joint, 0, b->rows.n_row);
+        memcpy(b->pure.of, b->rows.weight + (size_t)row * n_bundle, n_bundle * sizeof *b->pure.of);
+        b->pure.limit = b->rows.limit[row];
+    }
+    return status;
 }
 
 static int least_of(const interval *list, int n)
@@ -277,34 +400,31 @@ static int least_of(const interval *list, int n)
 }
 
 /* Halves interval `at`; the second half goes to list[*n]. */
-static tandem_status halve(const bounding *b, interval *list, int *n, int at, tandem_error *error)
+static tandem_status halve(bounding *b, interval *list, int *n, int at, tandem_error *error)
 {
-    tandem_solution ignored = {.choice = b->choice};
     const interval whole = list[at];
     const int middle = (whole.first + whole.last) / 2;
     list[at] = (interval){whole.first, middle, whole.bound, 0};
     list[*n] = (interval){middle, whole.last, whole.bound, 0};
-    tandem_status status = bound_interval(b, &list[at], 0, &ignored, error);
-    if (status == TANDEM_OK) status = bound_interval(b, &list[*n], 0, &ignored, error);
+    tandem_status status = bound_quickly(b, &list[at], error);
+    if (status == TANDEM_OK) status = bound_quickly(b, &list[*n], error);
     (*n)++;
     return status;
 }
 
-/* The bound for one anchor; solution->choice of the last interval solved exactly. */
-static tandem_status bound_anchor(const bounding *b, tandem_solution *solution, tandem_error *error)
+static tandem_status bound_all_intervals(bounding *b, tandem_solution *solution, tandem_error *error)
 {
     const tandem_relaxation *r = b->r;
     interval *list = malloc(((size_t)r->n_cut + 2) * sizeof *list);
     if (!list) return no_memory(r, error);
-    int n = 1;
+    int n = 1, at = 0;
+    tandem_status status = TANDEM_OK;
     list[0] = (interval){0, r->n_cut + 1, -INFINITY, 0};
-    tandem_status status = bound_interval(b, &list[0], r->together_ns == 0, solution, error);
-    int at = 0;
     while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < b->cutoff && seconds_left(b) > 0) {
-        if (list[at].last - list[at].first > 1)
+        if (r->together_ns > 0 && list[at].last - list[at].first > 1)
             status = halve(b, list, &n, at, error);
         else
-            status = bound_interval(b, &list[at], 1, solution, error);
+            status = bound_by_all(b, &list[at], solution, error);
         at = least_of(list, n);
     }
     solution->lower_bound = list[at].bound;
@@ -332,26 +452,30 @@ tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r
                                       uint64_t byte_limit, double cutoff, double tolerance, double most_seconds,
                                       tandem_error *error)
 {
-    const int n_bucket = step_of(r)->n_bucket;
-    bounding b = {.r = r, .target_ns = target_ns, .cutoff = cutoff, .tolerance = tolerance,
-                  .deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9), .anchor = n_bucket - 1};
-    b.choice = malloc(((size_t)r->network->n_layer + 1) * sizeof *b.choice);
-    if (!b.choice) return no_memory(r, error);
+    bounding b = {.r = r,
+                  .target_ns = target_ns,
+                  .byte_limit = can_bind(r->network, byte_limit) ? byte_limit : UINT64_MAX,
+                  .cutoff = cutoff,
+                  .tolerance = tolerance,
+                  .deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9)};
     tandem_solution solution = {.choice = out->choice, .harm = INFINITY};
-    b.byte_limit = can_bind(r->network, byte_limit) ? byte_limit : UINT64_MAX;
-    tandem_status status = bound_anchor(&b, &solution, error);
-    /* where the wire is the bottleneck, an earlier bucket says more */
-    for (b.anchor = 0; b.anchor < n_bucket - 1 && status == TANDEM_OK; b.anchor++) {
-        interval whole = {0, r->n_cut + 1, -INFINITY, 0};
-        tandem_solution of_anchor = {.choice = b.choice};
-        status = bound_interval(&b, &whole, 0, &of_anchor, error);
-        if (status == TANDEM_OK && whole.bound > solution.lower_bound) {
-            of_anchor.choice = out->choice;
-            status = bound_anchor(&b, &of_anchor, error);
-            if (status == TANDEM_OK && of_anchor.lower_bound > solution.lower_bound) solution = of_anchor;
-        }
+    const size_t n_bundle = (size_t)r->network->n_bundle, n_rows = (size_t)n_row(&b);
+    int64_t *room = malloc(((2 + n_rows) * n_bundle + n_rows) * sizeof *room);
+    b.choice = malloc(((size_t)r->network->n_layer + 1) * sizeof *b.choice);
+    b.multiplier = malloc(n_rows * sizeof *b.multiplier);
+    tandem_status status = TANDEM_OK;
+    if (!room || !b.choice || !b.multiplier) {
+        status = no_memory(r, error);
+    } else {
+        b.pure.of = room;
+        b.joint.of = room + n_bundle;
+        b.rows.weight = room + 2 * n_bundle;
+        b.rows.limit = room + (2 + n_rows) * n_bundle;
+        status = bound_all_intervals(&b, &solution, error);
     }
+    free(b.multiplier);
     free(b.choice);
+    free(room);
     if (status == TANDEM_OK) *out = solution;
     return status;
 }

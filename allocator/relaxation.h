@@ -19,7 +19,9 @@
  *    Both are sums, so shortest ways through the network bound the harm of such plans; the least over a partition of the
  *    tasks into such intervals bounds that of all. The interval with the least bound is halved until it is one operator.
  *
- * 3. Memory: what lives when the backward pass begins fits beside weights, gradients and optimizer. */
+ * 3. All tasks of c's step, the updates of all buckets too, take no longer than the step, at their best.
+ *
+ * 4. Memory: what lives when the backward pass begins fits beside weights, gradients and optimizer. */
 #ifndef TANDEM_ALLOCATOR_RELAXATION_H
 #define TANDEM_ALLOCATOR_RELAXATION_H
 

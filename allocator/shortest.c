@@ -17,7 +17,7 @@ tandem_status tandem_solve_shortest(double *value, int *choice, const tandem_net
 {
     const int end = network->state_start[network->n_layer + 1] - 1;
     double *const potential = malloc(((size_t)end + 1) * sizeof *potential);
-    int *const next = malloc(((size_t)end + 1) * sizeof *next);
+    int *const next = calloc((size_t)end + 1, sizeof *next);
     tandem_status status = TANDEM_OK;
     if (!potential || !next) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a way through %d states", end + 1);
@@ -144,7 +144,8 @@ static void forget_cost(tandem_ways *ways, int r)
     ways->n_cost--;
 }
 
-static tandem_status bind_limits(tandem_ways *ways, double *least, double *most, unsigned char *drop, tandem_error *error)
+static tandem_status bind_limits(tandem_ways *ways, double *least, double *most, unsigned char *drop,
+                                 tandem_error *error)
 {
     for (int r = 0; r < ways->n_cost;) {
         const int kind = ways->cost_kind[r];
@@ -183,7 +184,7 @@ static int allocate(tandem_ways *ways, size_t n_arc)
     const size_t n_state = (size_t)ways->n_state, n_layer = (size_t)ways->n_layer;
     ways->layer_start = malloc((n_layer + 2) * sizeof *ways->layer_start);
     ways->arc_start = malloc((n_state + 1) * sizeof *ways->arc_start);
-    ways->number = malloc(n_state * sizeof *ways->number);
+    ways->number = calloc(n_state, sizeof *ways->number);
     ways->to = malloc((n_arc + 1) * sizeof *ways->to);
     ways->origin = malloc((n_arc + 1) * sizeof *ways->origin);
     ways->harm = malloc((n_arc + 1) * sizeof *ways->harm);
@@ -198,12 +199,13 @@ tandem_status tandem_ways_open(tandem_ways *ways, const tandem_network *network,
     const int n_layer = network->n_layer, n_state = network->state_start[n_layer + 1];
     const size_t n_arc = (size_t)network->arc_start[n_state];
     tandem_status status = TANDEM_OK;
-    *ways = (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
-    double *const least = malloc(2 * (size_t)n_state * sizeof *least);
+    *ways =
+        (tandem_ways){.network = network, .limits = limits, .n_layer = n_layer, .n_state = n_state, .possible = 1};
+    double *const least = calloc(2 * (size_t)n_state, sizeof *least);
     unsigned char *const drop = calloc(n_arc + 1, 1);
     if (!allocate(ways, n_arc) || !least || !drop) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for ways through %d states and %zu arcs",
-                                  n_state, n_arc);
+        status = tandem_error_set(error, TANDEM_NO_MEMORY,
+                                  "no memory for ways through %d states and %zu arcs", n_state, n_arc);
         goto out;
     }
     memcpy(ways->layer_start, network->state_start, ((size_t)n_layer + 2) * sizeof *ways->layer_start);

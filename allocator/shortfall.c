@@ -108,19 +108,24 @@ static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tand
     return status;
 }
 
-/* The class's peak at another batch, with the same precisions. */
+/* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small batches. */
 static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t batch, tandem_error *error)
 {
     tandem_graph *graph = NULL;
-    tandem_step *step = NULL;
+    sizing there = {.problem = s->problem, .c = s->c, .best_bytes = UINT64_MAX};
     tandem_status status = tandem_graph_open(&graph, s->problem->graph->model, batch, error);
     if (status == TANDEM_OK)
-        status = tandem_step_open(&step, graph, s->step->wider, s->step->bucket_bytes, error);
+        status = tandem_step_open(&there.step, graph, s->step->wider, s->step->bucket_bytes, error);
+    if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
     if (status == TANDEM_OK) {
-        go(step, s->best);
-        status = measure(peak_bytes, step, error);
+        go(there.step, s->best);
+        status = try_now(&there, error);
     }
-    tandem_step_close(step);
+    if (status == TANDEM_OK) status = try_uniform(&there, error);
+    if (status == TANDEM_OK) *peak_bytes = there.best_bytes;
+    free(there.best);
+    tandem_step_close(there.step);
     tandem_graph_close(graph);
     return status;
 }

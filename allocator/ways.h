@@ -20,8 +20,8 @@ typedef struct tandem_ways {
     const tandem_network *network;
     const tandem_limits *limits;
     int n_layer, n_state, n_arc;
-    int possible; /* 0: no way keeps each limit for itself; there are no arcs then */
-    int n_cost;   /* limits that can bind */
+    int possible;                     /* 0: no way keeps each limit for itself; there are no arcs then */
+    int n_cost;                       /* limits that can bind */
     int cost_kind[TANDEM_WAYS_COSTS]; /* 0: time, 1: bytes */
     int *layer_start;                 /* [n_layer + 2] as tandem_network.state_start */
     int *arc_start;                   /* [n_state + 1] */
@@ -43,7 +43,8 @@ void tandem_ways_reduce(tandem_ways *ways, unsigned char *drop);
 
 /* potential[n_state]: the least Σ (harm + multiplier · cost) from a state to the end; next[n_state]: its first arc, the lowest
  * of equal ones, −1 at the end. */
-void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double *potential, int *next);
+void tandem_ways_pass(const tandem_ways *ways, const double multiplier[TANDEM_WAYS_COSTS], double *potential,
+                      int *next);
 
 /* The best way found so far. */
 typedef struct tandem_best {
@@ -68,9 +69,9 @@ tandem_status tandem_ways_dual(const tandem_ways *ways, double multiplier[TANDEM
 enum { TANDEM_COMPLETION_SETS = 8 };
 typedef struct tandem_completion {
     double multiplier[TANDEM_COMPLETION_SETS][TANDEM_WAYS_COSTS];
-    double *potential;                /* least Σ (harm + multiplier · cost) to the end, rounding taken off */
-    int *next;                        /* the first arc of that way, −1 at the end */
-    double *harm;                     /* of that way */
+    double *potential; /* least Σ (harm + multiplier · cost) to the end, rounding taken off */
+    int *next;         /* the first arc of that way, −1 at the end */
+    double *harm;      /* of that way */
     double *spent[TANDEM_WAYS_COSTS]; /* by that way */
     double *least[TANDEM_WAYS_COSTS]; /* [n_state] least cost to the end */
     double *reach;                    /* [n_state × (sets + costs)] room for tandem_completion_prune */
@@ -89,8 +90,8 @@ void tandem_completion_prune(tandem_completion *completion, tandem_ways *ways, d
 
 /* No way within the limits that comes to state s with this harm, having spent so much, has less harm; INFINITY: none is within
  * the limits. */
-static inline double tandem_completion_bound(const tandem_completion *completion, const tandem_ways *ways, int s,
-                                             double harm, const double spent[TANDEM_WAYS_COSTS])
+static inline double tandem_completion_bound(const tandem_completion *completion, const tandem_ways *ways,
+                                             int s, double harm, const double spent[TANDEM_WAYS_COSTS])
 {
     const double *const potential = &completion->potential[(size_t)s * TANDEM_COMPLETION_SETS];
     const double left0 = ways->slack[0] - spent[0], left1 = ways->slack[1] - spent[1];

@@ -14,11 +14,11 @@ typedef struct header {
     int64_t step;
     uint64_t hash;
     int64_t n_weight;
-    char model[96], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
+    char model[TANDEM_MODEL_NAME], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
     uint32_t array_crc[TANDEM_CHECKPOINT_ARRAYS];
     uint32_t crc;
 } header;
-static_assert(sizeof(header) == 168 + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
+static_assert(sizeof(header) == 72 + TANDEM_MODEL_NAME + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
               "the header is the file's first bytes");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 

@@ -195,8 +195,9 @@ static int run(const cli_options *options)
     return options->json ? print_json(&v, verdict) : print_text(&v, verdict);
 }
 
-static const int options[] = {OPTION_MODEL,    OPTION_CLUSTER, OPTION_ADD,    OPTION_BATCH,  OPTION_POLICY,
-                              OPTION_SLOWDOWN, OPTION_BASE,    OPTION_METHOD, OPTION_BUCKET, OPTION_END};
+static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,  OPTION_ADD,  OPTION_BATCH,
+                              OPTION_POLICY, OPTION_SLOWDOWN, OPTION_BASE, OPTION_METHOD,
+                              OPTION_BUCKET, OPTION_PREDICT,  OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -206,9 +207,9 @@ const cli_command command_advise = {
         "Examples:\n"
         "  tandem advise --model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"\n"
         "  tandem advise --model resnet20 --cluster \"2*cpu:avx512\" --add \"2*cpu:avx2 + cpu:sse41\" --slowdown 3%\n"
-        "Compares samples a second, step, sensitivity and memory of the ranks there are, those that might be added, all of them,\n"
-        "and all but a class or half the ranks of a class that might be added: each with its best plan at the same slowdown. Says\n"
-        "which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in the cluster), so that\n"
-        "more ranks take more samples a step. Needs costs and statistics as `tandem allocate` does.",
+        "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"
+        "all, and of all but a class or half a class of what might be added: each with its best plan at the same\n"
+        "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"
+        "the cluster): more ranks take more samples a step. Needs costs and statistics as `tandem allocate` does.",
     .run = run,
 };

@@ -29,6 +29,7 @@ static tandem_status find_fewer(allocating *a, tandem_error *error)
 /* Leaves a->plan in the replayer. */
 static tandem_status allocate(allocating *a, tandem_error *error)
 {
+    tandem_replay replay;
     const int64_t begin = tandem_now_ns();
     tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
                                                tandem_planner_method(a->planner), error);
@@ -36,6 +37,7 @@ static tandem_status allocate(allocating *a, tandem_error *error)
     if (status == TANDEM_OK)
         status = tandem_neighbours_find(a->neighbour, &a->n_neighbour, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_fewer(a, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(a->problem->replayer, &replay, 0, error);
     if (status == TANDEM_OK && a->options->output)
         status = tandem_plan_write(a->plan, a->problem->graph, a->options->output, error);
     return status;
@@ -59,6 +61,7 @@ static int run_plan(allocating *a)
 
 static int run(const cli_options *options)
 {
+    if (options->instance) return cli_allocate_instance(options);
     tandem_error error = {0};
     allocating a;
     int code;
@@ -78,7 +81,7 @@ static const int options[] = {
     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE,  OPTION_BATCH,        OPTION_POLICY,       OPTION_SLOWDOWN,
     OPTION_TARGET, OPTION_BUDGET,  OPTION_MEMORY,  OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
     OPTION_SVG,    OPTION_VERIFY,  OPTION_EXPLAIN, OPTION_BASE,         OPTION_METHOD,       OPTION_UNIFORM,
-    OPTION_BUCKET, OPTION_OUTPUT,  OPTION_END};
+    OPTION_BUCKET, OPTION_PREDICT, OPTION_OUTPUT,  OPTION_INSTANCE,     OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

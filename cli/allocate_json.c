@@ -16,10 +16,11 @@ static json_t *devices_json(const allocating *a)
                                           "operators", part.n_op, "flops_share", part.flops_share));
         }
         const int lowered = !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base);
-        json_array_append_new(devices,
-                              json_pack("{s:s,s:b,s:b,s:I,s:o}", "name", a->plan->cluster.member[c].device.name,
-                                        "lowered", lowered, "held", (int)(a->result.held >> c & 1), "peak_bytes",
-                                        (json_int_t)a->result.peak_bytes[c], "precisions", precisions));
+        json_array_append_new(devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name",
+                                                 a->plan->cluster.member[c].device.name, "lowered", lowered,
+                                                 "held", (int)(a->result.held >> c & 1), "peak_bytes",
+                                                 (json_int_t)a->result.peak_bytes[c], "precisions", precisions,
+                                                 "costs", cli_provenance_json(a->problem->replayer, c)));
     }
     return devices;
 }

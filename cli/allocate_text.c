@@ -113,6 +113,10 @@ static void print_certificate(const allocating *a)
     char gap[TANDEM_QUANTITY_TEXT];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
+    if (certificate->gap < 1e-9) {
+        printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
+        return;
+    }
     printf("no plan within that step has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
            certificate->lower_bound, tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap),
            certificate->proof);
@@ -134,6 +138,7 @@ int allocate_print_text(allocating *a)
     if (code) return code;
     putchar('\n');
     code = a->explained >= 0 ? allocate_explain_text(a) : print_devices(a);
+    cli_provenance_print(a->problem->replayer);
     if (!code) print_fewer(a);
     return code;
 }

@@ -90,7 +90,8 @@ int allocate_verify(const cli_options *options)
 {
     const char *clash = choosing(options);
     if (clash)
-        return cli_refuse(TANDEM_USAGE, "--verify and %s: the plan's file says what it was made for", clash);
+        return cli_refuse(TANDEM_USAGE,
+                          "--verify and %s contradict each other: the plan's file says what it was made for", clash);
     tandem_error error = {0};
     verifying v = {.options = *options};
     v.options.plan = options->verify;

@@ -14,7 +14,7 @@ typedef struct cli_options {
     const char *db;
     int json, quiet, verbose;
     /* what to look at */
-    const char *model, *device, *cluster, *plan, *data;
+    const char *model, *device, *cluster, *plan, *data, *instance;
     int64_t batch;
     uint64_t seed;
     /* how to allocate */
@@ -36,7 +36,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator;
+    int again, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume;
@@ -57,6 +57,7 @@ enum option_key {
     OPTION_CLUSTER,
     OPTION_PLAN,
     OPTION_DATA,
+    OPTION_INSTANCE,
     OPTION_BATCH,
     OPTION_SEED,
     OPTION_UNIFORM,
@@ -72,6 +73,7 @@ enum option_key {
     OPTION_TIMEOUT,
     OPTION_AGAIN,
     OPTION_OPERATORS,
+    OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
     OPTION_TARGET,
@@ -140,6 +142,9 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* `tandem allocate --instance`: the whole command; returns the exit code. */
+int cli_allocate_instance(const cli_options *options);
 
 /* --- The backend library ------------------------------------------------------------------------------------------------ */
 /* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error

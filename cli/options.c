@@ -19,6 +19,8 @@ static const struct argp_option rows[] = {
      "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
+    {"instance", OPTION_INSTANCE, "FILE", 0,
+     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]", 1},
     {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0, "Every operator of every class in this precision, where it has it", 2},
     {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
@@ -43,6 +45,7 @@ static const struct argp_option rows[] = {
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
     {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
@@ -120,6 +123,16 @@ static int64_t time_of(struct argp_state *state, const char *text)
     return ns;
 }
 
+static int64_t target_of(struct argp_state *state, const char *text)
+{
+    const int64_t ns = time_of(state, text);
+    tandem_error error;
+    if (ns > 0) return ns;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--target takes a time above 0, got '%s'", text);
+    stop(state, &error);
+    return ns;
+}
+
 /* A number without a unit, from 0 to below `below`; `what` says that in words. */
 static double number_of(struct argp_state *state, int key, const char *text, double below, const char *what)
 {
@@ -172,6 +185,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_CLUSTER: options->cluster = text; break;
     case OPTION_PLAN: options->plan = text; break;
     case OPTION_DATA: options->data = text; break;
+    case OPTION_INSTANCE: options->instance = text; break;
     case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
     case OPTION_UNIFORM: options->uniform = text; break;
@@ -180,7 +194,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_METHOD: options->method = text; break;
     case OPTION_MEMORY: options->memory = text; break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
-    case OPTION_TARGET: options->target_ns = time_of(state, text); break;
+    case OPTION_TARGET: options->target_ns = target_of(state, text); break;
     case OPTION_BUDGET: options->budget = sensitivity_of(state, key, text); break;
     case OPTION_LEAST_MEMORY: options->least_memory = 1; break;
     case OPTION_GLOBAL_BATCH: options->global_batch = whole_number(state, key, text, 1, 1 << 30); break;
@@ -195,6 +209,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_PREDICT: options->predict = 1; break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;

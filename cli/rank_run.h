@@ -28,6 +28,9 @@ void rank_run_close(rank_run *run);
 /* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch of all ranks. */
 tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
                                  const cli_subject *subject, const cli_options *options, tandem_error *error);
+/* The same for one class's graph, whatever the batch of all ranks. */
+tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend, const tandem_graph *graph,
+                                    const char *source, tandem_error *error);
 /* Only the step program of class run->member under the subject's plan. */
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error);

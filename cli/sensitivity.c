@@ -52,7 +52,7 @@ static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const
     s->rows = rows;
     s->k = k;
     s->columns = columns;
-    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, 0}, error);
+    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b}, error);
 }
 
 static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
@@ -112,7 +112,7 @@ static tandem_status see_wgrad(collector *c, const tandem_executor *executor, co
     s->x_amax += tandem_statistics_amax(x, n_x);
     if (op->kind == TANDEM_OP_MATMUL) return add_matmul(s, graph, op, x, w, g, &c->error);
     if (op->kind == TANDEM_OP_LINEAR)
-        return add_linear(s, op, x, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+        return add_linear(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape), &c->error);
     float *columns = image_columns(graph, op, x);
     if (!columns)
         return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);

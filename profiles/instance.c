@@ -1,9 +1,9 @@
-/* instance.c: the file of a bare instance, tandem.instance/1. */
+/* instance.c: the file of a bare instance, tandem.instance/1, and that of its answer, tandem.choices/1. */
 #include "tandem/instance.h"
 #include "base/arena.h"
-#include "base/nearest.h"
 #include "base/file.h"
 #include "profiles/json.h"
+#include "profiles/json_write.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -54,10 +54,10 @@ static tandem_status read_amount(double *value, const reader *r, const json_t *o
 
 static tandem_status read_bytes(uint64_t *bytes, const reader *r, const json_t *object, int required)
 {
-    int64_t read = 0;
+    int64_t read = -1; /* what is absent stays as it is */
     const tandem_status status =
         tandem_json_whole(&read, &r->place, object, "bytes", 0, (int64_t)most_sum, required);
-    if (status == TANDEM_OK) *bytes = (uint64_t)read;
+    if (status == TANDEM_OK && read >= 0) *bytes = (uint64_t)read;
     return status;
 }
 
@@ -96,7 +96,8 @@ static tandem_status read_item(reader *r, int i, const json_t *object)
     if (status != TANDEM_OK) return status;
     const json_t *const choices = json_object_get(object, "choices");
     const size_t n = json_array_size(choices); /* 0 for what is no array */
-    if (n < 1 || n > TANDEM_INSTANCE_MAX_CHOICE) return refuse(r, "choices", "must be an array of 1 to 1000 choices");
+    if (n < 1 || n > TANDEM_INSTANCE_MAX_CHOICE)
+        return refuse(r, "choices", "must be an array of 1 to 1000 choices");
     item->n_choice = (int)n;
     item->choice = tandem_arena_array(&r->made->arena, n, sizeof *item->choice);
     r->time_ns[i] = tandem_arena_array(&r->made->arena, n, sizeof *r->time_ns[i]);
@@ -139,13 +140,15 @@ static tandem_status read_items(reader *r, const json_t *root)
     const json_t *const items = json_object_get(root, "items");
     const size_t n = json_array_size(items);
     tandem_status status = TANDEM_OK;
-    if (n < 1 || n > TANDEM_INSTANCE_MAX_ITEM) return refuse(r, "items", "must be an array of 1 to 10000 items");
+    if (n < 1 || n > TANDEM_INSTANCE_MAX_ITEM)
+        return refuse(r, "items", "must be an array of 1 to 10000 items");
     instance->n_item = (int)n;
     instance->item = tandem_arena_array(arena, n, sizeof *instance->item);
     r->time_ns = tandem_arena_array(arena, n, sizeof *r->time_ns);
     r->by_name = tandem_arena_array(arena, n, sizeof *r->by_name);
     if (!instance->item || !r->time_ns || !r->by_name) return no_memory(r);
-    for (size_t i = 0; i < n && status == TANDEM_OK; i++) status = read_item(r, (int)i, json_array_get(items, i));
+    for (size_t i = 0; i < n && status == TANDEM_OK; i++)
+        status = read_item(r, (int)i, json_array_get(items, i));
     return status == TANDEM_OK ? sort_names(r) : status;
 }
 _Static_assert(TANDEM_INSTANCE_MAX_ITEM == 10000, "the message above says 10000");
@@ -276,9 +279,10 @@ static tandem_status scale_times(reader *r)
 {
     tandem_instance *const instance = &r->made->instance;
     const double longest = longest_ns(r);
-    double power = 1, limit_ns = 0;
+    double power = 1;
     int most = 0, wanted = 0;
-    if (longest >= most_sum) return refuse(r, "items", "their longest choices must take less than 2^52 ns together");
+    if (longest >= most_sum)
+        return refuse(r, "items", "their longest choices must take less than 2^52 ns together");
     for (; most < 15 && longest * power * 10 < most_sum; most++) power *= 10;
     for (int i = 0; i < instance->n_item; i++)
         for (int k = 0; k < instance->item[i].n_choice; k++) {
@@ -292,9 +296,7 @@ static tandem_status scale_times(reader *r)
         for (int k = 0; k < instance->item[i].n_choice; k++)
             instance->item[i].choice[k].time = (int64_t)nearbyint(r->time_ns[i][k] * power);
     instance->time_limit = INT64_MAX;
-    if (!r->time_limit) return TANDEM_OK;
-    limit_ns = json_number_value(r->time_limit);
-    instance->time_limit = limit_of(limit_ns, power);
+    if (r->time_limit) instance->time_limit = limit_of(instance->time_limit_ns, power);
     return TANDEM_OK;
 }
 
@@ -307,7 +309,8 @@ static tandem_status check_bytes(const reader *r)
         for (int k = 0; k < instance->item[i].n_choice; k++)
             if (instance->item[i].choice[k].bytes > largest) largest = instance->item[i].choice[k].bytes;
         sum += largest;
-        if (sum >= (uint64_t)most_sum) return refuse(r, "items", "their largest choices must have less than 2^52 bytes together");
+        if (sum >= (uint64_t)most_sum)
+            return refuse(r, "items", "their largest choices must have less than 2^52 bytes together");
     }
     return TANDEM_OK;
 }
@@ -318,9 +321,10 @@ static tandem_status read_limits(reader *r, const json_t *root)
 {
     static const char *const allowed[] = {"time_ns", "bytes", NULL};
     const json_t *const limits = json_object_get(root, "limits");
-    double time_ns = 0;
-    uint64_t bytes = 0;
-    r->made->instance.byte_limit = UINT64_MAX;
+    double time_ns = INFINITY;
+    uint64_t bytes = UINT64_MAX;
+    r->made->instance.time_limit_ns = time_ns;
+    r->made->instance.byte_limit = bytes;
     if (!limits || json_is_null(limits)) return TANDEM_OK;
     (void)snprintf(r->place.path, sizeof r->place.path, "limits");
     tandem_status status = tandem_json_check_members(&r->place, limits, allowed);
@@ -331,7 +335,8 @@ static tandem_status read_limits(reader *r, const json_t *root)
     r->byte_limit = json_object_get(limits, "bytes");
     if (json_is_null(r->time_limit)) r->time_limit = NULL;
     if (json_is_null(r->byte_limit)) r->byte_limit = NULL;
-    if (r->byte_limit) r->made->instance.byte_limit = bytes;
+    r->made->instance.time_limit_ns = time_ns;
+    r->made->instance.byte_limit = bytes;
     r->place.path[0] = '\0';
     return TANDEM_OK;
 }
@@ -351,8 +356,8 @@ static tandem_status read_root(reader *r, const json_t *root)
     return status == TANDEM_OK ? check_bytes(r) : status;
 }
 
-tandem_status tandem_instance_parse(tandem_instance **instance, const char *bytes, size_t n, const char *source,
-                                    tandem_error *error)
+tandem_status tandem_instance_parse(tandem_instance **instance, const char *bytes, size_t n,
+                                    const char *source, tandem_error *error)
 {
     json_t *root = NULL;
     reader r = {.made = calloc(1, sizeof *r.made), .place = {.source = source, .error = error}};
@@ -383,4 +388,35 @@ void tandem_instance_close(tandem_instance *instance)
     if (!whole) return;
     tandem_arena_free(&whole->arena);
     free(whole);
+}
+
+/* --- The answer ----------------------------------------------------------------------------------------- */
+
+static void write_real(FILE *stream, const char *name, double value)
+{
+    (void)fprintf(stream, ",\n  \"%s\": ", name);
+    tandem_json_write_real(stream, value);
+}
+
+tandem_status tandem_instance_write(const tandem_instance *instance, const tandem_instance_answer *answer,
+                                    const char *path, tandem_error *error)
+{
+    tandem_file file = {0};
+    const tandem_status status = tandem_file_open(&file, path, error);
+    if (status != TANDEM_OK) return status;
+    (void)fputs("{\n  \"schema\": \"tandem.choices/1\"", file.stream);
+    write_real(file.stream, "harm", answer->harm);
+    write_real(file.stream, "time_ns", answer->time_ns);
+    (void)fprintf(file.stream, ",\n  \"bytes\": %" PRIu64, answer->bytes);
+    write_real(file.stream, "lower_bound", answer->lower_bound);
+    write_real(file.stream, "gap", answer->gap);
+    (void)fprintf(file.stream, ",\n  \"proof\": \"%s\",\n  \"choices\": {", answer->proof);
+    for (int i = 0; i < instance->n_item; i++) {
+        (void)fputs(i ? ",\n    " : "\n    ", file.stream);
+        tandem_json_write_text(file.stream, instance->item[i].name);
+        (void)fputs(": ", file.stream);
+        tandem_json_write_text(file.stream, instance->item[i].choice[answer->choice[i]].name);
+    }
+    (void)fputs("\n  }\n}\n", file.stream);
+    return tandem_file_finish(&file, error);
 }

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { TANDEM_INSTANCE_MAX_ITEM = 10000, TANDEM_INSTANCE_MAX_CHOICE = 1000 };
 
@@ -44,14 +45,15 @@ typedef struct tandem_instance {
     int n_item, n_group;
     tandem_instance_item *item;
     int decimals, rounded;
-    int64_t time_limit;  /* in the same unit; INT64_MAX = none */
-    uint64_t byte_limit; /* UINT64_MAX = none */
+    int64_t time_limit;   /* in the same unit; INT64_MAX = none */
+    double time_limit_ns; /* as given; INFINITY = none */
+    uint64_t byte_limit;  /* UINT64_MAX = none */
 } tandem_instance;
 
 /* tandem_instance_parse: from the text of a file; `source` names it in errors. TANDEM_MALFORMED (line, or member, and
  * what), TANDEM_NO_MEMORY. *instance (new, the caller closes it) is unchanged on error. */
-tandem_status tandem_instance_parse(tandem_instance **instance, const char *bytes, size_t n, const char *source,
-                                    tandem_error *error);
+tandem_status tandem_instance_parse(tandem_instance **instance, const char *bytes, size_t n,
+                                    const char *source, tandem_error *error);
 /* tandem_instance_read: the same from a file. TANDEM_IO besides. */
 tandem_status tandem_instance_read(tandem_instance **instance, const char *path, tandem_error *error);
 void tandem_instance_close(tandem_instance *instance); /* NULL is fine */
@@ -82,6 +84,13 @@ extern const tandem_instance_policy tandem_instance_policies[];
 tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem_instance *instance,
                                     const char *policy, double most_seconds, tandem_error *error);
 
+/* tandem_instance_write: an answer as a file, tandem.choices/1: its figures, and of each item, by name and in order, the name of
+ * its choice. path "-" = stdout; else the file is old or new, never half. answer->choice is needed. TANDEM_IO,
+ * TANDEM_NO_MEMORY. */
+tandem_status tandem_instance_write(const tandem_instance *instance, const tandem_instance_answer *answer,
+                                    const char *path, tandem_error *error);
+
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -13,7 +13,7 @@ extern "C" {
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
-    char model[96];
+    char model[TANDEM_MODEL_NAME];
     uint64_t hash; /* of the graph */
     int n_op;
     tandem_cluster cluster;                        /* batch of every class filled in */

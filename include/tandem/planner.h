@@ -25,6 +25,8 @@ typedef struct tandem_request {
     const char *data;   /* statistics of which data set; NULL = of the one measured last */
     const char *base;   /* precision to depart from; NULL = "fp32" */
     uint64_t bucket_bytes; /* 0 = 25 MiB */
+    int predict; /* 1: times that were not measured are predicted where they can be (predictor.h); with times_only a missing
+                    store is one that holds nothing */
     int times_only; /* 1: sensitivities are not loaded: enough to replay plans, too little to allocate one */
 } tandem_request;
 

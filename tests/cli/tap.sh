@@ -33,6 +33,14 @@ run() {
     code=$?
     [ $code = "$expected" ]
 }
+# The same without the command that ends it in time: for an empty PATH.
+run_bare() {
+    local expected=$1
+    shift
+    "$tandem" "$@" >out 2>err </dev/null
+    code=$?
+    [ $code = "$expected" ]
+}
 # Members of a JSON object that stand on a line of their own, in order: field step_ns FILE
 field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 # The numbers of an array: array loss FILE

@@ -62,7 +62,8 @@ static inline void drawn_network_make(drawn_network *d, uint64_t seed)
     const double most_ns = pow(10, 1 + 11 * draw(&random)), most_bytes = pow(10, 1 + 10 * draw(&random));
     memset(d, 0, sizeof *d);
     for (int l = 0; l <= n_layer; l++)
-        d->state_start[l + 1] = d->state_start[l] + (l == 0 || l == n_layer ? 1 : 1 + draw_whole(&random, DRAWN_STATES));
+        d->state_start[l + 1] =
+            d->state_start[l] + (l == 0 || l == n_layer ? 1 : 1 + draw_whole(&random, DRAWN_STATES));
     int n_arc = 0;
     for (int l = 0; l < n_layer; l++) {
         d->op[l] = l;
@@ -122,6 +123,48 @@ static inline int drawn_network_walk(const drawn_network *d, drawn_way *way)
         at[depth] = d->arc_start[arc->to];
     }
     return n;
+}
+
+/* --- Chains too long for all their ways -------------------------------------------------------------------- */
+
+enum { DRAWN_CHAIN_LAYERS = 60, DRAWN_CHAIN_CHOICES = 4, DRAWN_CHAIN_MOST_NS = 3000 };
+typedef struct drawn_chain {
+    tandem_network network;
+    tandem_limits limits;
+    int op[DRAWN_CHAIN_LAYERS], state_start[DRAWN_CHAIN_LAYERS + 2], arc_start[DRAWN_CHAIN_LAYERS + 2];
+    tandem_arc arc[DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
+    int64_t time_ns[1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
+} drawn_chain;
+
+/* What a choice saves is nearly what it harms: the hardest case, in which no choice is better than another. */
+static inline void drawn_chain_make(drawn_chain *c, uint64_t seed)
+{
+    drawn_random random = {.seed = seed};
+    memset(c, 0, sizeof *c);
+    for (int l = 0; l <= DRAWN_CHAIN_LAYERS + 1; l++) c->state_start[l] = l;
+    for (int l = 0; l < DRAWN_CHAIN_LAYERS; l++) {
+        c->arc_start[l] = l * DRAWN_CHAIN_CHOICES;
+        for (int k = 0; k < DRAWN_CHAIN_CHOICES; k++) {
+            const int a = l * DRAWN_CHAIN_CHOICES + k;
+            c->time_ns[a + 1] = 1 + draw_whole(&random, DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS);
+            c->arc[a] =
+                (tandem_arc){.to = l + 1,
+                             .bundle = a + 1,
+                             .choice = k,
+                             .harm = (double)(DRAWN_CHAIN_MOST_NS / DRAWN_CHAIN_LAYERS + 1 - c->time_ns[a + 1]) +
+                                     1e-5 * draw(&random)};
+        }
+    }
+    c->arc_start[DRAWN_CHAIN_LAYERS] = c->arc_start[DRAWN_CHAIN_LAYERS + 1] = DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES;
+    c->network = (tandem_network){.n_layer = DRAWN_CHAIN_LAYERS,
+                                  .op = c->op,
+                                  .state_start = c->state_start,
+                                  .arc_start = c->arc_start,
+                                  .arc = c->arc,
+                                  .n_bundle = 1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES};
+    c->limits = (tandem_limits){.time_ns = c->time_ns,
+                                .time_limit_ns = (int64_t)(DRAWN_CHAIN_MOST_NS * (0.2 + 0.4 * draw(&random))),
+                                .byte_limit = UINT64_MAX};
 }
 
 #endif

@@ -48,7 +48,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     (void)snprintf(second, sizeof second, "%s.b", name);
     static const int turn[3] = {0, 2, 1};
     static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw_below(c, 14)) {
+    switch (draw_below(c, 18)) {
     case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
     case 1: return tandem_build_bias(b, name, x, 1 + (int)draw_below(c, 2), 0);
     case 2: return tandem_build_relu(b, name, x);
@@ -60,8 +60,17 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 8: return tandem_build_linear(b, name, tandem_build_matmul(b, second, x, y, 1), WIDTH, 0.1f);
     case 9:
     case 10: return from_image(b, c, name, x);
+    case 11: return tandem_build_tanh(b, name, x);
+    case 12: return tandem_build_rows(b, name, x, ROWS + 1, 0.1f);
+    case 13:
+        return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
     default: return tandem_build_add(b, name, x, y);
     }
+}
+
+static inline int by_the_table_and_back(tandem_builder *b, const char *name, int x, int embedding)
+{
+    return tandem_build_linear(b, name, tandem_build_tied(b, "tied", x, embedding), WIDTH, 0.1f);
 }
 
 /* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them
@@ -74,18 +83,21 @@ static inline tandem_graph *random_graph(chance *c)
     static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
     int tensor[MOST_TENSORS], n_reader[MOST_TENSORS] = {0}, n = 0;
     assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
-    if (draw_below(c, 2))
+    const int has_table = draw_below(c, 2) == 0;
+    if (!has_table)
         tensor[n++] = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
     else
         tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
     const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw_below(c, MOST_TENSORS - 2);
+    const int tied = has_table && draw_below(c, 2) ? (int)draw_below(c, (uint32_t)n_tensor) : 0; /* which one is; 0: none */
     for (; n < n_tensor; n++) {
         char name[32];
         (void)snprintf(name, sizeof name, "t%d", n);
         const int near = n > 4 ? n - 4 : 0, i = near + (int)draw_below(c, (uint32_t)(n - near)),
                   j = (int)draw_below(c, (uint32_t)n);
         n_reader[i]++;
-        tensor[n] = from_window(b, c, name, tensor[i], tensor[j]);
+        tensor[n] = n == tied ? by_the_table_and_back(b, name, tensor[i], tensor[0])
+                              : from_window(b, c, name, tensor[i], tensor[j]);
     }
     int sum = tensor[n - 1];
     for (int i = 0; i < n - 1; i++) {

@@ -99,7 +99,7 @@ static void uniform_lowers_the_slowest_class(void **state)
     tandem_error error = {0};
     open_priced(&p, two_devices, 16, NULL);
     const int64_t base_ns = step_ns(&p);
-    const tandem_allocation_problem problem = priced_problem(&p, 0);
+    tandem_allocation_problem problem = priced_problem(&p, 0);
     problem.without_certificate = 0;
     must(tandem_allocate(&plan, &a, policy_of("uniform"), &problem, "drawn", &error), &error);
     double harm = 0;

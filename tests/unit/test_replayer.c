@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "replayer/stages.h"
 #include "tests/unit/replay_store.h"
@@ -211,6 +212,75 @@ static void a_task_tells_its_time(void **state)
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     (void)run(&b, 0);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FC1_INT8);
+    tear_down(&b);
+}
+
+static int task_of(const bench *b, int op, tandem_task_kind kind)
+{
+    const tandem_step *step = tandem_replayer_step(b->replayer, 0);
+    int t = 0;
+    while (step->task[t].op != op || step->task[t].kind != kind) t++;
+    return t;
+}
+
+static void a_task_may_take_another_time(void **state)
+{
+    (void)state;
+    enum { INT8_FORM = 2 * TANDEM_PRECISION_INT8 };
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 0);
+    (void)open_and_run(&b, ONE_BUCKET);
+    const int fc1 = op_named(&b, "fc1"), forward = task_of(&b, fc1, TANDEM_TASK_FORWARD);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD + 1000);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD + 1000);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 1, 77777); /* nobody is beside it */
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, 0);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + 3 * CAST);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, -1);
+    tandem_replay replay;
+    assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
+    assert_non_null(strstr(b.error.text, "forward of fc1"));
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, FC1_INT8);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+    const int update = bucket_of(&b, 0)->update_task;
+    tandem_replayer_set_form_ns(b.replayer, 0, update, 0, 0, 7 * UPDATE);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 6 * UPDATE);
+    tear_down(&b);
+}
+
+static void an_all_reduce_may_take_another_time(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 1);
+    add_class(&b, "cpu:avx512", 1, 1);
+    b.cluster.link_bytes_per_s = 3e8; /* 320 bytes: 2 messages of 533.3 ns */
+    assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP + 1067);
+    const int reduce = bucket_of(&b, 0)->reduce_task;
+    for (int beside = 0; beside < 2; beside++)
+        assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, beside), 1067);
+    /* while it is on the wire nobody computes: the other time does not count */
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 9999);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    tandem_replayer_set_form_ns(b.replayer, 1, reduce, 0, 0, 5000);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 5000);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, 0), 5000);
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 0, 1067);
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 1067);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    assert_true(b.replayer->wire_ns[0][0] > 1066.6 && b.replayer->wire_ns[0][0] < 1066.7);
+    assert_false(b.replayer->interferes);
     tear_down(&b);
 }
 
@@ -518,16 +588,42 @@ static void curves_are_straight_between_points(void **state)
                                              {2000, replay_cost(700, 0)},
                                              {4000, replay_cost(1700, 0)},
                                              {5000, replay_cost(1600, 0)}};
-    assert_true(tandem_collective_curve_ns(point, 3, 1) == 500);
-    assert_true(tandem_collective_curve_ns(point, 3, 1000) == 500);
-    assert_true(tandem_collective_curve_ns(point, 3, 1500) == 600);
-    assert_true(tandem_collective_curve_ns(point, 3, 2000) == 700);
-    assert_true(tandem_collective_curve_ns(point, 3, 3000) == 1200);
-    assert_true(tandem_collective_curve_ns(point, 3, 4000) == 1700);
-    assert_true(tandem_collective_curve_ns(point, 3, 6000) == 2700);
-    assert_true(tandem_collective_curve_ns(point, 4, 4500) == 1650);
-    assert_true(tandem_collective_curve_ns(point, 4, 9000) == 1600); /* never shorter the more there is to send */
-    assert_true(tandem_collective_curve_ns(point, 1, 3000) == 1500);
+    tandem_collective_line line = {.latency_ns = 100, .ns_per_byte = 0.3};
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1000) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1500) == 600);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 2000) == 700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 3000) == 1200);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 4000) == 1700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 4001) == 1700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 6000) == 1900);
+    assert_true(tandem_collective_curve_ns(point, 4, &line, 4500) == 1650);
+    line.ns_per_byte = 0.1;
+    assert_true(tandem_collective_curve_ns(point, 4, &line, 9000) == 1600); /* never shorter the more there is to send */
+}
+
+static void the_upper_part_of_a_curve_is_fitted(void **state)
+{
+    (void)state;
+    tandem_collective_point point[12];
+    tandem_collective_line line;
+    for (int i = 0; i < 12; i++) { /* 1000 ns + 2 ns a byte from 16 KiB on, ten times faster below, where caches help */
+        const uint64_t bytes = UINT64_C(1) << (i + 8);
+        point[i] = (tandem_collective_point){
+            bytes, replay_cost((int64_t)(i < 6 ? 1000 + bytes / 5 : 1000 + 2 * bytes), 0)};
+    }
+    assert_int_equal(tandem_collective_fit(&line, point, 12, NULL), TANDEM_OK);
+    assert_true(fabs(line.latency_ns - 1000) < 1 && fabs(line.ns_per_byte - 2) < 1e-6 && line.spread < 1e-6);
+    point[11].cost = replay_cost(50 * 1000 * 1000, 0); /* the last point was interrupted: 48 times its time */
+    assert_int_equal(tandem_collective_fit(&line, point, 12, NULL), TANDEM_OK);
+    assert_true(line.latency_ns < 1100 && fabs(line.ns_per_byte - 2) < 0.05);
+    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK); /* 256 B, 512 B: a fifth of a ns a byte */
+    assert_true(fabs(line.latency_ns - 1000) < 2 && fabs(line.ns_per_byte - 0.2) < 0.01);
+    assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);
+    assert_true(line.latency_ns <= 0 && fabs(line.ns_per_byte - 1051.0 / 256) < 1e-9);
+    point[1].cost = replay_cost(500, 0); /* falling: flat */
+    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK);
+    assert_true(line.ns_per_byte >= 0 && line.latency_ns >= 500);
 }
 
 static void rings_send_two_parts_less_two(void **state)
@@ -543,6 +639,8 @@ int main(void)
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
         cmocka_unit_test(a_task_tells_its_time),
+        cmocka_unit_test(a_task_may_take_another_time),
+        cmocka_unit_test(an_all_reduce_may_take_another_time),
         cmocka_unit_test(memory_is_what_the_memory_plan_says),
         cmocka_unit_test(the_faster_class_waits_for_the_slower),
         cmocka_unit_test(buckets_overlap_with_backward),
@@ -556,6 +654,7 @@ int main(void)
         cmocka_unit_test(what_nothing_was_measured_of_is_refused_at_once),
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
         cmocka_unit_test(curves_are_straight_between_points),
+        cmocka_unit_test(the_upper_part_of_a_curve_is_fitted),
         cmocka_unit_test(rings_send_two_parts_less_two),
     };
     return cmocka_run_group_tests_name("replayer", tests, NULL, NULL);
