@@ -24,10 +24,10 @@
 #include "base/philox.h"
 
 enum {
-    HEADER = 168 + TANDEM_CHECKPOINT_RECIPE,
+    HEADER = 200 + TANDEM_CHECKPOINT_RECIPE,
     AT_VERSION = 8,
     AT_STEP = 16,
-    AT_OPTIMIZER = 136,
+    AT_OPTIMIZER = 168,
     KILLS = 25
 };
 
