@@ -139,7 +139,9 @@ static tandem_status find_changes(replays *r, tandem_error *error)
         if (tandem_op_row_get(r->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].stream == TANDEM_STREAM_COMPUTE) r->task[r->n_task++] = t;
-    return TANDEM_OK;
+    if (r->n_op > 0 && r->n_task > 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                            "model '%s' has no operator with a choice of precisions", r->graph->model);
 }
 
 static void close_replays(replays *r)
