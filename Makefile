@@ -10,16 +10,17 @@ WARN = -Wall -Wextra -Wshadow -Wconversion -Werror
 OPT = -O2 -g
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
-CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden $(WARN) $(SANFLAGS)
+CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(SANFLAGS)
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
-CORE_LIBS = -lsqlite3 -ljansson -lm
+CORE_LIBS = -lsqlite3 -ljansson -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
 
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
 
-# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries.
+# What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries;
+# the program carries all of the core, so that it runs from wherever it lies. Only what include/tandem/ declares is exported.
 FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
 CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator))
 CLI = $(call objects,$(call sources,cli))
@@ -29,7 +30,15 @@ ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/
 BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 
-all: $(B)/tandem $(B)/libtandem_backend.so
+# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
+SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
+SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
+JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c fit.c site.c)) \
+             $(call objects,$(addprefix profiles/,device.c file.c plan.c))
+SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
+PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
+
+all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
@@ -39,9 +48,29 @@ $(B)/tandem: $(CLI) $(CORE)
 	@echo "  link  $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
-$(B)/libtandem_backend.so: $(BACKEND) $(FOUNDATION)
+$(B)/libtandem.so.0: libtandem.map $(CORE)
 	@echo "  link  $@"
-	@$(CXX) -shared $(LDFLAGS) -o $@ $^ $(BACKEND_LIBS)
+	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
+	    -o $@ $(CORE) $(CORE_LIBS)
+
+$(B)/libtandem.so: $(B)/libtandem.so.0
+	@ln -sf $(<F) $@
+
+$(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(BACKEND) $(FOUNDATION) $(BACKEND_LIBS)
+
+PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=allocator/slurm/plugin.map
+$(B)/spank_tandem.so: $(SPANK) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
+	@echo "  link  $@"
+	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(CORE_LIBS)
+
+$(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
+	@echo "  link  $@"
+	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
+
+no-plugins:
+	@echo "  skip  spank_tandem.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
 $(B)/generated/schema_sql.h: profiles/schema.sql
 	@mkdir -p $(@D)
@@ -76,7 +105,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c)))
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
@@ -89,13 +118,40 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_install.sh tests/slurm/run.sh
 
 tests: $(TESTS)
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(B)/tandem demo
+
+# --- Installing: `make install`, with PREFIX and DESTDIR; `make uninstall` takes away the same ---
+DESTDIR =
+PREFIX = /usr/local
+INTO = $(DESTDIR)$(PREFIX)
+VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tandem/status.h)
+
+install: all
+	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
+	install -m 755 $(B)/tandem $(INTO)/bin/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tandem.pc.in >$(INTO)/lib/pkgconfig/tandem.pc
+	install -m 644 include/tandem/* $(INTO)/include/tandem/
+	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
+	install -m 644 docs/examples/* $(INTO)/share/doc/tandem/examples/
+
+# Slurm's plug-ins go where Slurm looks for them.
+SLURM_PLUGIN_DIR = /usr/lib/x86_64-linux-gnu/slurm-wlm
+install-slurm: $(PLUGINS)
+	install -d $(DESTDIR)$(SLURM_PLUGIN_DIR)
+	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
+
+uninstall:
+	rm -f $(addprefix $(INTO)/,bin/tandem lib/libtandem.so lib/libtandem.so.0 lib/libtandem_backend.so \
+	    lib/pkgconfig/tandem.pc share/man/man1/tandem.1)
+	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---
 C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc')
@@ -109,5 +165,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all setup test tests demo format lint clean
+.PHONY: all no-plugins setup test tests demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 static const tandem_graph *graph_of(const tandem_allocation_problem *problem, int c)
@@ -25,8 +26,8 @@ double tandem_allocation_share(const tandem_allocation_problem *problem, int c)
 
 uint64_t tandem_allocation_limit_bytes(const tandem_allocation_problem *problem, int c)
 {
-    const tandem_cluster_class *member = &tandem_replayer_cluster(problem->replayer)->member[c];
-    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    const uint64_t own_bytes = tandem_cluster_limit_bytes(tandem_replayer_cluster(problem->replayer), c);
+    return problem->most_bytes && (!own_bytes || problem->most_bytes < own_bytes) ? problem->most_bytes : own_bytes;
 }
 
 tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem, int c, uint64_t peak_bytes,
@@ -43,26 +44,21 @@ tandem_status tandem_allocation_no_fit(const tandem_allocation_problem *problem,
                             tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes);
 }
 
-static tandem_status open_plan(tandem_plan **plan, const tandem_allocation_problem *problem, const char *name,
-                               tandem_error *error)
+tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_allocation_problem *problem,
+                                          const char *name, tandem_error *error)
 {
     tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = graph_of(problem, c)->batch;
     return tandem_plan_open(plan, problem->graph, &cluster, name, error);
 }
 
-tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
-                                      const tandem_allocation_problem *problem, tandem_error *error)
+tandem_status tandem_allocation_open_base(tandem_plan **out, const tandem_allocation_problem *problem,
+                                          tandem_error *error)
 {
     tandem_plan *plan = NULL;
-    tandem_status status = open_plan(&plan, problem, "base", error);
-    if (status != TANDEM_OK) return status;
-    for (int c = 0; c < plan->cluster.n_class && status == TANDEM_OK; c++)
+    tandem_status status = tandem_allocation_open_plan(&plan, problem, "base", error);
+    for (int c = 0; status == TANDEM_OK && c < plan->cluster.n_class; c++)
         status = tandem_plan_uniform(plan, problem->graph, c, problem->base, error);
-    if (status == TANDEM_OK) {
-        tandem_replayer_set_plan(problem->replayer, plan);
-        status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
-    }
     if (status == TANDEM_OK)
         *out = plan;
     else
@@ -70,12 +66,19 @@ tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
     return status;
 }
 
-int tandem_allocation_is_base(const tandem_allocation_problem *problem, tandem_plan *plan, int c)
+tandem_status tandem_allocation_begin(tandem_plan **out, tandem_replay *replay,
+                                      const tandem_allocation_problem *problem, tandem_error *error)
 {
-    if (tandem_plan_uniform(plan, problem->graph, c, problem->base, NULL) != TANDEM_OK) return 0;
-    for (int i = 0; i < plan->n_op; i++)
-        if (tandem_replayer_get(problem->replayer, c, i) != plan->precision[c][i]) return 0;
-    return 1;
+    tandem_plan *plan = NULL;
+    tandem_status status = tandem_allocation_open_base(&plan, problem, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer_set_plan(problem->replayer, plan);
+    status = tandem_replayer_run(problem->replayer, replay, TANDEM_REPLAY_MEMORY, error);
+    if (status == TANDEM_OK)
+        *out = plan;
+    else
+        tandem_plan_close(plan);
+    return status;
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -125,30 +128,37 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
                               const tandem_allocation_problem *problem, const char *method, tandem_error *error)
 {
     tandem_plan *plan = NULL;
+    const tandem_certificate none = {.lower_bound = NAN, .gap = NAN};
     tandem_allocation result = {.lowered = -1};
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);
     if (status == TANDEM_OK) status = policy->allocate(problem, &result, error);
+    if (status == TANDEM_OK && !result.certificate.proof[0]) result.certificate = none;
     if (status == TANDEM_OK)
         status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, error);
     if (policy == &tandem_policy_uniform)
         (void)snprintf(name, sizeof name, "uniform %s", tandem_precision_get(problem->uniform)->name);
-    if (status == TANDEM_OK) status = open_plan(&plan, problem, name, error);
+    if (status == TANDEM_OK) status = tandem_allocation_open_plan(&plan, problem, name, error);
     if (status != TANDEM_OK) return status;
     result.replays++;
     result.step_ns = replay.step_ns;
     result.sensitivity = tandem_allocation_sensitivity(problem);
+    if (isnan(result.certificate.lower_bound) && !problem->without_certificate)
+        status = tandem_certify(&result.certificate, problem, result.target_ns, result.held, result.sensitivity,
+                                problem->most_seconds, error);
+    if (status != TANDEM_OK) {
+        tandem_plan_close(plan);
+        return status;
+    }
     for (int c = 0; c < plan->cluster.n_class; c++) {
         for (int i = 0; i < plan->n_op; i++)
             plan->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
-        plan->peak_bytes[c] = result.peak_bytes[c] = replay.member[c].peak_bytes;
+        result.peak_bytes[c] = replay.member[c].peak_bytes;
     }
     (void)snprintf(plan->policy, sizeof plan->policy, "%s", policy->name);
     (void)snprintf(plan->method, sizeof plan->method, "%s", method ? method : "");
-    plan->slowdown = problem->slowdown;
-    plan->step_ns = result.step_ns;
-    plan->sensitivity = result.sensitivity;
+    tandem_allocation_record(plan, problem, &result);
     *allocation = result;
     *out = plan;
     return TANDEM_OK;

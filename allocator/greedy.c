@@ -17,19 +17,21 @@
  *    target allows.
  * 4. Exchange: a move that takes too long, together with those that make room for it, where less harm
  *    remains; recovery again after each.
+ * 5. The plan of the published procedure (qsync.c) for the same target, improved in the same way, where it is better: so
+ *    none is worse than that one.
  *
  * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
  * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its
  * input. */
 #include "allocator/policies.h"
-#include "allocator/search.h"
+#include "allocator/target.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    MOST_ROUNDS = 4, /* of descent and of recovery, each over all moves */
+    MOST_ROUNDS = 4, /* of recovery, each over all moves */
     MOST_EXCHANGES = 16,
     EXCHANGE_TRIALS = 24, /* moves for which room is sought in one exchange */
     ROOM_TRIALS = 16      /* steps towards it */
@@ -38,96 +40,6 @@ enum {
 static int fits(const tandem_figures *figures, int64_t target_ns)
 {
     return figures->excess_bytes == 0 && figures->step_ns <= target_ns;
-}
-
-/* --- The fastest plan ----------------------------------------------------------------------------------- */
-
-static int is_faster(const tandem_figures *a, const tandem_figures *b)
-{
-    if (a->excess_bytes != b->excess_bytes) return a->excess_bytes < b->excess_bytes;
-    if (a->step_ns != b->step_ns) return a->step_ns < b->step_ns;
-    return a->busy_ns < b->busy_ns;
-}
-
-static tandem_status descend(tandem_search *search, tandem_error *error)
-{
-    tandem_status status = TANDEM_OK;
-    int64_t before = -1;
-    for (int round = 0; round < MOST_ROUNDS && before != search->n_change; round++) {
-        before = search->n_change;
-        for (int m = 0; m < search->n_move && status == TANDEM_OK; m++) {
-            tandem_move *move = &search->move[m];
-            status = tandem_search_measure(search, move, error);
-            if (status == TANDEM_OK && move->possible && is_faster(&move->after, &search->figures))
-                tandem_search_make(search, move);
-        }
-        if (status != TANDEM_OK) break;
-    }
-    return status;
-}
-
-/* The uniform plans of the class that can be replayed: a plan a precision, NULL where there is none. */
-typedef struct starts {
-    tandem_precision *plan[TANDEM_N_PRECISION + 1]; /* the last: as the class was found */
-    tandem_figures figures[TANDEM_N_PRECISION + 1];
-} starts;
-enum { N_START = TANDEM_N_PRECISION + 1, AS_FOUND = TANDEM_N_PRECISION };
-
-static void free_starts(starts *all)
-{
-    for (int s = 0; s < N_START; s++) free(all->plan[s]);
-}
-
-static tandem_status keep_start(starts *all, int s, const tandem_search *search, tandem_error *error)
-{
-    const size_t bytes = (size_t)search->n_op * sizeof *search->now;
-    if (!all->plan[s]) all->plan[s] = malloc(bytes + 1);
-    if (!all->plan[s])
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
-    memcpy(all->plan[s], search->now, bytes);
-    all->figures[s] = search->figures;
-    return TANDEM_OK;
-}
-
-/* `plan` is overwritten in the class of the search. */
-static tandem_status find_starts(starts *all, tandem_search *search, tandem_plan *plan, tandem_error *error)
-{
-    const unsigned precisions = plan->cluster.member[search->c].device.precisions;
-    tandem_status status = keep_start(all, AS_FOUND, search, error);
-    const size_t bytes = (size_t)search->n_op * sizeof *search->now;
-    for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        if (!(precisions & 1u << p)) continue;
-        status = tandem_plan_uniform(plan, search->problem->graph, search->c, (tandem_precision)p, error);
-        if (status != TANDEM_OK) break;
-        if (memcmp(plan->precision[search->c], all->plan[AS_FOUND], bytes) == 0) continue;
-        tandem_error why = {0};
-        status = tandem_search_go(search, plan->precision[search->c], &why);
-        if (status == TANDEM_OK)
-            status = keep_start(all, p, search, error);
-        else if (status == TANDEM_MISSING)
-            status = TANDEM_OK;
-        else if (error)
-            *error = why;
-    }
-    return status;
-}
-
-/* Leaves the fastest plan in the search, and all->figures of the rest. TANDEM_NO_FIT where not one fits. */
-static tandem_status find_fastest(starts *all, tandem_search *search, tandem_error *error)
-{
-    int tried[N_START] = {0};
-    for (int attempt = 0; attempt < N_START; attempt++) {
-        int best = -1;
-        for (int s = 0; s < N_START; s++)
-            if (all->plan[s] && !tried[s] && (best < 0 || is_faster(&all->figures[s], &all->figures[best])))
-                best = s;
-        if (best < 0) break;
-        tried[best] = 1;
-        tandem_status status = tandem_search_go(search, all->plan[best], error);
-        if (status == TANDEM_OK) status = descend(search, error);
-        if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
-    }
-    return tandem_allocation_no_fit(search->problem, search->c, search->smallest_bytes, error);
 }
 
 /* --- Recovery: a queue of moves, the best first --------------------------------------------------------- */
@@ -315,34 +227,33 @@ static double least_harm(const tandem_search *search)
     return sum;
 }
 
-/* Goes to start s if it is within the target, or is the plan that the class was found with: that one is
- * lowered until it is. *goes_on: whether the search now is at a plan within the target. */
-static tandem_status begin_at(tandem_search *search, const starts *all, int s, queue *q, int64_t target_ns,
-                              int *goes_on, tandem_error *error)
+/* Goes to start s if it is within the target, or is the one that is offered: that one is lowered until it is. *goes_on:
+ * whether the search now is at a plan within the target. */
+static tandem_status begin_at(tandem_search *search, const tandem_starts *all, int s, queue *q,
+                              int64_t target_ns, int *goes_on, tandem_error *error)
 {
     const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
     *goes_on = 0;
-    if (!all->plan[s] || (!is_within && s != AS_FOUND)) return TANDEM_OK;
+    if (!all->plan[s] || (!is_within && s != TANDEM_OFFERED)) return TANDEM_OK;
     tandem_status status = tandem_search_go(search, all->plan[s], error);
     if (status == TANDEM_OK && !is_within) status = walk(search, q, LOWER, target_ns, error);
     *goes_on = fits(&search->figures, target_ns);
     return status;
 }
 
-/* From the plan in the search, which is within the target, and from every start: leaves the least harm that
- * is found. */
-static tandem_status improve(tandem_search *search, const starts *all, int64_t target_ns, tandem_error *error)
+/* From every start, of which the one as the class was found is within the target: leaves the least harm that is found. */
+static tandem_status improve(tandem_search *search, const tandem_starts *all, int64_t target_ns, tandem_error *error)
 {
     tandem_precision *best = malloc(((size_t)search->n_op + 1) * sizeof *best);
     queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
     tandem_status status = TANDEM_OK;
     tandem_figures found = {.harm = INFINITY};
     const double least = least_harm(search);
-    int goes_on = 1; /* the first is where the search is */
+    int goes_on = 0;
     if (!best || !q.move)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
-    for (int s = N_START; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
-        if (s < N_START) status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
+    for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
+        status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
         if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
         if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm) continue;
         found = search->figures;
@@ -357,63 +268,62 @@ static tandem_status improve(tandem_search *search, const starts *all, int64_t t
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
 
-typedef struct outcome {
-    int64_t fastest_ns, target_ns, replays;
-    double fastest_sensitivity;
-} outcome;
-
-/* Lowers class c. least_ns: a target that need not be undercut. */
-static tandem_status lower(outcome *result, const tandem_allocation_problem *problem, tandem_plan *plan,
-                           int c, double slowdown, int64_t least_ns, tandem_error *error)
+tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
+                                    int64_t target_ns, int64_t *replays, tandem_error *error)
 {
     tandem_search search;
-    starts all = {0};
+    tandem_starts all = {0};
     tandem_status status = tandem_search_open(&search, problem, c, error);
     if (status != TANDEM_OK) return status;
-    status = find_starts(&all, &search, plan, error);
-    if (status == TANDEM_OK) status = find_fastest(&all, &search, error);
-    if (status == TANDEM_OK) {
-        const double slower_ns = fmin((double)search.figures.step_ns * slowdown, 0x1p61);
-        const int64_t target_ns = search.figures.step_ns + (int64_t)slower_ns;
-        result->fastest_ns = search.figures.step_ns;
-        result->target_ns = target_ns > least_ns ? target_ns : least_ns;
-        result->fastest_sensitivity = tandem_allocation_sensitivity(problem);
-        status = improve(&search, &all, result->target_ns, error);
-    }
-    result->replays += search.replays;
-    free_starts(&all);
+    status = tandem_starts_find(&all, &search, offered, error);
+    if (status == TANDEM_OK) status = improve(&search, &all, target_ns, error);
+    *replays += search.replays;
+    tandem_starts_close(&all);
     tandem_search_close(&search);
+    return status;
+}
+
+/* The class in base, to be lowered from there. */
+static tandem_status recover_from_base(const tandem_allocation_problem *problem, const tandem_plan *base,
+                                       int c, tandem_target *target, tandem_error *error)
+{
+    if (target->held & 1u << c) return TANDEM_OK;
+    return tandem_greedy_recover(problem, c, base->precision[c], target->target_ns, &target->replays, error);
+}
+
+/* The published procedure's plan, improved, where it is better than the one in the replayer. */
+static tandem_status try_published(const tandem_allocation_problem *problem, tandem_target *target, tandem_error *error)
+{
+    const double sensitivity = tandem_allocation_sensitivity(problem);
+    tandem_plan *own = NULL;
+    int found = 0;
+    tandem_status status = tandem_allocation_open_plan(&own, problem, "", error);
+    if (status != TANDEM_OK) return status;
+    for (int c = 0; c < own->cluster.n_class; c++)
+        for (int i = 0; i < own->n_op; i++)
+            own->precision[c][i] = tandem_replayer_get(problem->replayer, c, i);
+    status = tandem_qsync_plan(problem, target->target_ns, target->held, &found, &target->replays, error);
+    const int is_better = found && tandem_allocation_sensitivity(problem) < sensitivity;
+    if (!is_better) tandem_replayer_set_plan(problem->replayer, own);
+    for (int c = 0; c < own->cluster.n_class && is_better && status == TANDEM_OK; c++)
+        if (!(target->held & 1u << c))
+            status = tandem_greedy_recover(problem, c, NULL, target->target_ns, &target->replays, error);
+    tandem_plan_close(own);
     return status;
 }
 
 static tandem_status allocate(const tandem_allocation_problem *problem, tandem_allocation *allocation,
                               tandem_error *error)
 {
-    tandem_plan *plan = NULL;
-    tandem_replay base;
-    outcome result = {.replays = 1};
-    tandem_status status = tandem_allocation_begin(&plan, &base, problem, error);
-    if (status != TANDEM_OK) return status;
-    const double base_sensitivity = tandem_allocation_sensitivity(problem);
-    for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
-        const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
-        if (c != base.slowest && limit_bytes && base.member[c].peak_bytes > limit_bytes)
-            status = lower(&result, problem, plan, c, 0, base.step_ns, error);
-    }
-    if (status == TANDEM_OK)
-        status = lower(&result, problem, plan, base.slowest, problem->slowdown, 0, error);
-    const int is_base = status == TANDEM_OK && tandem_allocation_is_base(problem, plan, base.slowest);
-    if (status == TANDEM_OK)
-        *allocation = (tandem_allocation){
-            .target_ns = result.target_ns,
-            .base_ns = base.step_ns,
-            .fastest_ns = result.fastest_ns,
-            .base_sensitivity = base_sensitivity,
-            .fastest_sensitivity = result.fastest_sensitivity,
-            .replays = result.replays,
-            .lowered = is_base ? -1 : base.slowest,
-        };
-    tandem_plan_close(plan);
+    tandem_target target;
+    tandem_plan *base = NULL;
+    tandem_status status = tandem_target_find(&target, problem, error);
+    if (status == TANDEM_OK) status = tandem_allocation_open_base(&base, problem, error);
+    for (int k = 0; status == TANDEM_OK && k < base->cluster.n_class; k++)
+        status = recover_from_base(problem, base, target.order[k], &target, error);
+    if (status == TANDEM_OK) status = try_published(problem, &target, error);
+    if (status == TANDEM_OK) tandem_target_report(allocation, &target);
+    tandem_plan_close(base);
     return status;
 }
 

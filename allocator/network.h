@@ -26,22 +26,26 @@ typedef struct tandem_arc {
 
 typedef struct tandem_network {
     int n_layer;
-    int *op;          /* [n_layer] the operator chosen there; of a bare instance: the number of the item */
+    int *op; /* [n_layer] the operator chosen there; of a bare instance: the number of the item */
     int *state_start; /* [n_layer + 2]: states of layer l are state_start[l] … state_start[l + 1] − 1; there is one state
                          in layer 0 and one in layer n_layer */
-    int *arc_start;   /* [number of states + 1]: arcs that leave a state; ascending in choice */
+    int *arc_start; /* [number of states + 1]: arcs that leave a state; ascending in choice */
     tandem_arc *arc;
-    int n_bundle;     /* bundle 0 is what every plan has: no arc has it, solvers add it once */
-    int *term_start;  /* [n_bundle + 1] */
-    tandem_term *term;
-    uint64_t *bytes;  /* [n_bundle] never more, summed over a plan, than what lives in the arena when its backward
-                         pass begins; of a bare instance: exactly what was given */
+    int n_bundle;      /* bundle 0 is what every plan has: no arc has it, solvers add it once */
+    int *term_start;   /* [n_bundle + 1] */
+    tandem_term *term; /* ascending in task, but for bundle 0's */
+    uint64_t *bytes; /* [n_bundle] summed over a plan: what the arena holds while the loss is computed, when all is there
+                         that is saved for the backward pass (workspaces aside): tandem_memory.arena_live is never
+                         less; of a bare instance: exactly what was given */
 } tandem_network;
 
-/* tandem_network_open: the network of class c of `replayer`. allowed[n_op]: bit p = operator may have precision p (0 for
- * operators that are not adjustable); harm[n_op × TANDEM_N_PRECISION]. A way that needs a time that was not measured
- * (in the company in which the replayer would need it) is left out. TANDEM_MISSING where no way is left, names a cost;
- * TANDEM_NO_MEMORY. *network unchanged on error. Borrows nothing. Cost: O(arcs × terms). */
+/* tandem_network_open: the network of class c of `replayer`, whose current precisions do not matter. allowed[n_op]: bit p =
+ * operator may have precision p (0 for operators that are not adjustable, only for those: else TANDEM_USAGE);
+ * harm[n_op × TANDEM_N_PRECISION]. A way that needs a time that was not measured (in the company in which the replayer
+ * would need it) is left out. TANDEM_MISSING where no way is left, names a cost; TANDEM_NO_MEMORY, also where there would be
+ * more than 2²² arcs: models whose operators leave dozens of tensors open at once (states take as many bits as they need;
+ * what grows is their number). *network unchanged on error. Borrows nothing.
+ * Cost: O(arcs + bundles × terms); a hundred adjustable operators open in under a millisecond. */
 tandem_status tandem_network_open(tandem_network **network, const tandem_replayer *replayer, int c,
                                   const unsigned *allowed, const double *harm, tandem_error *error);
 void tandem_network_close(tandem_network *network); /* NULL is fine */

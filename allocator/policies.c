@@ -5,11 +5,16 @@
 #include <string.h>
 
 const tandem_policy *const tandem_policies[] = {
-    &tandem_policy_greedy,
+    &tandem_policy_exact, &tandem_policy_greedy, &tandem_policy_qsync,
     &tandem_policy_uniform,
     NULL,
 };
 enum { N_POLICY = sizeof tandem_policies / sizeof tandem_policies[0] - 1 };
+
+const tandem_policy *tandem_policy_get(int index)
+{
+    return index >= 0 && index < (int)N_POLICY ? tandem_policies[index] : NULL;
+}
 
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error)
 {

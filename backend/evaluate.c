@@ -2,7 +2,8 @@
  * statistics of the test batch. */
 #include "backend/executor.h"
 
-/* Correct predictions among the first `filled` samples of the batch, from the probabilities that the loss operator keeps. */
+/* Correct predictions among the first `filled` samples of the batch, from the probabilities that the loss operator keeps. Rows
+ * labelled −1 are not predicted. */
 static int64_t count_correct(const tandem_executor *forward, int64_t filled)
 {
     const tandem_graph *graph = forward->graph;
@@ -10,6 +11,7 @@ static int64_t count_correct(const tandem_executor *forward, int64_t filled)
         (const float *)(const void *)(forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)]);
     int64_t correct = 0;
     for (int64_t row = 0; row < filled * graph->length; row++, probability += graph->n_class) {
+        if (forward->label[row] < 0) continue;
         int64_t best = 0;
         for (int64_t c = 1; c < graph->n_class; c++)
             if (probability[c] > probability[best]) best = c;
@@ -53,7 +55,7 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
         int64_t filled = 0;
         while (filled < batch && sample_at(forward, k, filled) < n) filled++;
         right += count_correct(forward, filled);
-        seen += filled * forward->graph->length;
+        seen += filled * tandem_graph_n_prediction(forward->graph);
     }
     *correct = right;
     *total = seen;

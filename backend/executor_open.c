@@ -113,7 +113,7 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
 
 static void bind_operands(tandem_executor *executor)
 {
-    const int64_t rows = executor->options.global_batch * executor->graph->length;
+    const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
         const tandem_task *task = &executor->step->task[t];

@@ -28,7 +28,7 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
         const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
         if (input->dtype == TANDEM_S32)
-            ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->n_class);
+            ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->vocabulary);
         else
             ((float *)place)[i] = 2.0f * tandem_philox_uniform(word) - 1.0f;
     }
@@ -39,17 +39,35 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     }
 }
 
-void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample)
+/* In the size of the model. */
+static void read_image(const tandem_executor *executor, int test, int64_t sample, float *x, int32_t *label)
 {
     const tandem_data *data = executor->options.data;
-    int32_t *label = executor->label + b * executor->graph->length;
+    const int64_t *dim = executor->graph->op[executor->graph->input].shape.dim;
+    const int height = (int)dim[1], width = (int)dim[2], channels = (int)dim[3];
+    if (height == data->height && width == data->width && channels == data->channels)
+        tandem_data_read_image(data, test, sample, x, label);
+    else
+        tandem_data_read_resized(data, test, sample, height, width, channels, x, label);
+}
+
+void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample)
+{
+    const tandem_graph *graph = executor->graph;
+    const tandem_data *data = executor->options.data;
+    int32_t *label = executor->label + b * graph->length;
     void *place = input_place(executor, b);
     if (!data)
         load_noise(executor, b, sample);
     else if (data->kind == TANDEM_DATA_IMAGES)
-        tandem_data_read_image(data, test, sample, place, label);
-    else
+        read_image(executor, test, sample, place, label);
+    else if (graph->length == data->length)
         tandem_data_read_text(data, test, sample, place, label);
+    else
+        tandem_data_read_text_class(data, test, sample, place, label);
+    if (graph->n_masked) /* the last token of the vocabulary stands for a hidden one */
+        tandem_data_mask(place, label, graph->length, graph->n_masked, (int32_t)graph->vocabulary - 1,
+                         data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
 }
 
 static tandem_status load_batch(tandem_executor *executor, int64_t index, tandem_error *error)

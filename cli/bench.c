@@ -28,6 +28,16 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
+void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
+{
+    const tandem_device *strong, *weak;
+    tandem_device_unlike_pair(&strong, &weak);
+    if (!options->model) options->model = "resnet20";
+    if (options->device || options->cluster || !strong) return;
+    (void)snprintf(pair, BENCH_PAIR, "%s + %s", strong->name, weak->name);
+    options->cluster = pair;
+}
+
 /* --- Result ----------------------------------------------------------------------------------- */
 
 static double per_s(const bench_case *one) { return one->median_ns > 0 ? 1e9 / (double)one->median_ns : NAN; }
@@ -78,7 +88,7 @@ static int print_text(const bench_result *result)
 static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
-} kinds[] = {{"step", bench_step}, {"replay", bench_replay}};
+} kinds[] = {{"step", bench_step}, {"replay", bench_replay}, {"open", bench_open}, {"allocate", bench_allocate}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -88,7 +98,7 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step or replay.", name,
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open or allocate.", name,
                      tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -96,7 +106,7 @@ static int find(const char *name)
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, or tandem bench replay");
+        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open or allocate");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -105,11 +115,12 @@ static int run(const cli_options *options)
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
 }
 
-static const int options[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_END};
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_SLOWDOWN, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay",
+    .words = "step|replay|open|allocate",
     .summary = "How fast a training step and the replayer are: median and spread",
     .option = options,
     .description =
@@ -121,6 +132,9 @@ const cli_command command_bench = {
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
         "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
-        "costs they are made up and the result says so: how fast a replay is does not depend on them.",
+        "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
+        "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
+        "store; N plans [10].",
     .run = run,
 };

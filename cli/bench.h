@@ -12,7 +12,7 @@ typedef struct bench_case {
 
 enum { BENCH_MOST_CASES = 16 };
 typedef struct bench_result {
-    char model[96], cluster[512];
+    char model[TANDEM_MODEL_NAME], cluster[512];
     char costs[128]; /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;
@@ -21,8 +21,21 @@ typedef struct bench_result {
 /* Fill in *result. Return the exit code; where it is not 0, what went wrong is on stderr. */
 int bench_step(bench_result *result, const cli_options *options);
 int bench_replay(bench_result *result, const cli_options *options);
+int bench_open(bench_result *result, const cli_options *options);
+int bench_allocate(bench_result *result, const cli_options *options);
 
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
+
+/* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in `pair`. */
+enum { BENCH_PAIR = 2 * TANDEM_DEVICE_NAME + 8 };
+void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
+
+/* bench_store_make: a store in the working directory in which everything the subject can ask for costs 10 us, and about
+ * n_more rows beside that, on the same devices. Its name goes to `path`. */
+enum { BENCH_STORE_PATH = 32 };
+tandem_status bench_store_make(char path[BENCH_STORE_PATH], const cli_subject *subject, uint64_t bucket_bytes,
+                               int64_t n_more, tandem_error *error);
+void bench_store_remove(const char *path);
 
 #endif

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "cli/bench_stand_in.h"
-#include "cli/prediction.h"
 
 enum { BATCHES = 50, AT_ONCE = 8 };
 static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
@@ -165,6 +164,18 @@ static tandem_status rehearse(replays *r, tandem_error *error)
     return status;
 }
 
+static tandem_status open_from_store(replays *r, const cli_options *options, const cli_subject *subject,
+                                     tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
+    if (status == TANDEM_OK)
+        status = tandem_replayer_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph, store,
+                                      options->bucket_bytes, error);
+    tandem_store_close(store);
+    return status;
+}
+
 /* With costs from the store where it holds all of them, else with costs that are made up. */
 static tandem_status open_replays(bench_result *result, replays *r, const cli_options *options,
                                   const cli_subject *subject, tandem_error *error)
@@ -173,7 +184,7 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
     tandem_error lacks = {0};
     *r = closed;
     (void)snprintf(result->costs, sizeof result->costs, "%s", options->db);
-    tandem_status status = cli_replayer_open(&r->replayer, options, subject, &lacks);
+    tandem_status status = open_from_store(r, options, subject, &lacks);
     if (status == TANDEM_OK) status = rehearse(r, &lacks);
     if (status == TANDEM_OK) return TANDEM_OK;
     close_replays(r);
@@ -259,14 +270,8 @@ static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_
 int bench_replay(bench_result *result, const cli_options *given)
 {
     cli_options options = *given;
-    char pair[2 * TANDEM_DEVICE_NAME + 8];
-    const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
-    if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster && strong) {
-        (void)snprintf(pair, sizeof pair, "%s + %s", strong->name, weak->name);
-        options.cluster = pair;
-    }
+    char pair[BENCH_PAIR];
+    bench_default_pair(&options, pair);
     tandem_error error = {0};
     const int64_t batches = options.repetitions > 0 ? options.repetitions : BATCHES;
     tandem_status status = measure_model(result, &options, batches, &error);

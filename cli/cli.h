@@ -14,17 +14,23 @@ typedef struct cli_options {
     const char *db;
     int json, quiet, verbose;
     /* what to look at */
-    const char *model, *device, *cluster, *plan, *data;
+    const char *model, *device, *cluster, *plan, *data, *instance;
     int64_t batch;
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
-    double slowdown;
+    double slowdown;       /* < 0 = not given */
+    int64_t target_ns;     /* 0 = none */
+    double budget;         /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes; /* 0 = the default */
+    int least_memory, batch_free;
+    int64_t global_batch; /* 0 = not given */
+    int64_t front;        /* targets; 0 = not asked for */
+    const char *svg, *verify, *explain, *add;
     /* how to run */
     int64_t steps, evaluate, repetitions;
     int64_t timeout_ns;
-    int again, per_operator;
+    int again, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace;
@@ -45,6 +51,7 @@ enum option_key {
     OPTION_CLUSTER,
     OPTION_PLAN,
     OPTION_DATA,
+    OPTION_INSTANCE,
     OPTION_BATCH,
     OPTION_SEED,
     OPTION_UNIFORM,
@@ -60,8 +67,18 @@ enum option_key {
     OPTION_TIMEOUT,
     OPTION_AGAIN,
     OPTION_OPERATORS,
+    OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_TARGET,
+    OPTION_BUDGET,
+    OPTION_LEAST_MEMORY,
+    OPTION_GLOBAL_BATCH,
+    OPTION_FRONT,
+    OPTION_SVG,
+    OPTION_VERIFY,
+    OPTION_EXPLAIN,
+    OPTION_ADD,
 };
 
 typedef struct cli_command {
@@ -73,7 +90,8 @@ typedef struct cli_command {
 
 /* One a file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
-    command_sensitivity, command_replay, command_allocate, command_train, command_compare, command_bench;
+    command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
+    command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */
@@ -106,6 +124,9 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* `tandem allocate --instance`: the whole command; returns the exit code. */
+int cli_allocate_instance(const cli_options *options);
 
 /* --- The backend library ------------------------------------------------------------------------------------------------ */
 /* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error

@@ -12,18 +12,6 @@
 
 /* --- Predicting ------------------------------------------------------------------------------- */
 
-/* Statistics are not needed to compare times: without them the sensitivity is not known. */
-static double sensitivity_of(const cli_options *options, const cli_subject *subject, tandem_replayer *replayer)
-{
-    double *harm[TANDEM_MAX_CLASS] = {0};
-    if (cli_harm_load(harm, options, subject, NULL) != TANDEM_OK) return NAN;
-    tandem_allocation_problem problem = {.replayer = replayer, .graph = subject->graph[0]};
-    for (int c = 0; c < TANDEM_MAX_CLASS; c++) problem.harm[c] = harm[c];
-    const double sensitivity = tandem_allocation_sensitivity(&problem);
-    cli_harm_free(harm);
-    return sensitivity;
-}
-
 static tandem_status predict_tasks(compare_case *out, const tandem_replayer *replayer, tandem_error *error)
 {
     int n_event = 0;
@@ -53,16 +41,21 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
                          .first_loss = NAN,
                          .final_loss = NAN,
                          .accuracy = NAN};
-    tandem_replayer *replayer = NULL;
+    tandem_planner *planner = NULL;
     tandem_replay replay;
     const unsigned flags = TANDEM_REPLAY_MEMORY | (options->per_operator ? TANDEM_REPLAY_EVENTS : 0u);
-    tandem_status status = cli_replayer_open(&replayer, options, subject, error);
-    if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &replay, flags, error);
-    if (status == TANDEM_OK && options->per_operator) status = predict_tasks(&made, replayer, error);
+    /* Statistics are not needed to compare times: without them the sensitivity is not known. */
+    tandem_status status = cli_planner_open(&planner, options, subject, 0, NULL);
+    const int is_scored = status == TANDEM_OK;
+    if (!is_scored) status = cli_planner_open(&planner, options, subject, 1, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_allocation_problem *problem = tandem_planner_problem(planner);
+    status = tandem_replayer_run(problem->replayer, &replay, flags, error);
+    if (status == TANDEM_OK && options->per_operator) status = predict_tasks(&made, problem->replayer, error);
     if (status == TANDEM_OK) {
         (void)snprintf(made.plan, sizeof made.plan, "%s", subject->plan->name);
         made.predicted_ns = replay.step_ns;
-        made.sensitivity = sensitivity_of(options, subject, replayer);
+        if (is_scored) made.sensitivity = tandem_allocation_sensitivity(problem);
         for (int c = 0; c < made.n_class; c++) {
             compare_class *class = &made.member[c];
             (void)snprintf(class->device, sizeof class->device, "%s", subject->cluster.member[c].device.name);
@@ -73,7 +66,7 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
         }
         *out = made;
     }
-    tandem_replayer_close(replayer);
+    tandem_planner_close(planner);
     return status;
 }
 

@@ -87,6 +87,7 @@ static void check_devices(checks *all)
     int n = 0;
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
+        if (tandem_device_is_described(device)) continue;
         tandem_error lacks = {0};
         const int present = tandem_device_require(device->name, &lacks) == TANDEM_OK;
         check *one = add(all, device->name, present ? FINE : ABSENT);
@@ -146,30 +147,13 @@ static void check_data(checks *all, const tandem_backend_api *backend)
     }
 }
 
-/* Costs of all devices, alone and beside each other. */
-static tandem_status count_costs(int64_t *n, tandem_store *store, tandem_error *error)
-{
-    *n = 0;
-    for (int i = 0; i < tandem_device_count(); i++)
-        for (int other = -1; other < tandem_device_count(); other++) {
-            tandem_cost_table *table = NULL;
-            const tandem_status status =
-                tandem_store_load_costs(&table, store, tandem_device_get(i)->name,
-                                        other < 0 ? "" : tandem_device_get(other)->name, error);
-            if (status != TANDEM_OK) return status;
-            *n += tandem_cost_table_count(table);
-            tandem_cost_table_free(table);
-        }
-    return TANDEM_OK;
-}
-
 static void check_store(checks *all, const cli_options *options)
 {
     tandem_error error = {0};
     tandem_store *store = NULL;
     int64_t n = 0;
     tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, &error);
-    if (status == TANDEM_OK) status = count_costs(&n, store, &error);
+    if (status == TANDEM_OK) status = tandem_store_count_costs(&n, store, &error);
     tandem_store_close(store);
     check *one = add(all, "store", status == TANDEM_OK ? FINE : status == TANDEM_MISSING ? ABSENT : OFF);
     if (status == TANDEM_OK)

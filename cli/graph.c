@@ -9,11 +9,13 @@
 
 /* --- Figures of one operator ------------------------------------------------------------------ */
 
+/* Its own: a linear that is tied to an embedding has none. */
 static int64_t weights_of(const tandem_graph *graph, const tandem_op *op)
 {
     int64_t n = 0;
     for (int k = 0; k < TANDEM_MAX_PARAMETER; k++)
-        if (op->parameter[k] >= 0) n += graph->parameter[op->parameter[k]].elements;
+        if (op->parameter[k] >= 0 && &graph->op[graph->parameter[op->parameter[k]].op] == op)
+            n += graph->parameter[op->parameter[k]].elements;
     return n;
 }
 

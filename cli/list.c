@@ -29,6 +29,23 @@ static const char *precisions_text(char *text, size_t size, unsigned precisions)
     return text[0] ? text : "-";
 }
 
+/* null where it is not described. */
+static json_t *facts_json(const tandem_device *device)
+{
+    const tandem_device_facts *facts = &device->facts;
+    if (!tandem_device_is_described(device)) return json_null();
+    json_t *flops = json_object(), *achieved = json_object();
+    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+        if (facts->flops_per_s[d] <= 0) continue;
+        json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(facts->flops_per_s[d]));
+        json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d), json_real(facts->achieved[d]));
+    }
+    return json_pack("{s:o,s:o,s:f,s:f,s:I,s:i,s:I}", "flops_per_s", flops, "achieved", achieved,
+                     "bytes_per_s", facts->bytes_per_s, "achieved_bytes", facts->achieved_bytes, "launch_ns",
+                     (json_int_t)facts->launch_ns, "units", facts->n_unit, "memory_bytes",
+                     (json_int_t)device->memory_bytes);
+}
+
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
@@ -36,12 +53,15 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
     cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
-        const int present = tandem_device_present(device->name);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s}", "name", device->name, "meaning",
-                                              device->meaning, "present", present, "precisions",
-                                              precisions_json(device->precisions), "wider",
-                                              tandem_dtype_name(device->wider)));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name, present ? "yes" : "no",
+        const int present = tandem_device_present(device->name), described = tandem_device_is_described(device);
+        json_array_append_new(
+            rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", device->meaning,
+                            "present", present, "precisions", precisions_json(device->precisions), "wider",
+                            tandem_dtype_name(device->wider), "described", facts_json(device)));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
+                      present     ? "yes"
+                      : described ? "described"
+                                  : "no",
                       precisions_text(precisions, sizeof precisions, device->precisions),
                       tandem_dtype_name(device->wider), device->meaning);
     }
@@ -50,26 +70,15 @@ static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *
 
 /* --- Models ----------------------------------------------------------------------------------- */
 
-/* The option "image" is a size, height × width × channels, in one number. */
-static const char *value_text(char *text, size_t size, const tandem_model_option *option, int64_t value)
-{
-    if (strcmp(option->name, "image") == 0)
-        (void)snprintf(text, size, "%lldx%lldx%lld", (long long)(value >> 32),
-                       (long long)(value >> 16 & 0xFFFF), (long long)(value & 0xFFFF));
-    else
-        (void)snprintf(text, size, "%lld", (long long)value);
-    return text;
-}
-
 static json_t *options_json(const tandem_model *model)
 {
-    char usual[48], least[48], most[48];
+    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     json_t *options = json_array();
     for (const tandem_model_option *option = model->option; option->name; option++)
         json_array_append_new(options, json_pack("{s:s,s:s,s:s,s:s,s:s}", "name", option->name, "default",
-                                                 value_text(usual, sizeof usual, option, option->fallback),
-                                                 "least", value_text(least, sizeof least, option, option->least),
-                                                 "most", value_text(most, sizeof most, option, option->most),
+                                                 tandem_model_value_print(usual, option, option->fallback),
+                                                 "least", tandem_model_value_print(least, option, option->least),
+                                                 "most", tandem_model_value_print(most, option, option->most),
                                                  "meaning", option->meaning));
     return options;
 }
@@ -77,7 +86,7 @@ static json_t *options_json(const tandem_model *model)
 static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    char usual[48], least[48], most[48];
+    char usual[TANDEM_MODEL_VALUE_TEXT], least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     cli_table_row(table, "model\toption\t>default\trange\twhat it is");
     for (int i = 0; i < tandem_model_count(); i++) {
         const tandem_model *model = tandem_model_get(i);
@@ -86,9 +95,9 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
         cli_table_row(table, "%s\t\t\t\t%s; trains on %s", model->name, model->summary, model->data);
         for (const tandem_model_option *option = model->option; option->name; option++)
             cli_table_row(table, "\t%s\t%s\t%s … %s\t%s", option->name,
-                          value_text(usual, sizeof usual, option, option->fallback),
-                          value_text(least, sizeof least, option, option->least),
-                          value_text(most, sizeof most, option, option->most), option->meaning);
+                          tandem_model_value_print(usual, option, option->fallback),
+                          tandem_model_value_print(least, option, option->least),
+                          tandem_model_value_print(most, option, option->most), option->meaning);
     }
     return TANDEM_OK;
 }
@@ -148,10 +157,10 @@ static tandem_status list_policies(json_t *rows, cli_table *table, tandem_error 
 {
     (void)error;
     cli_table_row(table, "policy\twhat it does");
-    for (int i = 0; tandem_policies[i]; i++) {
-        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", tandem_policies[i]->name, "meaning",
-                                              tandem_policies[i]->meaning));
-        cli_table_row(table, "%s\t%s", tandem_policies[i]->name, tandem_policies[i]->meaning);
+    const tandem_policy *policy;
+    for (int i = 0; (policy = tandem_policy_get(i)); i++) {
+        json_array_append_new(rows, json_pack("{s:s,s:s}", "name", policy->name, "meaning", policy->meaning));
+        cli_table_row(table, "%s\t%s", policy->name, policy->meaning);
     }
     return TANDEM_OK;
 }
@@ -228,10 +237,11 @@ const cli_command command_list = {
     .words = "devices|models|precisions|operators|policies|datasets",
     .summary = "What there is to name: devices, models, precisions, operators, policies, data sets",
     .option = options,
-    .description = "Examples:\n"
-                   "  tandem list devices            which parts this machine can play, and in which precisions\n"
-                   "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
-                   "  tandem list precisions --json  the number types of each, as one JSON object\n"
-                   "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
+    .description =
+        "Examples:\n"
+        "  tandem list devices            which parts this machine can play, and in which precisions; cards to plan for\n"
+        "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
+        "  tandem list precisions --json  the number types of each, as one JSON object\n"
+        "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
     .run = run,
 };

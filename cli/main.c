@@ -6,9 +6,19 @@
 #include "cli/cli.h"
 
 const cli_command *const cli_commands[] = {
-    &command_demo,    &command_list,        &command_doctor, &command_graph,
-    &command_profile, &command_sensitivity, &command_replay, &command_allocate,
-    &command_train,   &command_compare,     &command_bench,  NULL,
+    &command_demo,
+    &command_list,
+    &command_doctor,
+    &command_graph,
+    &command_profile,
+    &command_sensitivity,
+    &command_replay,
+    &command_allocate,
+    &command_advise,
+    &command_train,
+    &command_compare,
+    &command_bench,
+    NULL,
 };
 
 static void print_help(FILE *out)
@@ -59,7 +69,7 @@ int main(int argc, char **argv)
     if (!place) {
         const int asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
         if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {
-            puts("tandem 0.1.0");
+            puts("tandem " TANDEM_VERSION);
             return 0;
         }
         print_help(asked ? stdout : stderr);

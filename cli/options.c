@@ -1,12 +1,14 @@
 /* options.c: every option of the command line, once: its name, its text, how its value is read. */
 #include <argp.h>
 #include <errno.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/quantity.h"
 #include "cli/cli.h"
+#include "tandem/planner.h"
 
 static const struct argp_option rows[] = {
     {"model", OPTION_MODEL, "MODEL", 0,
@@ -17,12 +19,25 @@ static const struct argp_option rows[] = {
      "Ranks: \"cpu:avx512 + cpu:sse41\", \"2*cpu:avx2 + cpu:sse41 batch=8\", or a JSON file", 1},
     {"plan", OPTION_PLAN, "FILE", 0, "A plan made by tandem allocate", 1},
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
+    {"instance", OPTION_INSTANCE, "FILE", 0,
+     "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]", 1},
     {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0, "Every operator of every class in this precision, where it has it", 2},
-    {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: greedy, uniform [greedy]", 2},
+    {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
     {"base", OPTION_BASE, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
     {"sensitivity", OPTION_METHOD, "METHOD", 0, "How harm is predicted: fisher, qsync [fisher]", 2},
     {"slowdown", OPTION_SLOWDOWN, "P%", 0, "How much longer than the fastest step the plan's may be [0%]", 2},
+    {"target", OPTION_TARGET, "TIME", 0, "How long the step may be, e.g. 200ms, instead of a slowdown", 2},
+    {"budget", OPTION_BUDGET, "X", 0, "The fastest step whose sensitivity is at most X, e.g. 1e-8", 2},
+    {"least-memory", OPTION_LEAST_MEMORY, NULL, 0,
+     "The least memory of the rank that takes most, within the other limits", 2},
+    {"global-batch", OPTION_GLOBAL_BATCH, "N", 0,
+     "With --batch free: samples a step of all ranks, split among the classes along with the precisions", 2},
+    {"add", OPTION_ADD, "CLUSTER", 0, "Ranks that might be added", 2},
+    {"front", OPTION_FRONT, "N", OPTION_ARG_OPTIONAL, "Plans for N steps from the fastest to that of base [16]", 3},
+    {"svg", OPTION_SVG, "FILE", 0, "Draw the front, by gnuplot", 4},
+    {"verify", OPTION_VERIFY, "PLAN", 0, "Hold a plan against its own figures and limits", 3},
+    {"explain", OPTION_EXPLAIN, "OPERATOR", 0, "Why an operator has its precision", 3},
     {"memory", OPTION_MEMORY, "SIZE,...", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
     {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
@@ -30,6 +45,7 @@ static const struct argp_option rows[] = {
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
@@ -95,6 +111,38 @@ static int64_t time_of(struct argp_state *state, const char *text)
     return ns;
 }
 
+static int64_t target_of(struct argp_state *state, const char *text)
+{
+    const int64_t ns = time_of(state, text);
+    tandem_error error;
+    if (ns > 0) return ns;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--target takes a time above 0, got '%s'", text);
+    stop(state, &error);
+    return ns;
+}
+
+/* A sensitivity has no unit that all methods share: a bare number. */
+static double sensitivity_of(struct argp_state *state, const char *text)
+{
+    char *end = NULL;
+    errno = 0;
+    const double x = strtod(text, &end);
+    if (errno || end == text || *end || !(x >= 0 && x <= DBL_MAX)) {
+        tandem_error error;
+        (void)tandem_error_set(&error, TANDEM_USAGE,
+                               "--budget takes a sensitivity, a number from 0 upwards such as 1e-8, got '%s'", text);
+        stop(state, &error);
+    }
+    return x;
+}
+
+/* "free" is for commands that have --global-batch. */
+static void take_batch(cli_options *options, struct argp_state *state, const char *text)
+{
+    options->batch_free = strcmp(text, "free") == 0;
+    if (!options->batch_free) options->batch = whole_number(state, OPTION_BATCH, text, 1, 1 << 20);
+}
+
 static void take_word(cli_options *options, struct argp_state *state, const char *word)
 {
     const int most = (int)(sizeof options->word / sizeof *options->word);
@@ -115,7 +163,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_CLUSTER: options->cluster = text; break;
     case OPTION_PLAN: options->plan = text; break;
     case OPTION_DATA: options->data = text; break;
-    case OPTION_BATCH: options->batch = whole_number(state, key, text, 1, 1 << 20); break;
+    case OPTION_INSTANCE: options->instance = text; break;
+    case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
     case OPTION_UNIFORM: options->uniform = text; break;
     case OPTION_POLICY: options->policy = text; break;
@@ -123,12 +172,22 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_METHOD: options->method = text; break;
     case OPTION_MEMORY: options->memory = text; break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
+    case OPTION_TARGET: options->target_ns = target_of(state, text); break;
+    case OPTION_BUDGET: options->budget = sensitivity_of(state, text); break;
+    case OPTION_LEAST_MEMORY: options->least_memory = 1; break;
+    case OPTION_GLOBAL_BATCH: options->global_batch = whole_number(state, key, text, 1, 1 << 30); break;
+    case OPTION_FRONT: options->front = text ? whole_number(state, key, text, 2, 1000) : 16; break;
+    case OPTION_SVG: options->svg = text; break;
+    case OPTION_VERIFY: options->verify = text; break;
+    case OPTION_EXPLAIN: options->explain = text; break;
+    case OPTION_ADD: options->add = text; break;
     case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
     case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_PREDICT: options->predict = 1; break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_OUTPUT: options->output = text; break;
@@ -155,9 +214,11 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     const struct argp argp = {.options = option, .parser = parse, .args_doc = command->words, .doc = documentation};
     const char *db = getenv("TANDEM_DB");
     *options = (cli_options){.db = db && *db ? db : "tandem.db",
-                             .batch = 16,
+                             .batch = TANDEM_DEFAULT_BATCH,
                              .timeout_ns = INT64_C(120000000000),
                              .limit = -1,
+                             .slowdown = -1,
+                             .budget = -1,
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1};
@@ -165,4 +226,12 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
+    int may_be_free = 0;
+    for (const int *key = command->option; *key != OPTION_END; key++)
+        may_be_free |= *key == OPTION_GLOBAL_BATCH;
+    if (options->batch_free && !may_be_free)
+        exit(cli_refuse(TANDEM_USAGE,
+                        "--batch free: `tandem %s` takes a whole number; "
+                        "`tandem allocate --batch free --global-batch N` chooses batches",
+                        command->name));
 }

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/rank_run.h"
 
 typedef struct stage_counts {
     profile_count alone, beside, exchange;
@@ -49,7 +50,8 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (!rank->backend) return TANDEM_MISSING;
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
-        status = rank->backend->data_open(&rank->data, options->data, (int)rank->subject->graph[0]->length, error);
+        status = rank_run_open_data(&rank->data, rank->backend, rank->subject->graph[rank->member],
+                                    options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,

@@ -288,7 +288,7 @@ tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_c
     tandem_status status = tandem_step_open(&profile.step, rank->subject->graph[rank->member], device->wider,
                                             rank->options->bucket_bytes, error);
     if (status == TANDEM_OK && !rank->options->again)
-        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, error);
+        status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step, error);
     if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))
         status = no_memory(error);
     if (status == TANDEM_OK) status = run_plans(&profile, error);

@@ -1,28 +1,57 @@
 #include "cli/rank_run.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Tokens are symbols of the text; a model that hides some needs one more for these. */
+static tandem_status check_text(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    const int64_t room = graph->vocabulary - (graph->n_masked > 0);
+    if (data->n_class <= room) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "data '%s' has %d characters, the vocabulary of model '%s' has room for %lld%s",
+                            data->name, data->n_class, graph->model, (long long)room,
+                            graph->n_masked ? ", and one that stands for a hidden token" : "");
+}
+
+/* Images of another size are resized, and grey ones take any number of channels. */
+static tandem_status check_images(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
+{
+    const int64_t channels = graph->op[graph->input].shape.dim[3];
+    if (data->channels == 1 || data->channels == channels) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "data '%s' has images of %d channels, model '%s' takes %lld; say image=HEIGHTxWIDTHx%d",
+                            data->name, data->channels, graph->model, (long long)channels, data->channels);
+}
 
 /* Whether the data's samples are what the model takes. */
 static tandem_status check_data(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
-    const tandem_op *input = &graph->op[graph->input];
-    const tandem_shape *shape = &input->shape;
-    if ((data->kind == TANDEM_DATA_TEXT) != (input->dtype == TANDEM_S32))
+    const int takes_text = graph->op[graph->input].dtype == TANDEM_S32;
+    if ((data->kind == TANDEM_DATA_TEXT) != takes_text)
         return tandem_error_set(error, TANDEM_MALFORMED, "model '%s' takes %s, data '%s' is %s", graph->model,
-                                input->dtype == TANDEM_S32 ? "text" : "images", data->name,
+                                takes_text ? "text" : "images", data->name,
                                 data->kind == TANDEM_DATA_TEXT ? "text" : "images");
     if (data->n_class > graph->n_class)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "data '%s' has %d classes or characters, model '%s' tells %lld apart",
                                 data->name, data->n_class, graph->model, (long long)graph->n_class);
-    if (data->kind == TANDEM_DATA_IMAGES &&
-        (shape->dim[1] != data->height || shape->dim[2] != data->width || shape->dim[3] != data->channels))
-        return tandem_error_set(error, TANDEM_MALFORMED,
-                                "data '%s' has images of %dx%dx%d, model '%s' takes %lldx%lldx%lld; say %s:image=%dx%dx%d",
-                                data->name, data->height, data->width, data->channels, graph->model,
-                                (long long)shape->dim[1], (long long)shape->dim[2], (long long)shape->dim[3],
-                                graph->model, data->height, data->width, data->channels);
-    return TANDEM_OK;
+    return takes_text ? check_text(data, graph, error) : check_images(data, graph, error);
+}
+
+tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
+                                 const tandem_graph *graph, const char *source, tandem_error *error)
+{
+    tandem_data opened = {0};
+    const tandem_op *input = &graph->op[graph->input];
+    const int64_t length = input->dtype == TANDEM_S32 ? tandem_shape_elements(&input->shape) / graph->batch : 1;
+    tandem_status status = backend->data_open(&opened, source, (int)length, error);
+    if (status == TANDEM_OK) status = check_data(&opened, graph, error);
+    if (status == TANDEM_OK)
+        *data = opened;
+    else
+        backend->data_close(&opened);
+    return status;
 }
 
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
@@ -73,12 +102,15 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
                                 place->n_rank, n_rank);
     run->member = tandem_cluster_class_of(&subject->cluster, place->rank);
     const char *device = subject->cluster.member[run->member].device.name;
+    const char *meant = getenv("TANDEM_DEVICE");
+    if (meant && *meant && strcmp(meant, device) != 0)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_DEVICE is '%s', rank %d of the plan is a %s; ranks go class by class",
+                                meant, place->rank, device);
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = TANDEM_MISSING;
-    if (status == TANDEM_OK && options->data) {
-        status = run->backend->data_open(&run->data, options->data, (int)subject->graph[run->member]->length, error);
-        if (status == TANDEM_OK) status = check_data(&run->data, subject->graph[run->member], error);
-    }
+    if (status == TANDEM_OK && options->data)
+        status = rank_run_open_data(&run->data, run->backend, subject->graph[run->member], options->data, error);
     if (status == TANDEM_OK) status = rank_run_open_step(run, subject, options, error);
     if (status == TANDEM_OK)
         status = run->backend->worker_open(&run->worker,

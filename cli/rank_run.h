@@ -23,6 +23,9 @@ typedef struct rank_run {
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
+/* Opens `source` in samples of the model's length. TANDEM_MALFORMED where the model cannot be trained on it (says why). */
+tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend, const tandem_graph *graph,
+                                 const char *source, tandem_error *error);
 /* Only the step program of class run->member under the subject's plan. */
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error);

@@ -10,7 +10,8 @@
 typedef struct replaying {
     const cli_options *options;
     const cli_subject *subject;
-    tandem_replayer *replayer;
+    tandem_planner *planner;
+    tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
 } replaying;
@@ -26,7 +27,7 @@ static const tandem_cluster_class *member_of(const replaying *r, int c)
 
 static int over_limit(const replaying *r, int c)
 {
-    const uint64_t limit = cli_memory_limit(r->subject, c);
+    const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
     return limit > 0 && r->result.member[c].peak_bytes > limit;
 }
 
@@ -142,17 +143,26 @@ static json_t *devices_json(const replaying *r)
     json_t *devices = json_array();
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
-        const uint64_t limit = cli_memory_limit(r->subject, c);
+        const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
         json_array_append_new(
-            devices,
-            json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o}", "name", member_of(r, c)->device.name, "ranks",
-                      member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
-                      (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns,
-                      "wait_ns", (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
-                      "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
-                      !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c))));
+            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
+                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
+                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
+                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
+                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
+                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
+                               "costs", cli_provenance_json(r->replayer, c)));
     }
     return devices;
+}
+
+static json_t *exchange_json(const tandem_exchange *exchange)
+{
+    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
+                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(),
+                     "bytes_per_s", exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(),
+                     "spread", exchange->n_point ? cli_number(exchange->spread) : json_null());
 }
 
 static int print_json(const replaying *r)
@@ -166,6 +176,7 @@ static int print_json(const replaying *r)
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
     json_object_set_new(result, "slowest", json_string(member_of(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", devices_json(r));
+    json_object_set_new(result, "all_reduce", exchange_json(tandem_replayer_exchange(r->replayer)));
     if (r->options->per_operator) json_object_set_new(result, "operators", operators_json(r));
     return cli_print_json(result);
 }
@@ -234,6 +245,7 @@ static int print_text(const replaying *r)
     printf("%s, %s, on %s: step %s\n", r->subject->graph[0]->model, r->subject->plan->name, cluster,
            tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
     int code = print_devices(r);
+    cli_provenance_print(r->replayer);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
     return code;
@@ -260,10 +272,11 @@ static tandem_status replay(replaying *r, tandem_error *error)
 {
     const cli_options *options = r->options;
     const int wants_events = options->trace || options->per_operator;
-    tandem_status status = cli_replayer_open(&r->replayer, options, r->subject, error);
-    if (status == TANDEM_OK)
-        status = tandem_replayer_run(r->replayer, &r->result,
-                                     TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+    tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
+    if (status != TANDEM_OK) return status;
+    r->replayer = tandem_planner_problem(r->planner)->replayer;
+    status = tandem_replayer_run(r->replayer, &r->result,
+                                 TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
@@ -279,7 +292,8 @@ static int check_memory(const replaying *r)
                               "the plan takes %s on %s, its limit is %s; `tandem allocate` looks for one that fits",
                               tandem_quantity_print_bytes(need, sizeof need, r->result.member[c].peak_bytes),
                               member_of(r, c)->device.name,
-                              tandem_quantity_print_bytes(limit, sizeof limit, cli_memory_limit(r->subject, c)));
+                              tandem_quantity_print_bytes(limit, sizeof limit,
+                                                          tandem_cluster_limit_bytes(&r->subject->cluster, c)));
     return 0;
 }
 
@@ -299,14 +313,14 @@ static int run(const cli_options *options)
         code = options->json ? print_json(&r) : print_text(&r);
     if (code == 0) code = check_memory(&r);
     free(r.operator_ns);
-    tandem_replayer_close(r.replayer);
+    tandem_planner_close(r.planner);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,      OPTION_MODEL, OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM,   OPTION_BATCH, OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_OPERATORS, OPTION_TRACE, OPTION_END};
+static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
+                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,
+                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -317,7 +331,10 @@ const cli_command command_replay = {
         "  tandem replay --plan plan.json --trace step.json\n"
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
-        "Costs come from the store; where one is missing, exit code 4 and the `tandem profile` that measures it.\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
+        "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
+        "What was not measured is counted in the result.\n"
         "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };

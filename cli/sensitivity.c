@@ -52,7 +52,7 @@ static tandem_status add_linear(tandem_statistics *s, const tandem_op *op, const
     s->rows = rows;
     s->k = k;
     s->columns = columns;
-    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, 0}, error);
+    return tandem_statistics_add_product(s, &(tandem_product){rows, k, columns, x, w, g, op->transpose_b}, error);
 }
 
 static tandem_status add_matmul(tandem_statistics *s, const tandem_graph *graph, const tandem_op *op,
@@ -112,7 +112,7 @@ static tandem_status see_wgrad(collector *c, const tandem_executor *executor, co
     s->x_amax += tandem_statistics_amax(x, n_x);
     if (op->kind == TANDEM_OP_MATMUL) return add_matmul(s, graph, op, x, w, g, &c->error);
     if (op->kind == TANDEM_OP_LINEAR)
-        return add_linear(s, op, x, w, g, graph->parameter[op->parameter[0]].shape.dim[0], &c->error);
+        return add_linear(s, op, x, w, g, tandem_shape_last(&graph->op[op->input[0]].shape), &c->error);
     float *columns = image_columns(graph, op, x);
     if (!columns)
         return tandem_error_set(&c->error, TANDEM_NO_MEMORY, "no memory for the columns of '%s'", op->name);
@@ -172,8 +172,8 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
         if (c->of[i].n_batch > 0)
             status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
-    for (int m = 0; tandem_sensitivity_methods[m] && status == TANDEM_OK; m++) {
-        const tandem_sensitivity_method *method = tandem_sensitivity_methods[m];
+    for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
+        const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
         for (int wider = TANDEM_F32; wider <= TANDEM_BF16 && status == TANDEM_OK; wider++) {
             method->compute(harm, graph, c->of, (tandem_dtype)wider);
             for (int i = 0; i < graph->n_op; i++)
@@ -198,11 +198,11 @@ static int print_report(const collector *c, const cli_options *options, const ta
     const tandem_graph *graph = c->step->graph;
     double *harm[8] = {0};
     int n_method = 0, code = 0;
-    for (; n_method < 8 && tandem_sensitivity_methods[n_method]; n_method++) {
+    for (; n_method < 8 && tandem_sensitivity_get(n_method); n_method++) {
         harm[n_method] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof **harm);
         if (!harm[n_method]) code = cli_refuse(TANDEM_NO_MEMORY, "no memory for sensitivities");
         if (harm[n_method])
-            tandem_sensitivity_methods[n_method]->compute(harm[n_method], graph, c->of, device->wider);
+            tandem_sensitivity_get(n_method)->compute(harm[n_method], graph, c->of, device->wider);
     }
     json_t *operators = json_array();
     if (!options->json && !code)
@@ -216,7 +216,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
                 printf("%-28s %-10s", graph->op[i].name, tandem_precision_get((tandem_precision)p)->name);
             for (int m = 0; m < n_method; m++) {
                 const double h = harm[m][i * TANDEM_N_PRECISION + p];
-                json_object_set_new(methods, tandem_sensitivity_methods[m]->name, json_real(h));
+                json_object_set_new(methods, tandem_sensitivity_get(m)->name, json_real(h));
                 if (!options->json) printf(" %14.4g", h);
             }
             if (!options->json) putchar('\n');

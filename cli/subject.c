@@ -1,25 +1,11 @@
 /* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/quantity.h"
+#include "base/list.h"
 #include "cli/cli.h"
 
 enum { LIST_TEXT = 512 };
-
-/* Word number k of a comma-separated list, or the only word where there is one: "a,b" → a, b; "a" → a, a, …. 0 = too few. */
-static int list_word(char *word, size_t size, const char *list, int k)
-{
-    const char *begin = list;
-    for (int seen = 0; strchr(list, ',') && seen < k; seen++) {
-        begin = strchr(begin, ',');
-        if (!begin) return 0;
-        begin++;
-    }
-    (void)snprintf(word, size, "%.*s", (int)strcspn(begin, ","), begin);
-    return word[0] != '\0';
-}
 
 static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
 {
@@ -33,40 +19,13 @@ static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *op
     return tandem_cluster_parse(cluster, text, error);
 }
 
-static tandem_status fill_limits(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
-{
-    for (int c = 0; c < cluster->n_class; c++) {
-        tandem_cluster_class *member = &cluster->member[c];
-        if (!member->batch) member->batch = options->batch;
-        if (!options->memory) continue;
-        char word[64];
-        if (!list_word(word, sizeof word, options->memory, c))
-            return tandem_error_set(error, TANDEM_USAGE,
-                                    "--memory '%s' has too few sizes for %d classes; give one, or one for each",
-                                    options->memory, cluster->n_class);
-        const tandem_status status = tandem_quantity_parse_bytes(&member->memory_bytes, word, error);
-        if (status != TANDEM_OK) return status;
-    }
-    return TANDEM_OK;
-}
-
-static tandem_status open_graphs(cli_subject *subject, const char *model, int first, tandem_error *error)
-{
-    for (int c = first; c < subject->cluster.n_class; c++) {
-        const tandem_status status =
-            tandem_graph_open(&subject->graph[c], model, subject->cluster.member[c].batch, error);
-        if (status != TANDEM_OK) return status;
-    }
-    return TANDEM_OK;
-}
-
 static tandem_status make_uniform(cli_subject *subject, const char *uniform, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
         char word[64];
-        if (!list_word(word, sizeof word, uniform, c))
+        if (!tandem_list_word(word, sizeof word, uniform, c, subject->cluster.n_class))
             return tandem_error_set(error, TANDEM_USAGE,
-                                    "--uniform '%s' has too few precisions for %d classes; give one, or one for each",
+                                    "--uniform '%s' does not fit %d classes: give one precision for all, or one for each",
                                     uniform, subject->cluster.n_class);
         tandem_precision precision;
         tandem_status status = tandem_precision_find(&precision, word, error);
@@ -79,18 +38,17 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
 
 static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
-    tandem_status status = tandem_plan_read(&subject->plan, &subject->graph[0], options->plan, error);
+    tandem_graph *read = NULL;
+    tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
+    tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
     subject->cluster = subject->plan->cluster;
-    if (options->model) { /* a plan names its model; where one is given too, they must be the same */
-        tandem_graph *given = NULL;
-        status = tandem_graph_open(&given, options->model, subject->cluster.member[0].batch, error);
-        if (status == TANDEM_OK) status = tandem_plan_check(subject->plan, given, error);
-        tandem_graph_close(given);
-        if (status != TANDEM_OK) return status;
-    }
-    if (options->memory) status = fill_limits(&subject->cluster, options, error);
-    return status == TANDEM_OK ? open_graphs(subject, subject->plan->model, 1, error) : status;
+    status = tandem_cluster_complete(&subject->cluster, 0, options->memory, error);
+    /* a plan names its model; where one is given too, they must be the same */
+    const char *model = options->model ? options->model : subject->plan->model;
+    if (status == TANDEM_OK)
+        status = tandem_cluster_open_graphs(subject->graph, &subject->cluster, model, error);
+    return status == TANDEM_OK ? tandem_plan_check(subject->plan, subject->graph[0], error) : status;
 }
 
 static tandem_status open_named(cli_subject *subject, const cli_options *options, tandem_error *error)
@@ -99,8 +57,10 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
         return tandem_error_set(error, TANDEM_USAGE,
                                 "say which model: --model vit_tiny (tandem list models), or --plan FILE");
     tandem_status status = read_cluster(&subject->cluster, options, error);
-    if (status == TANDEM_OK) status = fill_limits(&subject->cluster, options, error);
-    if (status == TANDEM_OK) status = open_graphs(subject, options->model, 0, error);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_complete(&subject->cluster, options->batch, options->memory, error);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_open_graphs(subject->graph, &subject->cluster, options->model, error);
     char name[sizeof subject->plan->name];
     (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
     if (status == TANDEM_OK)

@@ -310,6 +310,8 @@ static int run(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = 100;
     if (options.evaluate < 0) options.evaluate = 2000;
+    const char *planned = getenv("TANDEM_PLAN"); /* as who starts the ranks has planned, a job scheduler for one */
+    if (!options.plan && !options.model && planned && *planned) options.plan = planned;
     tandem_error error = {0};
     cli_rank place;
     cli_subject subject = {0};

@@ -20,6 +20,7 @@ struct tandem_builder {
     int n_op, n_parameter, op_room, parameter_room;
     int *by_name; /* open addressing, 2 × op_room places (a power of two): operator id + 1, or 0 */
     int input, label;
+    int64_t masked;
 };
 
 tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tandem_error *error)
@@ -51,6 +52,12 @@ void tandem_builder_close(tandem_builder *b)
 }
 
 int64_t tandem_builder_batch(const tandem_builder *b) { return b->batch; }
+
+const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor)
+{
+    static const tandem_shape none = {0};
+    return tensor >= 0 && tensor < b->n_op ? &b->op[tensor].shape : &none;
+}
 
 /* --- Errors --------------------------------------------------------------------------------------------- */
 static bool fail(tandem_builder *b, const tandem_op *op, const char *format, ...)
@@ -197,13 +204,8 @@ static bool shape_check(tandem_builder *b, const tandem_op *op, const char *what
 static int op_end(tandem_builder *b, tandem_op *op)
 {
     if (!shape_check(b, op, "output", &op->shape)) return -1;
-    int64_t period = 0;
-    if (op->kind == TANDEM_OP_BIAS)
-        period = b->parameter[op->parameter[0]].elements;
-    else if (op->kind == TANDEM_OP_EMBEDDING)
-        period = b->parameter[op->parameter[0]].shape.dim[0];
     tandem_op_count(op, b->op);
-    tandem_op_sign(op, b->op, period);
+    tandem_op_sign(op, b->op, b->parameter);
     b->by_name[name_place(b, op->name)] = b->n_op + 1;
     return b->n_op++;
 }
@@ -250,7 +252,8 @@ static bool parameter_add(tandem_builder *b, tandem_op *op, tandem_shape shape, 
         b->parameter_room = room;
     }
     tandem_parameter *p = &b->parameter[b->n_parameter];
-    *p = (tandem_parameter){.op = b->n_op, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
+    *p = (tandem_parameter){
+        .op = b->n_op, .tied = -1, .shape = shape, .elements = tandem_shape_elements(&shape), .decays = decays};
     p->init = ones ? TANDEM_INIT_ONE : deviation > 0 ? TANDEM_INIT_NORMAL : TANDEM_INIT_ZERO;
     p->deviation = deviation;
     op->parameter[op->parameter[0] < 0 ? 0 : 1] = b->n_parameter++;
@@ -298,6 +301,15 @@ int tandem_build_labels(tandem_builder *b, const char *name, int64_t length)
                   (tandem_shape){length == 1 ? 1 : 2, {b->batch, length == 1 ? 0 : length}});
 }
 
+int tandem_build_masked_labels(tandem_builder *b, const char *name, int64_t length, int64_t masked)
+{
+    const int label = tandem_build_labels(b, name, length);
+    if (label < 0 || !range_check(b, &b->op[label], "the number of masked tokens", masked, 1, length))
+        return -1;
+    b->masked = masked;
+    return label;
+}
+
 /* --- Adjustable operators ------------------------------------------------------------------------------- */
 int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation)
 {
@@ -308,6 +320,36 @@ int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, f
     op->shape = *in_shape(b, op, 0);
     op->shape.dim[op->shape.n_dim - 1] = n;
     return op_end(b, op);
+}
+
+int tandem_build_tied(tandem_builder *b, const char *name, int x, int embedding)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_LINEAR, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
+    if (embedding < 0 || embedding >= b->n_op || b->op[embedding].kind != TANDEM_OP_EMBEDDING) {
+        fail(b, op, "its weight is that of operator %d; allowed is an embedding", embedding);
+        return -1;
+    }
+    tandem_op *owner = &b->op[embedding];
+    tandem_parameter *table = &b->parameter[owner->parameter[0]];
+    const int64_t width = table->shape.dim[1];
+    if (!range_check(b, op, "the last dimension of its input", tandem_shape_last(in_shape(b, op, 0)), width, width))
+        return -1;
+    if (table->tied >= 0) {
+        fail(b, op, "the table of '%s' is tied to '%s'; allowed is one linear a table", owner->name,
+             b->op[table->tied].name);
+        return -1;
+    }
+    op->parameter[0] = owner->parameter[0];
+    op->transpose_b = 1;
+    op->shape = *in_shape(b, op, 0);
+    op->shape.dim[op->shape.n_dim - 1] = table->shape.dim[0];
+    const int made = op_end(b, op);
+    if (made >= 0) {
+        table->tied = made;
+        tandem_op_sign(owner, b->op, b->parameter); /* its gradient is added now, not written */
+    }
+    return made;
 }
 
 /* Shape of an operator that slides a window over images; its channels stay. */
@@ -398,6 +440,19 @@ int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing
     return op_end(b, op);
 }
 
+int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 3, TANDEM_MAX_DIM)) return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    const tandem_shape shape = {2, {rows, tandem_shape_last(in)}};
+    if (!range_check(b, op, "the number of rows", rows, in->dim[in->n_dim - 2], INT32_MAX) ||
+        !parameter_add(b, op, shape, deviation, false, false))
+        return -1;
+    op->shape = *in;
+    return op_end(b, op);
+}
+
 int tandem_build_relu(tandem_builder *b, const char *name, int x)
 {
     return elementwise(b, TANDEM_OP_RELU, name, x);
@@ -405,6 +460,10 @@ int tandem_build_relu(tandem_builder *b, const char *name, int x)
 int tandem_build_gelu(tandem_builder *b, const char *name, int x)
 {
     return elementwise(b, TANDEM_OP_GELU, name, x);
+}
+int tandem_build_tanh(tandem_builder *b, const char *name, int x)
+{
+    return elementwise(b, TANDEM_OP_TANH, name, x);
 }
 
 static bool same_shape(const tandem_shape *a, const tandem_shape *b)
@@ -483,6 +542,31 @@ int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int
         fail(b, op, "axis 0 of the output is axis %d of the input; allowed is 0: the batch stays first", axis[0]);
         return -1;
     }
+    return op_end(b, op);
+}
+
+int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start, int64_t n)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_SLICE, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    if (!range_check(b, op, "the first row", start, 0, in->dim[1] - 1) ||
+        !range_check(b, op, "the number of rows", n, 1, in->dim[1] - start))
+        return -1;
+    op->start = start;
+    op->shape = *in;
+    op->shape.dim[1] = n;
+    return op_end(b, op);
+}
+
+int tandem_build_prepend(tandem_builder *b, const char *name, int x, float deviation)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_PREPEND, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 3, 3)) return -1;
+    const tandem_shape row = {1, {tandem_shape_last(in_shape(b, op, 0))}};
+    if (!parameter_add(b, op, row, deviation, false, false)) return -1;
+    op->shape = *in_shape(b, op, 0);
+    op->shape.dim[1]++;
     return op_end(b, op);
 }
 
@@ -595,6 +679,18 @@ static tandem_status ends_check(const tandem_builder *b, tandem_error *error)
     return TANDEM_OK;
 }
 
+/* What every table of the graph has a row for. */
+static int64_t vocabulary_of(const tandem_graph *g)
+{
+    int64_t vocabulary = 0;
+    for (int p = 0; p < g->n_parameter; p++) {
+        const tandem_parameter *table = &g->parameter[p];
+        if (g->op[table->op].kind == TANDEM_OP_EMBEDDING && (vocabulary == 0 || table->shape.dim[0] < vocabulary))
+            vocabulary = table->shape.dim[0];
+    }
+    return vocabulary;
+}
+
 tandem_status tandem_builder_finish(tandem_builder *b, const char *model, const tandem_optimizer_options *optimizer,
                                     tandem_graph **graph, tandem_error *error)
 {
@@ -624,6 +720,8 @@ tandem_status tandem_builder_finish(tandem_builder *b, const char *model, const 
     g->label = b->label;
     g->n_class = tandem_shape_last(&g->op[g->op[g->loss].input[0]].shape);
     g->length = tandem_shape_elements(&g->op[g->label].shape) / g->batch;
+    g->n_masked = b->masked;
+    g->vocabulary = vocabulary_of(g);
     g->optimizer = *optimizer;
     status = connect(g, error);
     if (status != TANDEM_OK) {

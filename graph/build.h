@@ -25,19 +25,29 @@ tandem_status tandem_builder_finish(tandem_builder *builder, const char *model,
 int tandem_build_images(tandem_builder *b, const char *name, int64_t height, int64_t width, int64_t channels);
 int tandem_build_tokens(tandem_builder *b, const char *name, int64_t length);
 int tandem_build_labels(tandem_builder *b, const char *name, int64_t length); /* 1: a class a sample → (batch); else (batch, length) */
+/* (batch, length) labels, of which `masked` a sample count: 1 … length; their tokens are hidden where samples are loaded. */
+int tandem_build_masked_labels(tandem_builder *b, const char *name, int64_t length, int64_t masked);
 int tandem_build_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation); /* (…, k) → (…, n) */
+int tandem_build_tied(tandem_builder *b, const char *name, int x,
+                      int embedding); /* linear by its transposed table: (…, width) → (…, vocabulary); one a table */
 int tandem_build_conv2d(tandem_builder *b, const char *name, int x, int64_t channels, int kernel, int stride, int pad);
 int tandem_build_matmul(tandem_builder *b, const char *name, int a, int x, int transpose_b); /* (…, m, k)·(…, k, n), 3 or 4 dimensions */
 int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int64_t vocabulary, int64_t width);
 int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing,
                       float deviation); /* parameter over the last n_trailing dimensions */
+/* A bias over the last two dimensions, (length, width), whose parameter has `rows` ≥ length rows: the first ones are added. */
+int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation);
 int tandem_build_relu(tandem_builder *b, const char *name, int x);
 int tandem_build_gelu(tandem_builder *b, const char *name, int x);
+int tandem_build_tanh(tandem_builder *b, const char *name, int x);
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y);
 int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad);
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride);
 int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim);
 int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis);
+int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start, int64_t n); /* rows start … start+n−1 of dimension 1 */
+int tandem_build_prepend(tandem_builder *b, const char *name, int x,
+                         float deviation); /* (batch, n, width) → (batch, 1+n, width): a trained row first */
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal); /* over the last dimension */
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);

@@ -18,6 +18,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_MATMUL: return product_flops(op, in);
     case TANDEM_OP_BIAS:
     case TANDEM_OP_ADD:
+    case TANDEM_OP_TANH:
     case TANDEM_OP_RELU: return out;
     case TANDEM_OP_GELU: return 8 * out;
     case TANDEM_OP_SOFTMAX: return 6 * out;
@@ -32,6 +33,8 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_EMBEDDING:
     case TANDEM_OP_RESHAPE:
     case TANDEM_OP_TRANSPOSE:
+    case TANDEM_OP_SLICE:
+    case TANDEM_OP_PREPEND:
     case TANDEM_N_OP_KIND: break;
     }
     return 0;

@@ -19,6 +19,13 @@ int64_t tandem_shape_last(const tandem_shape *shape)
     return shape->n_dim ? shape->dim[shape->n_dim - 1] : 1;
 }
 
+int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own)
+{
+    int64_t period = 1;
+    for (int d = 1; d <= own->shape.n_dim; d++) period *= bias->shape.dim[bias->shape.n_dim - d];
+    return period;
+}
+
 void tandem_graph_close(tandem_graph *graph)
 {
     if (!graph) return;
@@ -35,6 +42,11 @@ int64_t tandem_graph_n_weight(const tandem_graph *graph)
     int64_t n = 0;
     for (int p = 0; p < graph->n_parameter; p++) n += graph->parameter[p].elements;
     return n;
+}
+
+int64_t tandem_graph_n_prediction(const tandem_graph *graph)
+{
+    return graph->n_masked ? graph->n_masked : graph->length;
 }
 
 double tandem_graph_flops(const tandem_graph *graph)

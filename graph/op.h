@@ -10,6 +10,7 @@
  * element counts its arithmetic once, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
  *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3
+ *   tanh              1
  *   softmax           6   scale, maximum, subtract, exp, sum, divide; masked entries as well
  *   norms             7   mean, subtract, square, sum, multiply, scale, shift
  *   pools                 entries of the window, for each element of the output
@@ -18,9 +19,9 @@
 void tandem_op_count(tandem_op *op, const tandem_op *all);
 
 /* Writes op->signature: the kind, then everything that determines what it costs: shapes (the batch is in
- * them) and attributes; no names, no floating-point numbers. Needs the same as tandem_op_count. `period`:
- * elements of a bias's parameter, rows of an embedding's table; not read for the other kinds. */
-void tandem_op_sign(tandem_op *op, const tandem_op *all, int64_t period);
+ * them) and attributes; no names, no floating-point numbers. Needs the same as tandem_op_count. `parameter`: of the
+ * graph, of which the operator's own are read. */
+void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter);
 
 /* 64-bit FNV-1a over a canonical text of all of the graph but its batch: model, operators (names, kinds,
  * edges, attributes, shapes of one sample), parameters, optimizer. Floating-point numbers enter as their
@@ -29,5 +30,8 @@ uint64_t tandem_graph_hash(const tandem_graph *graph);
 
 /* The local batch of a builder: what its sources' first dimension is. */
 int64_t tandem_builder_batch(const tandem_builder *b);
+
+/* Shape of a tensor built so far; all zero for −1, which a failed builder hands out. Valid until the next operator. */
+const tandem_shape *tandem_builder_shape(const tandem_builder *b, int tensor);
 
 #endif

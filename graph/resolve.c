@@ -7,6 +7,7 @@
 #include <limits.h>
 
 #include "graph/step_index.h"
+#include "graph/types.h"
 
 /* --- Values by role ----------------------------------------------------------------------------------------------- */
 
@@ -21,10 +22,10 @@ int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtyp
     return step->index->gradient_root[tensor] * VALUES_AN_OP + VALUE_GRADIENT + (int)dtype;
 }
 
-int tandem_value_weight(const tandem_step *step, int parameter, tandem_dtype dtype)
+int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype)
 {
-    if (dtype == TANDEM_F32) return TANDEM_PARAMETER(parameter);
-    return step->graph->n_op * VALUES_AN_OP + parameter * VALUES_A_PARAMETER + (int)dtype - 1;
+    if (dtype == TANDEM_F32) return TANDEM_PARAMETER(step->graph->op[op].parameter[0]);
+    return step->graph->n_op * VALUES_AN_OP + op * WEIGHTS_AN_OP + (int)dtype - 1;
 }
 
 int tandem_value_aux(const tandem_step *step, int op)
@@ -35,53 +36,13 @@ int tandem_value_aux(const tandem_step *step, int op)
 
 static int value_of(int op, int role, int slot) { return op * VALUES_AN_OP + role + slot; }
 
-/* --- Types --------------------------------------------------------------------------------------------------------- */
+/* --- Who reads what in which type ----------------------------------------------------------------------------------- */
 
-static tandem_dtype native_type(const tandem_step *step, int i)
-{
-    const tandem_op *op = &step->graph->op[i];
-    const tandem_op_row *row = row_of(step, i);
-    if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
-    if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
-    for (int slot = 0; slot < row->n_input; slot++)
-        if (step->native[op->input[slot]] == TANDEM_F32) return TANDEM_F32;
-    return TANDEM_BF16;
-}
-
-/* Type in which operator i reads its inputs. */
-static tandem_dtype operand_type(const tandem_step *step, int i)
-{
-    switch (row_of(step, i)->op_class) {
-    case TANDEM_ADJUSTABLE: return tandem_precision_get(step->precision[i])->forward;
-    case TANDEM_DEPENDENT: return step->native[i];
-    default: return TANDEM_F32;
-    }
-}
-
-/* Kernels of fixed operators write f32 gradients; all others write what their tensor wants, which is its own type unless a
- * fixed operator contributes. */
+/* Type in which a tensor's gradient is first written (brings_f32_gradient in types.h). */
 static tandem_dtype gradient_type(const tandem_step *step, int t)
 {
     return step->index->fixed_reader[t] ? TANDEM_F32 : step->native[t];
 }
-
-static tandem_dtype dgrad_type(const tandem_step *step, int i)
-{
-    switch (row_of(step, i)->op_class) {
-    case TANDEM_ADJUSTABLE: return device_type(step, tandem_precision_get(step->precision[i])->dgrad);
-    case TANDEM_DEPENDENT: return step->index->gradient_native[source_of(step, i, 0)];
-    default: return TANDEM_F32;
-    }
-}
-
-static tandem_dtype wgrad_type(const tandem_step *step, int i)
-{
-    if (row_of(step, i)->op_class == TANDEM_ADJUSTABLE)
-        return device_type(step, tandem_precision_get(step->precision[i])->wgrad);
-    return step->index->gradient_native[step->index->gradient_root[i]]; /* bias: as it comes */
-}
-
-/* --- Who reads what in which type ----------------------------------------------------------------------------------- */
 
 static unsigned bit(tandem_dtype dtype) { return 1u << dtype; }
 
@@ -346,7 +307,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     const int p = task->parameter;
     begin(step, t, TANDEM_F32, to, TANDEM_F32 * TANDEM_N_VERSION + (int)to);
     reads(step, t, TANDEM_PARAMETER(p));
-    writes(step, t, tandem_value_weight(step, p, to), task->op, to,
+    writes(step, t, tandem_value_weight(step, task->op, to), task->op, to,
            (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
 }
 
@@ -361,13 +322,6 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
         writes(step, t, value_of(tensor, gradient ? VALUE_GRADIENT : VALUE_ACTIVATION, d), tensor, to,
                output_bytes(step->graph, tensor, to));
     }
-}
-
-static int form_of(const tandem_step *step, int i, tandem_dtype to)
-{
-    const tandem_op_class op_class = row_of(step, i)->op_class;
-    const int narrow = to == TANDEM_BF16;
-    return op_class == TANDEM_ADJUSTABLE ? 2 * (int)step->precision[i] + narrow : narrow;
 }
 
 static void resolve_forward(tandem_step *step, int i)
@@ -391,7 +345,8 @@ static void resolve_forward(tandem_step *step, int i)
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              tandem_value_weight(step, op->parameter[j], row->op_class == TANDEM_ADJUSTABLE ? from : TANDEM_F32));
+              row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
+                                                 : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
     if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
@@ -453,11 +408,10 @@ static void resolve_wgrad(tandem_step *step, int i)
 
 static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype type)
 {
-    const int p = step->graph->op[i].parameter[0];
     const tandem_dtype forward = tandem_precision_get(step->precision[i])->forward;
     if (type != TANDEM_F32 && type != forward)
         resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
-    reads(step, t, tandem_value_weight(step, p, type));
+    reads(step, t, tandem_value_weight(step, i, type));
 }
 
 static void resolve_dgrad(tandem_step *step, int i)

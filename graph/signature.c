@@ -38,6 +38,13 @@ static void sign_matmul(tandem_op *op, const tandem_shape *a)
          tandem_shape_elements(a) / (m * k), m, k, tandem_shape_last(&op->shape), op->transpose_b);
 }
 
+/* n blocks of some rows of dimension 1, each row of some elements. */
+static void sign_block(tandem_op *op, const tandem_shape *in)
+{
+    sign(op, " n=%" PRId64 " of=%" PRId64 " row=%" PRId64, in->dim[0], in->dim[1],
+         tandem_shape_elements(in) / (in->dim[0] * in->dim[1]));
+}
+
 static void sign_transpose(tandem_op *op, const tandem_shape *in)
 {
     for (int d = 0; d < in->n_dim; d++) sign(op, "%c%" PRId64, d == 0 ? ' ' : 'x', in->dim[d]);
@@ -45,7 +52,14 @@ static void sign_transpose(tandem_op *op, const tandem_shape *in)
     for (int d = 0; d < in->n_dim; d++) sign(op, "%d", op->axis[d]);
 }
 
-static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t period)
+static void sign_bias(tandem_op *op, const tandem_parameter *own)
+{
+    const int64_t period = tandem_bias_period(op, own);
+    sign(op, " n=%" PRId64 " period=%" PRId64, tandem_shape_elements(&op->shape), period);
+    if (own->elements != period) sign(op, " of=%" PRId64, own->elements);
+}
+
+static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_parameter *own)
 {
     const int64_t elements = tandem_shape_elements(in);
     switch (op->kind) {
@@ -57,6 +71,7 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t perio
     case TANDEM_OP_LINEAR:
         sign_rows(op, "m", in, "k");
         sign(op, " n=%" PRId64, tandem_shape_last(&op->shape));
+        if (op->transpose_b) sign(op, " tb=1");
         break;
     case TANDEM_OP_CONV2D:
         sign_image(op, in);
@@ -65,12 +80,14 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t perio
         break;
     case TANDEM_OP_MATMUL: sign_matmul(op, in); break;
     case TANDEM_OP_EMBEDDING:
-        sign(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements, period,
+        sign(op, " rows=%" PRId64 " vocabulary=%" PRId64 " width=%" PRId64, elements, own->shape.dim[0],
              tandem_shape_last(&op->shape));
+        if (own->tied >= 0) sign(op, " tied=1");
         break;
-    case TANDEM_OP_BIAS: sign(op, " n=%" PRId64 " period=%" PRId64, elements, period); break;
+    case TANDEM_OP_BIAS: sign_bias(op, own); break;
     case TANDEM_OP_RELU:
     case TANDEM_OP_GELU:
+    case TANDEM_OP_TANH:
     case TANDEM_OP_ADD:
     case TANDEM_OP_RESHAPE: sign(op, " n=%" PRId64, elements); break;
     case TANDEM_OP_MAXPOOL:
@@ -79,6 +96,11 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t perio
         sign(op, " k=%dx%d s=%d p=%d", op->kernel_h, op->kernel_w, op->stride, op->pad);
         break;
     case TANDEM_OP_TRANSPOSE: sign_transpose(op, in); break;
+    case TANDEM_OP_SLICE:
+        sign_block(op, in);
+        sign(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
+        break;
+    case TANDEM_OP_PREPEND: sign_block(op, in); break;
     case TANDEM_OP_SOFTMAX:
         sign_rows(op, "rows", in, "n");
         sign(op, " causal=%d", op->causal);
@@ -90,12 +112,13 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, int64_t perio
     }
 }
 
-void tandem_op_sign(tandem_op *op, const tandem_op *all, int64_t period)
+void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter *parameter)
 {
+    static const tandem_parameter none = {.op = -1, .tied = -1};
     const tandem_shape *in = op->input[0] >= 0 ? &all[op->input[0]].shape : &op->shape;
     op->signature[0] = '\0';
     sign(op, "%s", tandem_op_row_get(op->kind)->name);
-    sign_attributes(op, in, period);
+    sign_attributes(op, in, op->parameter[0] >= 0 ? &parameter[op->parameter[0]] : &none);
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------- */
@@ -138,6 +161,7 @@ static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         hash = hash_number(hash, attributes[i]);
     for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
+    if (op->start) hash = hash_number(fnv1a(hash, " start"), op->start);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }
 
@@ -146,12 +170,15 @@ static uint64_t hash_parameter(uint64_t hash, const tandem_parameter *p)
     hash = hash_number(fnv1a(hash, "\nparameter"), p->op);
     hash = hash_sample(hash, &p->shape, 1);
     hash = hash_number(hash_number(fnv1a(hash, " init"), p->init), p->decays);
+    if (p->tied >= 0) hash = hash_number(fnv1a(hash, " tied"), p->tied);
     return hash_float(hash, p->deviation);
 }
 
+/* What later versions added is hashed where it is in use, so that the hashes of older models stay as they are in plans. */
 uint64_t tandem_graph_hash(const tandem_graph *graph)
 {
     uint64_t hash = fnv1a(UINT64_C(0xcbf29ce484222325), graph->model);
+    if (graph->n_masked) hash = hash_number(fnv1a(hash, " masked"), graph->n_masked);
     for (int i = 0; i < graph->n_op; i++) hash = hash_op(hash, &graph->op[i], graph->batch);
     for (int p = 0; p < graph->n_parameter; p++) hash = hash_parameter(hash, &graph->parameter[p]);
     const tandem_optimizer_options *o = &graph->optimizer;

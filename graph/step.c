@@ -105,13 +105,20 @@ static void list_members(const tandem_graph *graph, struct tandem_step_index *in
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+/* A parameter's gradient is complete with its own operator's, also where another one has written to it before. */
+static int completes(const tandem_graph *graph, int op, int parameter)
+{
+    return parameter >= 0 && graph->parameter[parameter].op == op;
+}
+
 static void plan_buckets(tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     int place = 0;
     for (int i = graph->n_op - 1; i >= 0; i--)
         for (int j = 0; j < TANDEM_MAX_PARAMETER; j++)
-            if (graph->op[i].parameter[j] >= 0) step->parameter_order[place++] = graph->op[i].parameter[j];
+            if (completes(graph, i, graph->op[i].parameter[j]))
+                step->parameter_order[place++] = graph->op[i].parameter[j];
 
     int64_t start = 0, used = 0;
     int b = -1;
@@ -177,9 +184,10 @@ static void append_forward(tandem_step *step, int i)
 /* Hands over every bucket whose last gradient operator i has just written. */
 static void append_reduces(tandem_step *step, int producer)
 {
-    const tandem_op *op = &step->graph->op[step->task[producer].op];
+    const int i = step->task[producer].op;
+    const tandem_op *op = &step->graph->op[i];
     for (int j = 0; j < TANDEM_MAX_PARAMETER; j++) {
-        if (op->parameter[j] < 0) continue;
+        if (!completes(step->graph, i, op->parameter[j])) continue;
         const int b = step->index->bucket_of[op->parameter[j]];
         tandem_bucket *bucket = &step->bucket[b];
         const int last = bucket->first_parameter_place + bucket->n_parameter - 1;
@@ -321,7 +329,7 @@ tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tan
     step->graph = graph;
     step->wider = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
-    step->n_value = (int)(n_op * VALUES_AN_OP + n_parameter * VALUES_A_PARAMETER);
+    step->n_value = (int)(n_op * (VALUES_AN_OP + WEIGHTS_AN_OP));
     step->index = calloc(1, sizeof *step->index);
     step->precision = array(n_op, sizeof *step->precision);
     step->native = array(n_op, sizeof *step->native);

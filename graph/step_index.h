@@ -14,7 +14,7 @@ enum {
     VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT, /* gradient of input k that still has to be summed */
     VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT, /* sum of contributions so far */
     VALUES_AN_OP = VALUE_PARTIAL + TANDEM_MAX_INPUT,
-    VALUES_A_PARAMETER = TANDEM_N_VERSION - 1 /* copies in bf16 and s8 */
+    WEIGHTS_AN_OP = TANDEM_N_VERSION - 1 /* copies in bf16 and s8: its own, also where operators share a parameter */
 };
 
 enum {

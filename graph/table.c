@@ -30,7 +30,7 @@ static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
 #define ROW(NAME, name, forward, dgrad, wgrad, accumulator, output, saved)                                   \
     {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##accumulator, TANDEM_##output,         \
      TANDEM_##saved},
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
 };
 /* clang-format on */
@@ -59,7 +59,7 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
 /* The sets that op.def names, as bits by the place of a row in precision.def. */
 enum {
 #define ROW(NAME, ...) PLACE_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
     N_PLACE
 };
@@ -75,13 +75,13 @@ static const tandem_op_row ops[TANDEM_N_OP_KIND] = {
 #define ROW(NAME, name, op_class, inputs, parameters, set, saves, dgrad, wgrad, range)                       \
     {#name, TANDEM_##op_class, inputs, parameters, PRECISIONS_##set, TANDEM_SAVES_##saves,                   \
      TANDEM_BACKWARD_##dgrad, TANDEM_BACKWARD_##wgrad, range},
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
 };
 
 #define ROW(NAME, name, op_class, inputs, parameters, ...)                                                   \
     _Static_assert(inputs <= TANDEM_MAX_INPUT && parameters <= TANDEM_MAX_PARAMETER, #name " fits a tandem_op");
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
 /* clang-format on */
 

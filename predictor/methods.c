@@ -13,6 +13,11 @@ const tandem_sensitivity_method *const tandem_sensitivity_methods[] = {
 };
 enum { N_METHOD = sizeof tandem_sensitivity_methods / sizeof tandem_sensitivity_methods[0] - 1 };
 
+const tandem_sensitivity_method *tandem_sensitivity_get(int index)
+{
+    return index >= 0 && index < (int)N_METHOD ? tandem_sensitivity_methods[index] : NULL;
+}
+
 tandem_status tandem_sensitivity_find(const tandem_sensitivity_method **method, const char *name, tandem_error *error)
 {
     const char *candidates[N_METHOD];
@@ -43,7 +48,7 @@ static tandem_status check_complete(const tandem_graph *graph, const tandem_stat
 }
 
 tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const tandem_graph *graph,
-                                      const char *method, tandem_dtype wider, tandem_error *error)
+                                      const char *method, const char *data, tandem_dtype wider, tandem_error *error)
 {
     const tandem_sensitivity_method *found;
     tandem_status status = tandem_sensitivity_find(&found, method, error);
@@ -52,7 +57,7 @@ tandem_status tandem_sensitivity_load(double *harm, tandem_store *store, const t
     if (!statistics)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the statistics of model %s (%d operators)",
                                 graph->model, graph->n_op);
-    status = tandem_store_load_statistics(statistics, store, graph, NULL, error);
+    status = tandem_store_load_statistics(statistics, store, graph, data, error);
     if (status == TANDEM_OK) status = check_complete(graph, statistics, error);
     if (status == TANDEM_OK) found->compute(harm, graph, statistics, wider);
     free(statistics);

@@ -5,5 +5,6 @@
 #include "tandem/predictor.h"
 
 extern const tandem_sensitivity_method tandem_sensitivity_fisher, tandem_sensitivity_qsync;
+extern const tandem_sensitivity_method *const tandem_sensitivity_methods[]; /* all, then NULL */
 
 #endif

@@ -1,5 +1,6 @@
 /* cluster.c: clusters as text, and what follows from one. */
 #include "tandem/cluster.h"
+#include "base/list.h"
 #include "base/quantity.h"
 #include "profiles/cluster_text.h"
 #include "profiles/file.h"
@@ -263,6 +264,57 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
     char net[64];
     tandem_cluster_print_net(net, sizeof net, cluster);
     append(text, size, "%s%s", net[0] ? " net=" : "", net);
+}
+
+/* --- What follows for each class -------------------------------------------------------------------------- */
+static tandem_status read_limit(tandem_cluster *cluster, int c, const char *memory, tandem_error *error)
+{
+    char word[64];
+    uint64_t bytes = 0;
+    if (!tandem_list_word(word, sizeof word, memory, c, cluster->n_class))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "memory '%.200s' does not fit %d classes: give one size for all, or one for each",
+                                memory, cluster->n_class);
+    const tandem_status status = tandem_quantity_parse_bytes(&bytes, word, error);
+    if (status != TANDEM_OK) return status;
+    if (bytes == 0)
+        return tandem_error_set(error, TANDEM_USAGE, "memory '%.200s': a limit must be more than nothing", memory);
+    cluster->member[c].memory_bytes = bytes;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory, tandem_error *error)
+{
+    tandem_cluster made = *cluster;
+    for (int c = 0; c < made.n_class; c++) {
+        if (made.member[c].batch == 0) made.member[c].batch = batch;
+        const tandem_status status = memory ? read_limit(&made, c, memory, error) : TANDEM_OK;
+        if (status != TANDEM_OK) return status;
+    }
+    *cluster = made;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_cluster *cluster,
+                                         const char *model, tandem_error *error)
+{
+    tandem_graph *made[TANDEM_MAX_CLASS] = {0};
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
+        status = tandem_graph_open(&made[c], model, cluster->member[c].batch, error);
+    for (int c = 0; c < cluster->n_class; c++) {
+        if (status == TANDEM_OK)
+            graph[c] = made[c];
+        else
+            tandem_graph_close(made[c]);
+    }
+    return status;
+}
+
+uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c)
+{
+    const tandem_cluster_class *const member = &cluster->member[c];
+    return member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
 }
 
 /* --- Ranks ---------------------------------------------------------------------------------------------- */

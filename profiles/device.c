@@ -13,18 +13,29 @@
 /* The sets that a device's row names, as bits by the place of a row in precision.def. */
 enum {
 #define ROW(NAME, ...) PLACE_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
     N_PLACE
 };
-enum { PRECISIONS_ALL = (1 << N_PLACE) - 1, PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16) };
+enum {
+    PRECISIONS_ALL = (1 << N_PLACE) - 1,
+    PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16),
+    PRECISIONS_ONLY_FP32 = 1 << PLACE_FP32
+};
 
+/* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, wider, precisions, meaning)                                                      \
-    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0},
+    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0, {.n_unit = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
+#define ROW(name, wider, precisions, memory_gb, meaning, ...)                                                \
+    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, memory_gb * UINT64_C(1000000000), {__VA_ARGS__}},
+#include "profiles/devices/cards.def"
+#undef ROW
 };
+/* clang-format on */
+/* Of the first rows: the described ones behind them have none. */
 static const char *const features_of[] = {
 #define ROW(name, features, wider, precisions, meaning) features,
 #include "profiles/devices/cpu.def"
@@ -93,10 +104,12 @@ static int lacks(int index, char *missing, size_t size)
     return n;
 }
 
+int tandem_device_is_described(const tandem_device *device) { return device->facts.n_unit > 0; }
+
 static bool present(int index)
 {
     char missing[128];
-    return lacks(index, missing, sizeof missing) == 0;
+    return !tandem_device_is_described(&devices[index]) && lacks(index, missing, sizeof missing) == 0;
 }
 
 static int index_of(const char *name)
@@ -141,6 +154,11 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
     tandem_device device;
     const tandem_status status = tandem_device_find(&device, name, error);
     if (status != TANDEM_OK) return status;
+    if (tandem_device_is_described(&device))
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "'%s' is a description to plan with, no device that can run: `tandem replay --predict` and "
+                                "`tandem allocate --predict` take it. `tandem list devices` shows what is here.",
+                                name);
     char missing[128], have[512] = "";
     if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)

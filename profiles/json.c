@@ -104,3 +104,12 @@ tandem_status tandem_json_real(double *value, const tandem_json_place *place, co
     *value = json_number_value(found);
     return TANDEM_OK;
 }
+
+tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object, const char *member)
+{
+    const json_t *const found = present(object, member);
+    if (!found) return TANDEM_OK;
+    if (!json_is_boolean(found)) return tandem_json_refuse(place, member, "must be true or false");
+    *value = json_is_true(found);
+    return TANDEM_OK;
+}

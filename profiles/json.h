@@ -32,5 +32,7 @@ tandem_status tandem_json_whole(int64_t *value, const tandem_json_place *place, 
                                 const char *member, int64_t least, int64_t most, int required);
 tandem_status tandem_json_real(double *value, const tandem_json_place *place, const json_t *object,
                                const char *member, int required);
+/* True or false. */
+tandem_status tandem_json_flag(int *value, const tandem_json_place *place, const json_t *object, const char *member);
 
 #endif

@@ -10,7 +10,7 @@
 /* Rows of precision.def that the rule for missing ones names. */
 enum {
 #define ROW(NAME, ...) PLACE_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
 };
 
@@ -62,6 +62,16 @@ static int next_best(int precision, const tandem_device *device)
     }
 }
 
+/* What an operator gets where its class gets `precision`. */
+static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device *device, tandem_precision precision)
+{
+    const tandem_op_row *const row = tandem_op_row_get(kind);
+    int chosen = row->op_class == TANDEM_ADJUSTABLE ? (int)precision : PLACE_FP32;
+    while (chosen != PLACE_FP32 && !(row->precisions & device->precisions & 1u << chosen))
+        chosen = next_best(chosen, device);
+    return (tandem_precision)chosen;
+}
+
 static tandem_status refuse_precision(const tandem_device *device, tandem_precision precision, tandem_error *error)
 {
     char has[128] = "";
@@ -83,16 +93,18 @@ tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, 
         return tandem_error_set(error, TANDEM_USAGE, "class %d: the plan has %d", c + 1, plan->cluster.n_class);
     const tandem_device *const device = &plan->cluster.member[c].device;
     if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
-    for (int op = 0; op < graph->n_op; op++) {
-        const tandem_op_row *const row = tandem_op_row_get(graph->op[op].kind);
-        int chosen = PLACE_FP32;
-        if (row->op_class == TANDEM_ADJUSTABLE)
-            for (chosen = (int)precision;
-                 !(row->precisions & device->precisions & 1u << chosen) && chosen != PLACE_FP32;)
-                chosen = next_best(chosen, device);
-        plan->precision[c][op] = (tandem_precision)chosen;
-    }
+    for (int op = 0; op < graph->n_op; op++)
+        plan->precision[c][op] = uniform_choice(graph->op[op].kind, device, precision);
     return TANDEM_OK;
+}
+
+int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision)
+{
+    const tandem_device *const device = &plan->cluster.member[c].device;
+    if (!(device->precisions >> precision & 1)) return 0;
+    for (int op = 0; op < plan->n_op; op++)
+        if (plan->precision[c][op] != uniform_choice(graph->op[op].kind, device, precision)) return 0;
+    return 1;
 }
 
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error)

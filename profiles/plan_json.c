@@ -80,6 +80,12 @@ static void write_bytes(writer *w, const char *name, uint64_t bytes)
     write_whole(w, name, bytes > INT64_MAX ? 0 : (int64_t)bytes);
 }
 
+static void write_flag(writer *w, const char *name, bool is_so)
+{
+    begin_member(w, name);
+    (void)fputs(is_so ? "true" : "false", w->stream);
+}
+
 static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *graph, int c)
 {
     const tandem_cluster_class *const member = &plan->cluster.member[c];
@@ -90,6 +96,7 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
     write_whole(w, "batch", member->batch);
     write_bytes(w, "memory_bytes", member->memory_bytes);
     write_bytes(w, "peak_bytes", plan->peak_bytes[c]);
+    write_flag(w, "held", (plan->held >> c & 1) != 0);
     begin_member(w, "precision");
     open_object(w);
     for (int op = 0; op < graph->n_op; op++)
@@ -110,12 +117,17 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
     write_text(w, "policy", plan->policy);
     write_text(w, "model", plan->model);
     write_text(w, "graph_hash", hash);
+    write_text(w, "base", tandem_precision_get(plan->base)->name);
+    write_bytes(w, "bucket_bytes", plan->bucket_bytes);
     write_real(w, "slowdown", plan->slowdown);
+    write_whole(w, "target_ns", plan->target_ns);
+    write_whole(w, "fastest_ns", plan->fastest_ns);
     write_whole(w, "step_ns", plan->step_ns);
     write_real(w, "sensitivity", plan->sensitivity);
     write_text(w, "method", plan->method);
     write_real(w, "lower_bound", plan->lower_bound);
     write_real(w, "gap", plan->gap);
+    write_text(w, "proof", plan->proof);
     if (net[0])
         write_text(w, "net", net);
     else
@@ -192,12 +204,13 @@ static tandem_status read_hash(uint64_t *hash, const tandem_json_place *place, c
 
 static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_place *place, const json_t *object)
 {
-    static const char *const allowed[] = {"device",       "ranks",      "per_node",  "batch",
-                                          "memory_bytes", "peak_bytes", "precision", NULL};
+    static const char *const allowed[] = {"device",     "ranks", "per_node",  "batch", "memory_bytes",
+                                          "peak_bytes", "held",  "precision", NULL};
     tandem_cluster_class *const member = &plan->cluster.member[c];
     tandem_error inner = {0};
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
+    int held = 0;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK && tandem_device_find(&member->device, device, &inner) != TANDEM_OK)
@@ -211,20 +224,50 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
         status = tandem_json_whole(&memory_bytes, place, object, "memory_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
+    if (status == TANDEM_OK) status = tandem_json_flag(&held, place, object, "held");
     if (status != TANDEM_OK) return status;
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     member->memory_bytes = (uint64_t)memory_bytes;
     plan->peak_bytes[c] = (uint64_t)peak_bytes;
+    plan->held |= (unsigned)held << c;
     return TANDEM_OK;
+}
+
+/* The precision that the held classes have: older files do not say, theirs is fp32. */
+static tandem_status read_base(tandem_precision *base, const tandem_json_place *place, const json_t *root)
+{
+    tandem_error inner = {0};
+    const char *name = NULL;
+    const tandem_status status = tandem_json_text(&name, place, root, "base", 0);
+    if (status != TANDEM_OK || !name) return status;
+    return tandem_precision_find(base, name, &inner) == TANDEM_OK ? TANDEM_OK
+                                                                  : tandem_json_refuse(place, "base", inner.text);
+}
+
+/* Numbers that may be unknown. */
+static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *place, const json_t *root)
+{
+    double *const real[] = {&plan->slowdown, &plan->sensitivity, &plan->lower_bound, &plan->gap};
+    static const char *const real_name[] = {"slowdown", "sensitivity", "lower_bound", "gap"};
+    int64_t bucket_bytes = 0, *const whole[] = {&plan->step_ns, &plan->target_ns, &plan->fastest_ns, &bucket_bytes};
+    static const char *const whole_name[] = {"step_ns", "target_ns", "fastest_ns", "bucket_bytes"};
+    tandem_status status = TANDEM_OK;
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && status == TANDEM_OK; i++)
+        status = tandem_json_whole(whole[i], place, root, whole_name[i], 1, INT64_MAX, 0);
+    for (size_t i = 0; i < sizeof real / sizeof real[0] && status == TANDEM_OK; i++)
+        status = tandem_json_real(real[i], place, root, real_name[i], 0);
+    plan->bucket_bytes = (uint64_t)bucket_bytes;
+    return status;
 }
 
 /* Everything that can be read without the graph. */
 static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, const json_t *root)
 {
-    static const char *const allowed[] = {"schema",   "name",    "policy",      "model",  "graph_hash",
-                                          "slowdown", "step_ns", "sensitivity", "method", "lower_bound",
-                                          "gap",      "net",     "classes",     NULL};
+    static const char *const allowed[] = {"schema",  "name",         "policy",   "model",       "graph_hash",
+                                          "base",    "bucket_bytes", "slowdown", "target_ns",   "fastest_ns",
+                                          "step_ns", "sensitivity",  "method",   "lower_bound", "gap",
+                                          "proof",   "net",          "classes",  NULL};
     tandem_error inner = {0};
     const char *schema = NULL, *net = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
@@ -236,12 +279,9 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     if (status == TANDEM_OK) status = read_name(plan->model, sizeof plan->model, place, root, "model", 1);
     if (status == TANDEM_OK) status = read_name(plan->method, sizeof plan->method, place, root, "method", 0);
     if (status == TANDEM_OK) status = read_hash(&plan->hash, place, root);
-    if (status == TANDEM_OK)
-        status = tandem_json_whole(&plan->step_ns, place, root, "step_ns", 1, INT64_MAX, 0);
-    double *const real[] = {&plan->slowdown, &plan->sensitivity, &plan->lower_bound, &plan->gap};
-    static const char *const real_name[] = {"slowdown", "sensitivity", "lower_bound", "gap"};
-    for (int i = 0; i < 4 && status == TANDEM_OK; i++)
-        status = tandem_json_real(real[i], place, root, real_name[i], 0);
+    if (status == TANDEM_OK) status = read_name(plan->proof, sizeof plan->proof, place, root, "proof", 0);
+    if (status == TANDEM_OK) status = read_base(&plan->base, place, root);
+    if (status == TANDEM_OK) status = read_figures(plan, place, root);
     if (status == TANDEM_OK) status = tandem_json_text(&net, place, root, "net", 0);
     if (status == TANDEM_OK && net && tandem_cluster_parse_net(&plan->cluster, net, &inner) != TANDEM_OK)
         status = tandem_json_refuse(place, "net", inner.text);

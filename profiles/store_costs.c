@@ -1,10 +1,11 @@
-/* store_costs.c: costs of operators and casts: filing them, and loading a device's into a hash table. */
+/* store_costs.c: costs of operators and casts: filing them, and loading those of a step program into a hash table. */
 #include "base/arena.h"
 #include "profiles/cost_key.h"
 #include "profiles/store_handle.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,70 +152,190 @@ static bool insert(tandem_cost_table *table, const char *key, const tandem_cost 
     return true;
 }
 
-/* The rows' keys as tandem_cost_key_print writes them. */
-static tandem_status print_op(char *key, const tandem_store *store, sqlite3_stmt *row, tandem_error *error)
+static void release(tandem_cost_table *table)
 {
-    const char *part[5];
-    for (int i = 0; i < 5; i++) {
-        const tandem_status status = tandem_store_text(&part[i], store, row, i, error);
-        if (status != TANDEM_OK) return status;
-    }
-    tandem_cost_key_print_op(key, TANDEM_COST_KEY_TEXT, part[0], part[1], part[2], part[3], part[4]);
+    tandem_arena_free(&table->text);
+    free(table->entry);
+}
+
+static tandem_status no_memory(const char *what, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of '%s'", what);
+}
+
+/* --- Rows out of the store ------------------------------------------------------------------------------ */
+/* What a walk over rows carries along. */
+typedef struct walk {
+    tandem_store *store;
+    const char *device, *neighbour;
+    tandem_cost_visitor *visit;
+    void *context;
+    tandem_error *error;
+} walk;
+
+static tandem_status read_dtype(tandem_dtype *dtype, bool *known, const walk *w, sqlite3_stmt *row, int column)
+{
+    const char *name = NULL;
+    const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
+    if (status != TANDEM_OK) return status;
+    for (int d = 0; d <= TANDEM_S32; d++)
+        if (strcmp(name, tandem_dtype_name((tandem_dtype)d)) == 0) {
+            *dtype = (tandem_dtype)d;
+            return TANDEM_OK;
+        }
+    *known = false;
     return TANDEM_OK;
 }
 
-static tandem_status print_cast(char *key, const tandem_store *store, sqlite3_stmt *row, tandem_error *error)
+static tandem_status read_pass(tandem_pass *pass, bool *known, const walk *w, sqlite3_stmt *row, int column)
 {
-    const char *from = NULL, *to = NULL;
-    tandem_status status = tandem_store_text(&from, store, row, 1, error);
-    if (status == TANDEM_OK) status = tandem_store_text(&to, store, row, 2, error);
-    if (status == TANDEM_OK)
-        tandem_cost_key_print_cast(key, TANDEM_COST_KEY_TEXT, sqlite3_column_int64(row, 0), from, to,
-                                   sqlite3_column_int(row, 3));
+    const char *name = NULL;
+    const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
+    if (status != TANDEM_OK) return status;
+    for (int p = 0; p < TANDEM_N_PASS; p++)
+        if (strcmp(name, tandem_pass_name((tandem_pass)p)) == 0) {
+            *pass = (tandem_pass)p;
+            return TANDEM_OK;
+        }
+    *known = false;
+    return TANDEM_OK;
+}
+
+/* The key of a row; *known false where it names a type or pass of another version's. */
+typedef tandem_status read_key(tandem_cost_key *key, bool *known, const walk *w, sqlite3_stmt *row);
+
+static tandem_status read_op(tandem_cost_key *key, bool *known, const walk *w, sqlite3_stmt *row)
+{
+    const char *signature = NULL;
+    key->kind = TANDEM_COST_OP;
+    tandem_status status = tandem_store_text(&signature, w->store, row, 0, w->error);
+    if (status != TANDEM_OK) return status;
+    const size_t n = strlen(signature);
+    if (n >= sizeof key->signature)
+        return tandem_store_damaged(w->store, "an operator's signature", w->error);
+    memcpy(key->signature, signature, n + 1);
+    status = tandem_store_text(&key->precision, w->store, row, 1, w->error);
+    if (status == TANDEM_OK) status = read_pass(&key->pass, known, w, row, 2);
+    if (status == TANDEM_OK) status = read_dtype(&key->from, known, w, row, 3);
+    return status == TANDEM_OK ? read_dtype(&key->to, known, w, row, 4) : status;
+}
+
+static tandem_status read_cast(tandem_cost_key *key, bool *known, const walk *w, sqlite3_stmt *row)
+{
+    key->kind = TANDEM_COST_CAST;
+    key->precision = "";
+    key->elements = sqlite3_column_int64(row, 0);
+    key->known_range = sqlite3_column_int(row, 3);
+    const tandem_status status = read_dtype(&key->from, known, w, row, 1);
+    return status == TANDEM_OK ? read_dtype(&key->to, known, w, row, 2) : status;
+}
+
+/* Every row of a query whose cost begins in `column`. */
+static tandem_status visit_rows(const walk *w, sqlite3_stmt *row, read_key *read, int column)
+{
+    int more = 1;
+    tandem_status status = TANDEM_OK;
+    while (status == TANDEM_OK) {
+        tandem_cost_key key = {.signature = ""};
+        tandem_cost cost;
+        bool known = true;
+        status = tandem_store_next(&more, w->store, row, w->error);
+        if (status != TANDEM_OK || !more) break;
+        status = read(&key, &known, w, row);
+        if (status == TANDEM_OK) status = tandem_store_read_cost(&cost, w->store, row, column, w->error);
+        if (status == TANDEM_OK && known) status = w->visit(w->context, &key, &cost, w->error);
+    }
+    (void)sqlite3_reset(row);
+    (void)sqlite3_clear_bindings(row);
     return status;
 }
 
-typedef tandem_status (*print_key)(char *, const tandem_store *, sqlite3_stmt *, tandem_error *);
+enum { OP_COST_COLUMN = 5, CAST_COST_COLUMN = 4 };
+#define OP_ROWS                                                                                              \
+    "SELECT o.signature, c.\"precision\", c.pass, c.operand, c.result, " TANDEM_COST_COLUMNS                 \
+    " FROM operator AS o JOIN op_cost AS c ON c.operator = o.id"                                             \
+    " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.neighbour = ?2"
+#define CAST_ROWS                                                                                            \
+    "SELECT elements, operand, result, known_range, " TANDEM_COST_COLUMNS                                    \
+    " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND neighbour = ?2"
 
-static tandem_status load(tandem_cost_table *table, tandem_store *store, const char *sql, int cost_column,
-                          print_key print, const char *device, const char *neighbour, tandem_error *error)
+static tandem_status visit_all(const walk *w)
 {
+    static const char ops[] = OP_ROWS, casts[] = CAST_ROWS;
     sqlite3_stmt *row = NULL;
-    tandem_cost cost;
-    char key[TANDEM_COST_KEY_TEXT];
-    int more = 1;
-    tandem_status status = tandem_store_query(&row, store, error, sql, "ss", device, neighbour);
-    while (status == TANDEM_OK) {
-        status = tandem_store_next(&more, store, row, error);
-        if (status != TANDEM_OK || !more) break;
-        status = print(key, store, row, error);
-        if (status == TANDEM_OK) status = tandem_store_read_cost(&cost, store, row, cost_column, error);
-        if (status == TANDEM_OK && !insert(table, key, &cost))
-            status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of '%s'", device);
+    tandem_status status = tandem_store_query(&row, w->store, w->error, ops, "ss", w->device, w->neighbour);
+    if (status == TANDEM_OK) status = visit_rows(w, row, read_op, OP_COST_COLUMN);
+    if (status == TANDEM_OK)
+        status = tandem_store_query(&row, w->store, w->error, casts, "ss", w->device, w->neighbour);
+    return status == TANDEM_OK ? visit_rows(w, row, read_cast, CAST_COST_COLUMN) : status;
+}
+
+/* All rows of the key's operator, or of casts of as many elements: neighbours in the index. */
+static tandem_status visit_alike(const walk *w, const tandem_cost_key *key)
+{
+    static const char ops[] = OP_ROWS " AND o.signature = ?3", casts[] = CAST_ROWS " AND elements = ?3";
+    sqlite3_stmt *row = NULL;
+    const int is_cast = key->kind == TANDEM_COST_CAST;
+    const tandem_status status =
+        is_cast
+            ? tandem_store_query(&row, w->store, w->error, casts, "ssi", w->device, w->neighbour, key->elements)
+            : tandem_store_query(&row, w->store, w->error, ops, "sss", w->device, w->neighbour, key->signature);
+    if (status != TANDEM_OK) return status;
+    return visit_rows(w, row, is_cast ? read_cast : read_op, is_cast ? CAST_COST_COLUMN : OP_COST_COLUMN);
+}
+
+/* The key of the first form that the task has: operator and elements are the same in all of them. */
+static bool key_of_task(const tandem_step *step, int t, tandem_cost_key *key)
+{
+    for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
+        if (tandem_step_key(step, t, variant, key)) return key->kind != TANDEM_COST_COLLECTIVE;
+    return false;
+}
+
+static tandem_status visit_step(const walk *w, const tandem_step *step)
+{
+    static const tandem_cost none = {0};
+    tandem_cost_table done = {0}; /* operators and cast sizes that were asked for */
+    tandem_status status = TANDEM_OK;
+    if (!grow(&done)) status = no_memory(w->device, w->error);
+    for (int t = 0; t < step->n_task && status == TANDEM_OK; t++) {
+        tandem_cost_key key;
+        char text[TANDEM_COST_KEY_TEXT];
+        if (!key_of_task(step, t, &key)) continue;
+        if (key.kind == TANDEM_COST_CAST)
+            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", 0);
+        else
+            memcpy(text, key.signature, sizeof key.signature);
+        const int64_t n = done.count;
+        if (!insert(&done, text, &none)) status = no_memory(w->device, w->error);
+        if (status == TANDEM_OK && done.count > n) status = visit_alike(w, &key);
     }
-    if (row) {
-        (void)sqlite3_reset(row);
-        (void)sqlite3_clear_bindings(row);
-    }
+    release(&done);
     return status;
+}
+
+tandem_status tandem_store_each_cost(tandem_store *store, const char *device, const char *neighbour,
+                                     const tandem_step *step, tandem_cost_visitor *visit, void *context,
+                                     tandem_error *error)
+{
+    const walk w = {store, device, neighbour, visit, context, error};
+    return step ? visit_step(&w, step) : visit_all(&w);
+}
+
+static tandem_status keep(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+{
+    char text[TANDEM_COST_KEY_TEXT];
+    tandem_cost_key_print(text, sizeof text, key);
+    return insert(context, text, cost) ? TANDEM_OK : no_memory(text, error);
 }
 
 tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *store, const char *device,
-                                      const char *neighbour, tandem_error *error)
+                                      const char *neighbour, const tandem_step *step, tandem_error *error)
 {
-    static const char ops[] = "SELECT o.signature, c.\"precision\", c.pass, c.operand, c.result, " TANDEM_COST_COLUMNS
-                              " FROM op_cost AS c JOIN operator AS o ON o.id = c.operator"
-                              " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.neighbour = ?2";
-    static const char casts[] =
-        "SELECT elements, operand, result, known_range, " TANDEM_COST_COLUMNS
-        " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND neighbour = ?2";
     tandem_cost_table *const made = calloc(1, sizeof *made);
-    if (!made || !grow(made)) {
-        tandem_cost_table_free(made);
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of '%s'", device);
-    }
-    tandem_status status = load(made, store, ops, 5, print_op, device, neighbour, error);
-    if (status == TANDEM_OK) status = load(made, store, casts, 4, print_cast, device, neighbour, error);
+    tandem_status status = made && grow(made) ? TANDEM_OK : no_memory(device, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_each_cost(store, device, neighbour, step, keep, made, error);
     if (status == TANDEM_OK)
         *table = made;
     else
@@ -222,11 +343,112 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
     return status;
 }
 
+/* --- Batches -------------------------------------------------------------------------------------------- */
+/* "images n=16 h=28 w=28 c=1", the signature of what brings a graph's samples in, is the same at every batch but for the
+ * number behind "n=": what stands before and behind that. */
+typedef struct source {
+    char before[TANDEM_MAX_SIGNATURE], limit[TANDEM_MAX_SIGNATURE]; /* "images n=" and the least text behind all its numbers */
+    const char *behind;
+} source;
+
+static bool find_source(source *s, const tandem_graph *graph)
+{
+    const char *const signature = graph->input >= 0 ? graph->op[graph->input].signature : "";
+    const char *const n = strstr(signature, " n=");
+    if (!n) return false;
+    const int length = (int)(n - signature) + 3;
+    (void)snprintf(s->before, sizeof s->before, "%.*s", length, signature);
+    (void)snprintf(s->limit, sizeof s->limit, "%.*s%c", length, signature, '9' + 1);
+    s->behind = signature + length;
+    s->behind += strspn(s->behind, "0123456789");
+    return true;
+}
+
+/* The batch of a signature that lies between before and limit; 0 where it is of another shape. */
+static int64_t batch_of(const source *s, const char *signature)
+{
+    char *end = NULL;
+    const int64_t batch = strtoll(signature + strlen(s->before), &end, 10);
+    return strcmp(end, s->behind) == 0 ? batch : 0;
+}
+
+static int ascending_batches(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* An array that grows. */
+typedef struct batches {
+    int64_t *batch;
+    int n, room;
+} batches;
+
+static bool push(batches *all, int64_t batch)
+{
+    if (all->n == all->room) {
+        const int room = all->room ? 2 * all->room : 16;
+        int64_t *const more = realloc(all->batch, (size_t)room * sizeof *more);
+        if (!more) return false;
+        all->batch = more;
+        all->room = room;
+    }
+    all->batch[all->n++] = batch;
+    return true;
+}
+
+tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
+                                        const char *neighbour, const tandem_graph *graph, tandem_error *error)
+{
+    static const char sql[] =
+        "SELECT o.signature FROM operator AS o WHERE o.signature > ?3 AND o.signature < ?4 AND EXISTS "
+        "(SELECT 1 FROM op_cost AS c WHERE c.device = (SELECT id FROM device WHERE name = ?1)"
+        " AND c.neighbour = ?2 AND c.operator = o.id)";
+    source s;
+    batches all = {0};
+    sqlite3_stmt *row = NULL;
+    int more = find_source(&s, graph);
+    tandem_status status = TANDEM_OK;
+    if (more)
+        status = tandem_store_query(&row, store, error, sql, "ssss", device, neighbour, s.before, s.limit);
+    while (status == TANDEM_OK && more) {
+        const char *signature = NULL;
+        status = tandem_store_next(&more, store, row, error);
+        if (status != TANDEM_OK || !more) break;
+        status = tandem_store_text(&signature, store, row, 0, error);
+        const int64_t found = status == TANDEM_OK ? batch_of(&s, signature) : 0;
+        if (found > 0 && !push(&all, found)) status = no_memory(device, error);
+    }
+    if (row) {
+        (void)sqlite3_reset(row);
+        (void)sqlite3_clear_bindings(row);
+    }
+    if (status == TANDEM_OK) {
+        if (all.n > 1) qsort(all.batch, (size_t)all.n, sizeof *all.batch, ascending_batches);
+        *batch = all.batch;
+        *n = all.n;
+        all.batch = NULL;
+    }
+    free(all.batch);
+    return status;
+}
+
+tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error)
+{
+    static const char sql[] = "SELECT (SELECT count(*) FROM op_cost) + (SELECT count(*) FROM cast_cost)";
+    sqlite3_stmt *row = NULL;
+    int more = 0;
+    tandem_status status = tandem_store_query(&row, store, error, sql, "");
+    if (status == TANDEM_OK) status = tandem_store_next(&more, store, row, error);
+    if (status == TANDEM_OK) *n = sqlite3_column_int64(row, 0);
+    if (row) (void)sqlite3_reset(row);
+    return status;
+}
+
 void tandem_cost_table_free(tandem_cost_table *table)
 {
     if (!table) return;
-    tandem_arena_free(&table->text);
-    free(table->entry);
+    release(table);
     free(table);
 }
 

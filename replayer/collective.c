@@ -1,6 +1,7 @@
 /* collective.c: what an all-reduce costs: from the measured curve where there is one, else from the link. */
 #include <stdlib.h>
 
+#include "predictor/robust.h"
 #include "replayer/stages.h"
 
 static double point_ns(const tandem_collective_point *point)
@@ -8,18 +9,47 @@ static double point_ns(const tandem_collective_point *point)
     return (double)tandem_cost_mean_ns(&point->cost);
 }
 
-double tandem_collective_curve_ns(const tandem_collective_point *point, int n, uint64_t bytes)
+/* Bandwidth falls where caches end, so that small points say little about what lies beyond the large ones. */
+enum { UPPER_PART = 16, LEAST_POINTS = 3 };
+
+tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_collective_point *point, int n,
+                                    tandem_error *error)
 {
+    int first = n;
+    while (first > 0 && (n - first < LEAST_POINTS || point[first - 1].bytes >= point[n - 1].bytes / UPPER_PART))
+        first--;
+    const size_t rows = (size_t)(n - first);
+    double coefficient[2], spread = 0, *x = malloc(rows * 2 * sizeof *x), *y = malloc(rows * sizeof *y);
+    tandem_status status = TANDEM_OK;
+    if (!x || !y)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d points of a curve", n);
+    for (size_t i = 0; i < rows && status == TANDEM_OK; i++) {
+        const tandem_collective_point *p = &point[(size_t)first + i];
+        x[2 * i] = rows > 1; /* of a single point, all of its time goes with its bytes */
+        x[2 * i + 1] = (double)p->bytes;
+        y[i] = point_ns(p) > 1 ? point_ns(p) : 1;
+    }
+    if (status == TANDEM_OK) status = tandem_robust_fit(coefficient, &spread, x, y, rows, 2, error);
+    if (status == TANDEM_OK) *line = (tandem_collective_line){coefficient[0], coefficient[1], spread};
+    free(y);
+    free(x);
+    return status;
+}
+
+double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
+                                  const tandem_collective_line *line, uint64_t bytes)
+{
+    const tandem_collective_point *last = &point[n - 1];
     if (bytes <= point[0].bytes) return point_ns(&point[0]);
-    if (n == 1)
-        return point[0].bytes ? point_ns(&point[0]) * (double)bytes / (double)point[0].bytes : point_ns(&point[0]);
+    if (bytes >= last->bytes) {
+        const double beyond = line->latency_ns + line->ns_per_byte * (double)bytes;
+        return bytes > last->bytes && beyond > point_ns(last) ? beyond : point_ns(last);
+    }
     int right = 1;
-    while (right < n - 1 && point[right].bytes < bytes) right++;
+    while (point[right].bytes < bytes) right++;
     const tandem_collective_point *a = &point[right - 1], *b = &point[right];
-    double slope = (point_ns(b) - point_ns(a)) / (double)(b->bytes - a->bytes);
-    if (bytes > b->bytes && slope < 0) slope = 0;
-    return bytes > b->bytes ? point_ns(b) + slope * (double)(bytes - b->bytes)
-                            : point_ns(a) + slope * (double)(bytes - a->bytes);
+    const double slope = (point_ns(b) - point_ns(a)) / (double)(b->bytes - a->bytes);
+    return point_ns(a) + slope * (double)(bytes - a->bytes);
 }
 
 double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_per_s, int64_t link_latency_ns)
@@ -30,14 +60,26 @@ double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_p
 
 static uint64_t bytes_of(const tandem_bucket *bucket) { return (uint64_t)bucket->elements * sizeof(float); }
 
-static void from_curves(double *idle_ns, double *loaded_ns, const tandem_bucket *bucket, int n_bucket,
-                        tandem_collective_point *const point[2], const int n[2])
+/* idle_ns and loaded_ns from one curve each; from the idle one where there is no loaded one. */
+static tandem_status from_curves(double *ns[2], tandem_exchange *exchange, const tandem_bucket *bucket, int n_bucket,
+                                 tandem_collective_point *const point[2], const int n[2], tandem_error *error)
 {
-    const int loaded = n[1] > 0;
-    for (int b = 0; b < n_bucket; b++) {
-        idle_ns[b] = tandem_collective_curve_ns(point[0], n[0], bytes_of(&bucket[b]));
-        loaded_ns[b] = tandem_collective_curve_ns(point[loaded], n[loaded], bytes_of(&bucket[b]));
+    for (int loaded = 0; loaded < 2; loaded++) {
+        const int k = loaded && n[1] > 0;
+        tandem_collective_line line;
+        const tandem_status status = tandem_collective_fit(&line, point[k], n[k], error);
+        if (status != TANDEM_OK) return status;
+        for (int b = 0; b < n_bucket; b++)
+            ns[loaded][b] = tandem_collective_curve_ns(point[k], n[k], &line, bytes_of(&bucket[b]));
+        if (loaded) continue;
+        *exchange = (tandem_exchange){.n_point = n[0],
+                                      .latency_ns = line.latency_ns,
+                                      .bytes_per_s = line.ns_per_byte > 0 ? 1e9 / line.ns_per_byte : 0,
+                                      .spread = line.spread};
+        for (int b = 0; b < n_bucket; b++)
+            exchange->n_beyond += bytes_of(&bucket[b]) > point[0][n[0] - 1].bytes;
     }
+    return TANDEM_OK;
 }
 
 static tandem_status from_link(double *idle_ns, double *loaded_ns, const tandem_bucket *bucket, int n_bucket,
@@ -59,7 +101,7 @@ static tandem_status from_link(double *idle_ns, double *loaded_ns, const tandem_
     return TANDEM_OK;
 }
 
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured,
+tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, tandem_exchange *exchange,
                                       const tandem_cluster *cluster, const tandem_bucket *bucket,
                                       int n_bucket, tandem_store *store, tandem_error *error)
 {
@@ -67,21 +109,17 @@ tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *m
     tandem_collective_point *point[2] = {NULL, NULL};
     int n[2] = {0, 0};
     tandem_status status = TANDEM_OK;
-    *measured = 0;
+    *exchange = (tandem_exchange){0};
     if (tandem_cluster_n_rank(cluster) == 1) {
         for (int b = 0; b < n_bucket; b++) idle_ns[b] = loaded_ns[b] = 0;
         return TANDEM_OK;
     }
     tandem_cluster_group(group, sizeof group, cluster);
-    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++)
+    for (int loaded = 0; loaded < 2 && status == TANDEM_OK && store; loaded++)
         status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded, error);
-    if (status == TANDEM_OK) {
-        *measured = n[0] > 0;
-        if (*measured)
-            from_curves(idle_ns, loaded_ns, bucket, n_bucket, point, n);
-        else
-            status = from_link(idle_ns, loaded_ns, bucket, n_bucket, cluster, group, error);
-    }
+    if (status == TANDEM_OK)
+        status = n[0] > 0 ? from_curves((double *[]){idle_ns, loaded_ns}, exchange, bucket, n_bucket, point, n, error)
+                          : from_link(idle_ns, loaded_ns, bucket, n_bucket, cluster, group, error);
     free(point[1]);
     free(point[0]);
     return status;

@@ -2,6 +2,7 @@
  * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
 #include <stdlib.h>
 
+#include "replayer/measured.h"
 #include "replayer/stages.h"
 
 /* --- Stretches and blocks --------------------------------------------------------------------------------- */
@@ -176,6 +177,31 @@ tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_e
     int first = 0;
     while (!is_missing(member, member->price_ns[first])) first++;
     const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE && member->price_ns[first][TANDEM_USUAL] < 0;
-    return tandem_costs_missing(step, first, member->device, alone ? "" : member->neighbour,
-                                member->n_missing - 1, error);
+    return tandem_costs_missing(step, first, step->task[first].variant, member->device,
+                                alone ? "" : member->neighbour, member->n_missing - 1, error);
+}
+
+/* --- Forms that the plan need not have --------------------------------------------------------------------- */
+
+static const tandem_form *form_at(const tandem_replayer *replayer, int c, int task, int variant)
+{
+    return &replayer->member[c].costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+}
+
+int tandem_replayer_measured(const tandem_replayer *replayer, int c, int task, int variant)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    const tandem_form *form = form_at(replayer, c, task, variant);
+    int64_t price_ns[TANDEM_N_PACE];
+    for (int pace = 0; pace < member->n_pace; pace++) price_ns[pace] = form->ns[member->company[pace]];
+    return !is_missing(member, price_ns);
+}
+
+tandem_status tandem_replayer_missing(const tandem_replayer *replayer, int c, int task, int variant,
+                                      tandem_error *error)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE &&
+                      form_at(replayer, c, task, variant)->ns[TANDEM_ALONE] < 0;
+    return tandem_costs_missing(member->step, task, variant, member->device, alone ? "" : member->neighbour, 0, error);
 }

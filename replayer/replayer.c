@@ -92,16 +92,16 @@ static int allocate_lists(tandem_replay_member *member)
 }
 
 static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
-                                 tandem_store *store, uint64_t bucket_bytes, tandem_error *error)
+                                 tandem_store *store, const tandem_replayer_options *options, tandem_error *error)
 {
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
     member->slowed = 1;
-    tandem_status status =
-        tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider, bucket_bytes, error);
+    tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
+                                            options->bucket_bytes, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
-    if (status == TANDEM_OK)
-        status = tandem_costs_map(&member->costs, member->step, store, member->device, member->neighbour, error);
+    const tandem_cost_source source = {store, &replayer->cluster.member[c].device, member->neighbour, options->predict};
+    if (status == TANDEM_OK) status = tandem_costs_map(&member->costs, member->step, &source, error);
     if (status == TANDEM_OK) price_touched(member);
     return status;
 }
@@ -115,8 +115,9 @@ static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
         tandem_error missing = {0};
-        const tandem_status status = tandem_store_get_interference(&member->slowed, store, member->device,
-                                                                   group, "compute_under_comm", &missing);
+        const tandem_status status = store ? tandem_store_get_interference(&member->slowed, store, member->device,
+                                                                           group, "compute_under_comm", &missing)
+                                           : TANDEM_MISSING;
         if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
         if (error) *error = missing;
         return status;
@@ -195,13 +196,12 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
 {
     const tandem_step *step = replayer->member[0].step;
     assert(step);
-    int measured = 0;
     replayer->n_bucket = step->n_bucket;
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
     deal_lanes(replayer);
-    tandem_status status = tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &measured,
+    tandem_status status = tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &replayer->exchange,
                                                    &replayer->cluster, step->bucket, step->n_bucket, store, error);
-    if (status == TANDEM_OK) status = find_slowing(replayer, store, measured, error);
+    if (status == TANDEM_OK) status = find_slowing(replayer, store, replayer->exchange.n_point > 0, error);
     if (status != TANDEM_OK) return status;
     for (int loaded = 0; loaded < 2; loaded++) {
         round_times(replayer->measured_ns[loaded], step->n_bucket);
@@ -212,10 +212,19 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     return TANDEM_OK;
 }
 
-tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *cluster,
+tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error)
 {
+    const tandem_replayer_options options = {.bucket_bytes = bucket_bytes};
+    return tandem_replayer_open_with(replayer, cluster, graph, store, &options, error);
+}
+
+tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_cluster *cluster,
+                                        const tandem_graph *const *graph, tandem_store *store,
+                                        const tandem_replayer_options *given, tandem_error *error)
+{
+    const tandem_replayer_options options = given ? *given : (tandem_replayer_options){0};
     tandem_status status = check(cluster, graph, error);
     if (status != TANDEM_OK) return status;
     tandem_replayer *replayer = calloc(1, sizeof *replayer);
@@ -225,7 +234,7 @@ tandem_status tandem_replayer_open(tandem_replayer **out, const tandem_cluster *
     replayer->member = calloc((size_t)cluster->n_class, sizeof *replayer->member);
     if (!replayer->member) status = no_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
-        status = open_member(replayer, c, graph[c], store, bucket_bytes, error);
+        status = open_member(replayer, c, graph[c], store, &options, error);
     if (status == TANDEM_OK) status = open_collectives(replayer, store, error);
     if (status == TANDEM_OK)
         *out = replayer;
@@ -383,4 +392,16 @@ int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside)
 {
     return tandem_replayer_form_ns(replayer, c, task, replayer->member[c].step->task[task].variant, beside);
+}
+
+void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    *company = (tandem_replay_company){member->company[TANDEM_USUAL] == TANDEM_BESIDE, member->n_pace > 1, member->slowed};
+}
+
+void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns)
+{
+    *idle_ns = replayer->wire_ns[0][b];
+    *loaded_ns = replayer->wire_ns[1][b];
 }

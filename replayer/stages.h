@@ -3,6 +3,7 @@
 #ifndef TANDEM_REPLAYER_STAGES_H
 #define TANDEM_REPLAYER_STAGES_H
 
+#include "tandem/predictor.h"
 #include "tandem/replayer.h"
 
 enum { TANDEM_ALONE, TANDEM_BESIDE, TANDEM_N_COMPANY }; /* whether a neighbour computes meanwhile */
@@ -15,35 +16,60 @@ typedef struct tandem_form {
 
 typedef struct tandem_costs {
     tandem_form *form; /* [n_task × TANDEM_MAX_VARIANT]; of a reduce: with idle and with busy ranks */
-    uint64_t *workspace_bytes; /* the same; 0 where nothing was measured */
+    uint64_t *workspace_bytes;                 /* the same; 0 where nothing is known */
+    unsigned char (*origin)[TANDEM_N_COMPANY]; /* the same: tandem_origin of each time */
+    float (*spread)[TANDEM_N_COMPANY];         /* the same, of what was predicted; NULL = nothing was */
+    int64_t n_fitted[TANDEM_N_COMPANY];
 } tandem_costs;
 
+/* Where costs of a class come from. */
+typedef struct tandem_cost_source {
+    tandem_store *store; /* NULL = nothing was measured */
+    const tandem_device *device;
+    const char *neighbour; /* "" = there is none */
+    int predict;           /* whether to predict what was not measured at all */
+} tandem_cost_source;
+
 /* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1.
- * neighbour: "" = there is none. TANDEM_MISSING where the store has none at all of the device,
- * TANDEM_NO_MEMORY, what the store says. *costs is unchanged on error. Cost: O(tasks × forms) searches. */
-tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, tandem_store *store,
-                               const char *device, const char *neighbour, tandem_error *error);
+ * TANDEM_MISSING where there is none at all, TANDEM_NO_MEMORY, what the store says. *costs is unchanged on
+ * error. Cost: O(tasks × forms) searches. */
+tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, const tandem_cost_source *source,
+                               tandem_error *error);
+/* Whether a form that exists has no time in that company. */
+int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company);
+/* tandem_costs_fill_batches (batches.c): times in one company that are missing in *costs, from those at other batches. */
+tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
+                                        const tandem_cost_source *source, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in its current form; n_more: of the same plan, beside this one. neighbour ""
- * = its time alone. */
-tandem_status tandem_costs_missing(const tandem_step *step, int t, const char *device, const char *neighbour,
-                                   int n_more, tandem_error *error);
+/* TANDEM_MISSING for task `t` in a form; n_more: of the same plan, beside this one. neighbour "" = its time
+ * alone. */
+tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
+                                   const char *neighbour, int n_more, tandem_error *error);
 
 /* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 
-/* tandem_collective_curve_ns: time at `bytes` on a measured curve, n ≥ 1 points ascending in bytes: a
- * straight line between two points; the first point's time below it; beyond the last, on by the slope of
- * the last stretch (never downwards), or in proportion to bytes where there is one point only. */
-double tandem_collective_curve_ns(const tandem_collective_point *point, int n, uint64_t bytes);
+/* tandem_collective_fit: latency + bytes · ns_per_byte, both ≥ 0, through the upper part of a measured curve: the points of at least
+ * a 16th of the last one's bytes, or the last three, by robust regression of relative errors (predictor/robust.h). n ≥ 1
+ * points ascending in bytes; of one point, in proportion to its bytes. TANDEM_NO_MEMORY. */
+typedef struct tandem_collective_line {
+    double latency_ns, ns_per_byte, spread;
+} tandem_collective_line;
+tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_collective_point *point, int n,
+                                    tandem_error *error);
+
+/* tandem_collective_curve_ns: time at `bytes` on a measured curve: a straight line between two points; the first
+ * point's time below it; beyond the last that of `line`, but no less than the last one's. */
+double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
+                                  const tandem_collective_line *line, uint64_t bytes);
 
 /* tandem_collective_ring_ns: a ring all-reduce among n ranks: 2(n−1) messages of bytes/n one after the other.
  * Source: Patarasuk, Yuan, J. Parallel Distrib. Comput. 69 (2009). */
 double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_per_s, int64_t link_latency_ns);
 
 /* tandem_collective_times: of each of n buckets, idle_ns[b] where no rank computes meanwhile and
- * loaded_ns[b] where some do; *measured: whether there is a curve. 0 for a single rank. TANDEM_MISSING
- * where there is neither curve nor link. */
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, int *measured,
+ * loaded_ns[b] where some do, and where they come from. 0 for a single rank. TANDEM_MISSING where there
+ * is neither curve nor link. */
+tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, tandem_exchange *exchange,
                                       const tandem_cluster *cluster, const tandem_bucket *bucket,
                                       int n_bucket, tandem_store *store, tandem_error *error);
 
@@ -114,6 +140,7 @@ struct tandem_replayer {
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
     double *measured_ns[2];              /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];                  /* the same, or what the caller took for them */
+    tandem_exchange exchange;
     double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
     int interferes;                      /* whether anybody's rate depends on what others do */
     double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */

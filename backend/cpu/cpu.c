@@ -35,7 +35,7 @@ const cpu_operator cpu_reshape = {NULL};
 #define KERNELS_OF_FIXED(name) &cpu_##name
 static const cpu_operator *const operator_of[TANDEM_N_OP_KIND] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
 };
 

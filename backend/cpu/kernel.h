@@ -16,6 +16,9 @@ tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, tandem_error *er
 /* Shape of the operator's input `slot`, and of its output. */
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 
+/* sum[j] += row[j], a row of f32 or bf16. */
+void cpu_add_row(float *sum, const void *row, tandem_dtype from, int64_t n);
+
 /* Places in the workspace are multiples of 64: reserves `bytes` behind *end and returns where they begin. */
 static inline uint64_t cpu_workspace_reserve(uint64_t *end, uint64_t bytes)
 {

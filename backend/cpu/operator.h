@@ -37,7 +37,7 @@ typedef struct cpu_operator {
 
 /* One row for each operator of op.def that runs a kernel (sources and reshape run none). */
 #define ROW(NAME, name, ...) extern const cpu_operator cpu_##name;
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
 
 /* Casts: backend/cpu/cast.c; accumulate: backend/cpu/op/add.c */

@@ -222,3 +222,41 @@ void tandem_data_read_image(const tandem_data *data, int test, int64_t sample, f
     for (int64_t i = 0; i < n; i++) x[i] = ((float)pixels[i] / 255.0f - data->mean) / data->deviation;
     *label = (test ? data->labels_test : data->labels_train)[sample];
 }
+
+/* Where place i of `n` lies between the pixels of a row of `size`: `first` and the next, which gets `weight`. */
+typedef struct between {
+    int64_t first, next;
+    float weight;
+} between;
+
+static between place_between(int64_t i, int64_t n, int64_t size)
+{
+    const double at = ((double)i + 0.5) * (double)size / (double)n - 0.5;
+    if (at <= 0) return (between){0, 0, 0};
+    const int64_t first = (int64_t)at;
+    if (first >= size - 1) return (between){size - 1, size - 1, 0};
+    return (between){first, first + 1, (float)(at - (double)first)};
+}
+
+static float blend(float a, float b, float weight) { return a + (b - a) * weight; }
+
+void tandem_data_read_resized(const tandem_data *data, int test, int64_t sample, int height, int width,
+                              int channels, float *x, int32_t *label)
+{
+    const int64_t w = data->width, c = data->channels;
+    const uint8_t *const pixels = (test ? data->pixels_test : data->pixels_train) + sample * data->height * w * c;
+    for (int64_t i = 0; i < height; i++) {
+        const between y = place_between(i, height, data->height);
+        const uint8_t *const upper = pixels + y.first * w * c, *const lower = pixels + y.next * w * c;
+        for (int64_t j = 0; j < width; j++) {
+            const between z = place_between(j, width, w);
+            for (int64_t k = 0; k < channels; k++) {
+                const int64_t left = z.first * c + k % c, right = z.next * c + k % c;
+                const float pixel = blend(blend((float)upper[left], (float)upper[right], z.weight),
+                                          blend((float)lower[left], (float)lower[right], z.weight), y.weight);
+                *x++ = (pixel / 255.0f - data->mean) / data->deviation;
+            }
+        }
+    }
+    *label = (test ? data->labels_test : data->labels_train)[sample];
+}

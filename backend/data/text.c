@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "backend/data/file.h"
+#include "base/philox.h"
 
 /* Where the test part begins: it is the last tenth. */
 static int64_t test_start(int64_t n_text) { return n_text - n_text / 10; }
@@ -55,11 +56,47 @@ tandem_status tandem_text_open(tandem_data *data, const char *path, int length, 
     return status;
 }
 
+static const uint8_t *window_of(const tandem_data *data, int test, int64_t sample)
+{
+    return data->text + (test ? test_start(data->n_text) : 0) + sample * data->length;
+}
+
 void tandem_data_read_text(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
 {
-    const uint8_t *const window = data->text + (test ? test_start(data->n_text) : 0) + sample * data->length;
+    const uint8_t *const window = window_of(data, test, sample);
     for (int i = 0; i < data->length; i++) {
         tokens[i] = window[i];
         label[i] = window[i + 1];
+    }
+}
+
+void tandem_data_read_text_class(const tandem_data *data, int test, int64_t sample, int32_t *tokens, int32_t *label)
+{
+    const uint8_t *const window = window_of(data, test, sample);
+    for (int i = 0; i < data->length; i++) tokens[i] = window[i];
+    *label = window[data->length];
+}
+
+/* A number in 0 … n−1 from a word. */
+static int64_t below(uint32_t word, int64_t n) { return (int64_t)((uint64_t)word * (uint64_t)n >> 32); }
+
+/* Places are taken in order, each with the chance that leaves every choice of the rest equally likely.
+ * Source: Knuth, The Art of Computer Programming, volume 2, 3.4.2, algorithm S. */
+void tandem_data_mask(int32_t *tokens, int32_t *label, int64_t length, int64_t n, int32_t mask,
+                      int64_t n_symbol, uint64_t seed, int64_t sample)
+{
+    for (int64_t i = 0; i < length; i++) {
+        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, (uint32_t)((uint64_t)sample >> 32),
+                                     TANDEM_DRAW_MASK};
+        const tandem_philox_block draw = tandem_philox(counter, seed);
+        label[i] = -1;
+        if (below(draw.word[0], length - i) >= n) continue;
+        n--;
+        label[i] = tokens[i];
+        const int64_t tenth = below(draw.word[1], 10);
+        if (tenth < 8)
+            tokens[i] = mask;
+        else if (tenth == 8)
+            tokens[i] = (int32_t)below(draw.word[2], n_symbol);
     }
 }

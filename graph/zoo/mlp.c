@@ -20,7 +20,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
     const int64_t h = tandem_zoo_height(value[IMAGE]), w = tandem_zoo_width(value[IMAGE]);
     const int64_t c = tandem_zoo_channels(value[IMAGE]);
     const int64_t flat[2] = {tandem_builder_batch(b), h * w * c};
-    int x = tandem_build_images(b, "image", h, w, c);
+    int x = tandem_zoo_images(b, value[IMAGE]);
     const int label = tandem_build_labels(b, "label", 1);
     x = tandem_build_reshape(b, "flatten", x, 2, flat);
     int64_t k = flat[1];

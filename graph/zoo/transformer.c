@@ -1,4 +1,4 @@
-/* transformer.c: the blocks that vit_tiny and gpt_tiny are made of. */
+/* transformer.c: what transformers are made of. */
 #include "graph/zoo/zoo.h"
 
 #include <inttypes.h>
@@ -14,6 +14,34 @@ tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t h
                             "model %s: width=%" PRId64 " with heads=%" PRId64
                             "; the width must be a multiple of the heads",
                             model, width, heads);
+}
+
+tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error)
+{
+    const int64_t h = tandem_zoo_height(image), w = tandem_zoo_width(image);
+    if (h % patch == 0 && w % patch == 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "model %s: patch=%" PRId64 " on images of %" PRId64 "x%" PRId64
+                            "; height and width must be multiples of the patch",
+                            model, patch, h, w);
+}
+
+int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width)
+{
+    x = tandem_build_conv2d(b, "patch", x, width, (int)patch, (int)patch, 0);
+    const tandem_shape *grid = tandem_builder_shape(b, x);
+    const int64_t dim[3] = {tandem_builder_batch(b), grid->dim[1] * grid->dim[2], width};
+    x = tandem_build_reshape(b, "tokens", x, 3, dim);
+    return tandem_build_bias(b, "patch.bias", x, 1, 0);
+}
+
+tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions, tandem_error *error)
+{
+    if (seq <= positions) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "model %s: seq=%" PRId64 " with positions=%" PRId64
+                            "; allowed are sequences up to the number of positions",
+                            model, seq, positions);
 }
 
 /* (batch, length, width) → (batch, heads, length, width / heads) */
@@ -50,9 +78,25 @@ static int mlp(tandem_builder *b, const char *scope, int x, const tandem_zoo_tra
     return tandem_zoo_linear(b, tandem_zoo_in(scope, "fc2").text, t, f->width, residual);
 }
 
+static int blocks_norm_behind(tandem_builder *b, int x, const tandem_zoo_transformer *f)
+{
+    for (int64_t i = 0; i < f->depth; i++) {
+        char scope[32];
+        (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
+        int t = attention(b, tandem_zoo_in(scope, "attention").text, x, f, deviation);
+        x = tandem_build_add(b, tandem_zoo_in(scope, "add1").text, x, t);
+        x = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm1").text, x);
+        t = mlp(b, tandem_zoo_in(scope, "mlp").text, x, f, deviation);
+        x = tandem_build_add(b, tandem_zoo_in(scope, "add2").text, x, t);
+        x = tandem_build_layernorm(b, tandem_zoo_in(scope, "norm2").text, x);
+    }
+    return x;
+}
+
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
 {
     const float residual = deviation / sqrtf(2 * (float)f->depth);
+    if (f->norm_behind) return blocks_norm_behind(b, x, f);
     for (int64_t i = 0; i < f->depth; i++) {
         char scope[32];
         (void)snprintf(scope, sizeof scope, "block%" PRId64, i);
@@ -64,4 +108,11 @@ int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *f)
         x = tandem_build_add(b, tandem_zoo_in(scope, "add2").text, x, t);
     }
     return tandem_build_layernorm(b, "norm", x);
+}
+
+int tandem_zoo_first(tandem_builder *b, const char *name, int x)
+{
+    const int64_t flat[2] = {tandem_builder_batch(b), tandem_shape_last(tandem_builder_shape(b, x))};
+    x = tandem_build_slice(b, name, x, 0, 1);
+    return tandem_build_reshape(b, tandem_zoo_in(name, "flat").text, x, 2, flat);
 }

@@ -2,8 +2,6 @@
  * place of a class token (their appendix D.3). */
 #include "graph/zoo/zoo.h"
 
-#include <inttypes.h>
-
 enum { IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES };
 static const tandem_model_option options[] = {
     [IMAGE] = TANDEM_ZOO_IMAGE_OPTION,
@@ -16,25 +14,6 @@ static const tandem_model_option options[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-static tandem_status patch_check(int64_t h, int64_t w, int64_t patch, tandem_error *error)
-{
-    if (h % patch == 0 && w % patch == 0) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "model vit_tiny: patch=%" PRId64 " on images of %" PRId64 "x%" PRId64
-                            "; height and width must be multiples of the patch",
-                            patch, h, w);
-}
-
-/* (batch, height, width, channels) → (batch, tokens, width) with positions */
-static int embed(tandem_builder *b, int x, const int64_t *value, int64_t tokens)
-{
-    const int64_t dim[3] = {tandem_builder_batch(b), tokens, value[WIDTH]};
-    x = tandem_build_conv2d(b, "patch", x, value[WIDTH], (int)value[PATCH], (int)value[PATCH], 0);
-    x = tandem_build_reshape(b, "tokens", x, 3, dim);
-    x = tandem_build_bias(b, "patch.bias", x, 1, 0);
-    return tandem_build_bias(b, "position", x, 2, 0.02f);
-}
-
 /* (batch, tokens, width) → (batch, width): the mean */
 static int mean(tandem_builder *b, int x, int64_t tokens, int64_t width)
 {
@@ -46,20 +25,20 @@ static int mean(tandem_builder *b, int x, int64_t tokens, int64_t width)
 
 static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
 {
-    const int64_t h = tandem_zoo_height(value[IMAGE]), w = tandem_zoo_width(value[IMAGE]);
-    tandem_status status = patch_check(h, w, value[PATCH], error);
+    tandem_status status = tandem_zoo_patch_check("vit_tiny", value[IMAGE], value[PATCH], error);
     if (status == TANDEM_OK) status = tandem_zoo_heads_check("vit_tiny", value[WIDTH], value[HEADS], error);
     if (status != TANDEM_OK) return status;
-    const int64_t tokens = (h / value[PATCH]) * (w / value[PATCH]);
+    int x = tandem_zoo_images(b, value[IMAGE]);
+    const int label = tandem_build_labels(b, "label", 1);
+    x = tandem_zoo_patches(b, x, value[PATCH], value[WIDTH]);
+    const int64_t tokens = tandem_builder_shape(b, x)->dim[1];
     const tandem_zoo_transformer form = {.batch = tandem_builder_batch(b),
                                          .length = tokens,
                                          .width = value[WIDTH],
                                          .depth = value[DEPTH],
                                          .heads = value[HEADS],
                                          .ratio = value[MLP]};
-    int x = tandem_build_images(b, "image", h, w, tandem_zoo_channels(value[IMAGE]));
-    const int label = tandem_build_labels(b, "label", 1);
-    x = embed(b, x, value, tokens);
+    x = tandem_build_bias(b, "position", x, 2, 0.02f);
     x = tandem_zoo_blocks(b, x, &form);
     x = mean(b, x, tokens, value[WIDTH]);
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.02f);

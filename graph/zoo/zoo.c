@@ -7,8 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-static const tandem_zoo_model *const models[] = {&tandem_zoo_mlp, &tandem_zoo_resnet20, &tandem_zoo_vit_tiny,
-                                                 &tandem_zoo_gpt_tiny, NULL};
+static const tandem_zoo_model *const models[] = {&tandem_zoo_mlp,
+                                                 &tandem_zoo_resnet20,
+                                                 &tandem_zoo_vit_tiny,
+                                                 &tandem_zoo_gpt_tiny,
+                                                 &tandem_zoo_resnet18,
+                                                 &tandem_zoo_resnet50,
+                                                 &tandem_zoo_vgg16_bn,
+                                                 &tandem_zoo_vit_b16,
+                                                 &tandem_zoo_bert_base,
+                                                 &tandem_zoo_gpt2_small,
+                                                 NULL};
 enum { N_MODEL = sizeof models / sizeof *models - 1 };
 
 int tandem_model_count(void) { return N_MODEL; }
@@ -29,6 +38,12 @@ int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, flo
 {
     x = tandem_build_linear(b, name, x, n, deviation);
     return tandem_build_bias(b, tandem_zoo_in(name, "bias").text, x, 1, 0);
+}
+
+int tandem_zoo_images(tandem_builder *b, int64_t image)
+{
+    return tandem_build_images(b, "image", tandem_zoo_height(image), tandem_zoo_width(image),
+                               tandem_zoo_channels(image));
 }
 
 /* --- Pieces of a model's name --------------------------------------------------------------------------- */
@@ -60,14 +75,19 @@ static quote quote_of(piece p)
 
 /* --- Values --------------------------------------------------------------------------------------------- */
 static bool is_image(const tandem_model_option *option) { return strcmp(option->name, "image") == 0; }
+static bool is_head(const tandem_model_option *option) { return strcmp(option->name, "head") == 0; }
 
-char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option, int64_t value)
+static const char *const heads[] = {[TANDEM_ZOO_HEAD_MLM] = "mlm", [TANDEM_ZOO_HEAD_CLASS] = "class"};
+
+char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option, int64_t value)
 {
     if (is_image(option))
-        (void)snprintf(text, TANDEM_ZOO_VALUE_TEXT, "%" PRId64 "x%" PRId64 "x%" PRId64,
+        (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%" PRId64 "x%" PRId64 "x%" PRId64,
                        tandem_zoo_height(value), tandem_zoo_width(value), tandem_zoo_channels(value));
+    else if (is_head(option))
+        (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%s", heads[value]);
     else
-        (void)snprintf(text, TANDEM_ZOO_VALUE_TEXT, "%" PRId64, value);
+        (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%" PRId64, value);
     return text;
 }
 
@@ -83,37 +103,68 @@ static bool number_read(int64_t *number, piece p)
     return p.length > 0;
 }
 
-static bool image_read(int64_t *image, piece p, const tandem_model_option *option)
+/* Height, width and channels lie between those of `least` and of `most`. */
+static bool image_within(const int64_t size[3], int64_t least, int64_t most)
 {
-    const int64_t most[3] = {tandem_zoo_height(option->most), tandem_zoo_width(option->most),
-                             tandem_zoo_channels(option->most)};
-    int64_t size[3];
+    return size[0] >= tandem_zoo_height(least) && size[0] <= tandem_zoo_height(most) &&
+           size[1] >= tandem_zoo_width(least) && size[1] <= tandem_zoo_width(most) &&
+           size[2] >= tandem_zoo_channels(least) && size[2] <= tandem_zoo_channels(most);
+}
+
+/* "28x28x1" */
+static bool sizes_read(int64_t size[3], piece p)
+{
     for (int i = 0; i < 3; i++) {
         size_t n = 0;
         while (n < p.length && p.start[n] != 'x') n++;
         const bool ends = n == p.length;
-        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n}) || size[i] < 1 || size[i] > most[i])
-            return false;
+        if (ends != (i == 2) || !number_read(&size[i], (piece){p.start, n})) return false;
         p = (piece){p.start + n + !ends, p.length - n - !ends};
     }
+    return true;
+}
+
+static bool image_read(int64_t *image, piece p, const tandem_model_option *option)
+{
+    int64_t size[3];
+    if (number_read(&size[0], p)) {
+        size[1] = size[0];
+        size[2] = tandem_zoo_channels(option->fallback);
+    } else if (!sizes_read(size, p)) {
+        return false;
+    }
+    if (!image_within(size, option->least, option->most)) return false;
     *image = TANDEM_ZOO_IMAGE(size[0], size[1], size[2]);
     return true;
+}
+
+static bool head_read(int64_t *head, piece p, const tandem_model_option *option)
+{
+    for (*head = option->least; *head <= option->most; (*head)++)
+        if (piece_is(p, heads[*head])) return true;
+    return false;
+}
+
+static bool count_read(int64_t *count, piece p, const tandem_model_option *option)
+{
+    return number_read(count, p) && *count >= option->least && *count <= option->most;
 }
 
 static tandem_status value_read(int64_t *value, const tandem_model *model, const tandem_model_option *option,
                                 piece p, tandem_error *error)
 {
     int64_t read;
-    const bool fine = is_image(option) ? image_read(&read, p, option)
-                                       : number_read(&read, p) && read >= option->least && read <= option->most;
+    const bool fine = is_image(option)  ? image_read(&read, p, option)
+                      : is_head(option) ? head_read(&read, p, option)
+                                        : count_read(&read, p, option);
     if (fine) {
         *value = read;
         return TANDEM_OK;
     }
-    char least[TANDEM_ZOO_VALUE_TEXT], most[TANDEM_ZOO_VALUE_TEXT];
+    char least[TANDEM_MODEL_VALUE_TEXT], most[TANDEM_MODEL_VALUE_TEXT];
     return tandem_error_set(error, TANDEM_USAGE, "model %s: %s is '%s'; allowed %s … %s (%s)", model->name,
-                            option->name, quote_of(p).text, tandem_zoo_value_print(least, option, option->least),
-                            tandem_zoo_value_print(most, option, option->most), option->meaning);
+                            option->name, quote_of(p).text, tandem_model_value_print(least, option, option->least),
+                            tandem_model_value_print(most, option, option->most), option->meaning);
 }
 
 /* --- Options -------------------------------------------------------------------------------------------- */
@@ -192,10 +243,10 @@ static void canonical(char *text, size_t room, const tandem_model *model, const 
     size_t n = (size_t)snprintf(text, room, "%s", model->name);
     char separator = ':';
     for (int i = 0; model->option[i].name; i++) {
-        char number[TANDEM_ZOO_VALUE_TEXT];
+        char number[TANDEM_MODEL_VALUE_TEXT];
         if (value[i] == model->option[i].fallback || n >= room) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
-                              tandem_zoo_value_print(number, &model->option[i], value[i]));
+                              tandem_model_value_print(number, &model->option[i], value[i]));
         separator = ',';
     }
 }

@@ -14,11 +14,14 @@ typedef struct tandem_zoo_model {
     tandem_status (*build)(tandem_builder *b, const int64_t *value, tandem_error *error);
 } tandem_zoo_model;
 
-extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vit_tiny, tandem_zoo_gpt_tiny;
+extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vit_tiny, tandem_zoo_gpt_tiny,
+    tandem_zoo_resnet18, tandem_zoo_resnet50, tandem_zoo_vgg16_bn, tandem_zoo_vit_b16, tandem_zoo_bert_base,
+    tandem_zoo_gpt2_small;
 
-enum { TANDEM_ZOO_MAX_OPTION = 8, TANDEM_ZOO_VALUE_TEXT = 48 };
+enum { TANDEM_ZOO_MAX_OPTION = 8 };
 
-/* The option "image" holds three numbers in one: sizes below 2^16. */
+/* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the channels of the
+ * default. */
 #define TANDEM_ZOO_IMAGE(height, width, channels)                                                            \
     ((int64_t)(height) << 32 | (int64_t)(width) << 16 | (int64_t)(channels))
 /* clang-format off */
@@ -26,13 +29,22 @@ enum { TANDEM_ZOO_MAX_OPTION = 8, TANDEM_ZOO_VALUE_TEXT = 48 };
     {"image", TANDEM_ZOO_IMAGE(28, 28, 1), TANDEM_ZOO_IMAGE(1, 1, 1), TANDEM_ZOO_IMAGE(4096, 4096, 64),      \
      "height x width x channels of a sample"}
 #define TANDEM_ZOO_CLASSES_OPTION {"classes", 10, 2, 65536, "number of classes"}
+/* Of models published for ImageNet; `least` is the smallest height and width they can read. */
+#define TANDEM_ZOO_IMAGENET_OPTION(least)                                                                    \
+    {"image", TANDEM_ZOO_IMAGE(224, 224, 3), TANDEM_ZOO_IMAGE(least, least, 1),                              \
+     TANDEM_ZOO_IMAGE(4096, 4096, 64), "height x width x channels of a sample; 64 is 64x64x3"}
+#define TANDEM_ZOO_IMAGENET_CLASSES_OPTION {"classes", 1000, 2, 65536, "number of classes"}
+/* clang-format on */
+/* The option "head" is a choice by name. */
+enum { TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS };
+/* clang-format off */
+#define TANDEM_ZOO_HEAD_OPTION                                                                               \
+    {"head", TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS,                                \
+     "mlm: predicts hidden tokens, 15 %; class: one of a whole sample"}
 /* clang-format on */
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
-
-/* An option's value as it is written in a model's name: "256", "28x28x1". Returns text. */
-char *tandem_zoo_value_print(char text[TANDEM_ZOO_VALUE_TEXT], const tandem_model_option *option, int64_t value);
 
 /* "scope.part", for the names of operators; with an empty scope just the part. */
 typedef struct tandem_zoo_name {
@@ -42,16 +54,37 @@ tandem_zoo_name tandem_zoo_in(const char *scope, const char *part);
 
 /* linear and bias: "name", "name.bias". */
 int tandem_zoo_linear(tandem_builder *b, const char *name, int x, int64_t n, float deviation);
+/* The source "image" of a size packed as above. */
+int tandem_zoo_images(tandem_builder *b, int64_t image);
 
-/* A pre-norm transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al.,
- * NIPS 2017, with the norms before the parts as in Xiong et al., ICML 2020. Initial weights as in GPT-2
- * (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the residual stream. */
+/* Of convolutional networks (residual.c). A convolution, padded so that a stride of 1 keeps the size, and its
+ * batchnorm: "scope.part", "scope.part.norm". */
+int tandem_zoo_conv(tandem_builder *b, const char *scope, const char *part, int x, int64_t channels,
+                    int kernel, int stride);
+/* Two convolutions of 3x3, or 1x1, 3x3 and 1x1 to 4·channels, added to x, which goes through a convolution of 1x1 where
+ * the shape changes. */
+int tandem_zoo_residual(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
+int tandem_zoo_bottleneck(tandem_builder *b, const char *scope, int x, int64_t channels, int stride);
+/* The mean over all places, and the linear layer "head" behind it. */
+int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float deviation);
+
+/* A transformer (transformer.c); x is (batch, length, width). Source of the block: Vaswani et al., NIPS 2017. The norms
+ * stand before the parts, and one behind the last block, as in Xiong et al., ICML 2020; or behind each part, as in the
+ * first. Initial weights as in GPT-2 (Radford et al., 2019): deviation 0.02; 0.02/√(2·depth) where a result joins the
+ * residual stream, unless norms stand behind. Gelu is in its tanh form, and the norms' epsilon 1e-5, whatever was published. */
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
-    int causal;
+    int causal, norm_behind;
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
-/* TANDEM_USAGE where width is no multiple of heads. */
+/* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch, patches, width). */
+int tandem_zoo_patches(tandem_builder *b, int x, int64_t patch, int64_t width);
+/* The first row of each sample: (batch, length, width) → (batch, width). */
+int tandem_zoo_first(tandem_builder *b, const char *name, int x);
+/* TANDEM_USAGE where width is no multiple of heads; where height or width of the image are none of the patch; where a
+ * sequence is longer than the table of its positions. */
 tandem_status tandem_zoo_heads_check(const char *model, int64_t width, int64_t heads, tandem_error *error);
+tandem_status tandem_zoo_patch_check(const char *model, int64_t image, int64_t patch, tandem_error *error);
+tandem_status tandem_zoo_positions_check(const char *model, int64_t seq, int64_t positions, tandem_error *error);
 
 #endif

@@ -16,6 +16,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_allocation_problem {
     tandem_replayer *replayer;            /* its precisions are changed freely */
@@ -25,7 +26,9 @@ typedef struct tandem_allocation_problem {
     tandem_precision uniform; /* policy "uniform": what lowered classes get */
     double slowdown;          /* 0.03 = the step may be 3 % longer than the fastest; not looked at with a target */
     int64_t target_ns;        /* 0 = none given: fastest · (1 + slowdown) */
-    double most_seconds;      /* for policies that search until they have proven their answer; 0 = 10 s */
+    double most_seconds;      /* for proofs; 0 = 10 s */
+    int without_certificate;  /* 1: plans of policies that prove nothing are not certified */
+    uint64_t most_bytes;      /* a rank of any class, beside the class's own limit; 0 = none */
 } tandem_allocation_problem;
 
 /* What is known of how good a plan is. It is about plans that keep the held classes in base. */
@@ -53,8 +56,8 @@ typedef struct tandem_policy {
                               tandem_error *error);
 } tandem_policy;
 
-/* NULL-terminated array of all policies, one a file in allocator/. */
-extern const tandem_policy *const tandem_policies[];
+/* Every policy, one a file in allocator/; NULL behind the last. The first is meant where none is named. */
+const tandem_policy *tandem_policy_get(int index);
 /* TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_policy_find(const tandem_policy **policy, const char *name, tandem_error *error);
 
@@ -80,6 +83,143 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
 /* Sensitivity of the replayer's current precisions. */
 double tandem_allocation_sensitivity(const tandem_allocation_problem *problem);
 
+/* --- Other questions -------------------------------------------------------------------------------------------------------- */
+
+typedef enum tandem_objective {
+    TANDEM_LEAST_SENSITIVITY, /* within the target */
+    TANDEM_LEAST_STEP,        /* within the budget; target and slowdown are not looked at */
+    TANDEM_LEAST_MEMORY       /* of the class that takes most a rank, within target and budget */
+} tandem_objective;
+typedef struct tandem_goal {
+    tandem_objective objective;
+    double budget; /* most sensitivity; INFINITY = any. Not looked at with TANDEM_LEAST_SENSITIVITY */
+} tandem_goal;
+
+/* tandem_allocate_for: tandem_allocate, for any objective: the others by bisection over what they minimise, with an answer of
+ * the policy at each place, to within 1/4096 of the value. As good as the policy is: what a policy does not find counts as
+ * not there. TANDEM_NO_FIT names the limits that cannot be had together; TANDEM_USAGE for a policy that knows no target, and
+ * for TANDEM_LEAST_STEP with a target. Cost: some 15 allocations. */
+tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocation, const tandem_goal *goal,
+                                  const tandem_policy *policy, const tandem_allocation_problem *problem,
+                                  const char *method, tandem_error *error);
+
+/* --- A plan beside uniform ones ----------------------------------------------------------------------------------------------- */
+
+typedef enum tandem_relation {
+    TANDEM_NEIGHBOUR_FAR,
+    TANDEM_NEIGHBOUR_BASE,   /* every class in base */
+    TANDEM_NEIGHBOUR_FASTER, /* the slowest of those that are not slower than the plan */
+    TANDEM_NEIGHBOUR_SLOWER  /* the fastest of those that are slower */
+} tandem_relation;
+typedef struct tandem_neighbour {
+    char name[48]; /* "all fp32", "uniform int8" */
+    tandem_precision precision;
+    tandem_relation relation;
+    int64_t step_ns;
+    double sensitivity;
+    uint64_t peak_bytes[TANDEM_MAX_CLASS];
+    int fits; /* the memory of every class */
+} tandem_neighbour;
+
+/* tandem_neighbours_find: every class in base, then by their step the plans that give one precision to all classes that
+ * `plan` lowers (where it lowers none: to the class that is slowest in base) and base to the others. What a device lacks or
+ * nobody has measured is left out. Leaves `plan` in the replayer. Cost: a replay each. */
+tandem_status tandem_neighbours_find(tandem_neighbour neighbour[TANDEM_N_PRECISION], int *n_neighbour,
+                                     const tandem_allocation_problem *problem, const tandem_plan *plan,
+                                     tandem_error *error);
+
+/* --- Step against sensitivity ------------------------------------------------------------------------------------------------- */
+
+typedef struct tandem_front_point {
+    int64_t target_ns, step_ns; /* asked for; reached */
+    double sensitivity;
+    double lower_bound;  /* of plans within target_ns; NAN = none computed */
+    uint64_t peak_bytes; /* of the class that takes most */
+} tandem_front_point;
+typedef struct tandem_front {
+    tandem_front_point *point; /* [n_point] by step; none is as good as another in step, sensitivity and memory */
+    int n_point;
+    tandem_neighbour uniform[TANDEM_N_PRECISION]; /* on the front or not; base first */
+    int n_uniform;
+    int64_t replays;
+} tandem_front;
+
+/* tandem_front_open: what `policy` finds for n_target steps from the fastest to that of base; fewer points where they
+ * coincide or are no better than others. Errors as of tandem_allocate. Cost: n_target allocations. */
+tandem_status tandem_front_open(tandem_front **front, const tandem_policy *policy,
+                                const tandem_allocation_problem *problem, int n_target, tandem_error *error);
+void tandem_front_close(tandem_front *front); /* NULL is fine */
+
+/* --- Why an operator has its precision ------------------------------------------------------------------------------------------ */
+
+/* A precision that an operator could have on a class; changes are to the plan in the replayer, with this alone changed. */
+typedef struct tandem_choice {
+    tandem_precision precision;
+    int is_chosen;
+    int is_measured; /* whether every time of it is known; else what follows `harm` is 0 */
+    double harm;     /* its part of the plan's sensitivity: share × harm */
+    int64_t own_ns; /* of the operator's own tasks, casts of its weights and saved inputs with them; beside a busy
+                            neighbour where there is one */
+    int64_t longer_ns;   /* the step */
+    int64_t more_bytes;  /* the class's peak */
+    int64_t over_ns;     /* the step over the target; 0 = within */
+    uint64_t over_bytes; /* the class's peak over its limit; 0 = within */
+} tandem_choice;
+
+/* tandem_choices_explain: what operator `op` could have on class c, widest first, beside the plan in the replayer, which is
+ * there again afterwards. target_ns: 0 = none. TANDEM_USAGE where the operator carries no precision. Cost: a replay each. */
+tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], int *n_choice,
+                                     const tandem_allocation_problem *problem, int64_t target_ns, int c,
+                                     int op, tandem_error *error);
+
+/* --- Where nothing fits ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct tandem_shortfall {
+    int c;
+    uint64_t peak_bytes, limit_bytes; /* of the smallest plan found; a rank */
+    int64_t batch;                    /* the largest that fits; 0 = not even 1 does */
+} tandem_shortfall;
+
+/* tandem_shortfalls_find: classes whose smallest plan exceeds their memory, at their batch; *n_shortfall = 0: memory is not what
+ * is lacking. Needs no times. Changes the replayer's precisions. Cost: a memory plan for each operator and precision, some
+ * times over; one for each halving of the batch. */
+tandem_status tandem_shortfalls_find(tandem_shortfall shortfall[TANDEM_MAX_CLASS], int *n_shortfall,
+                                     const tandem_allocation_problem *problem, tandem_error *error);
+
+/* --- Precision and batch together ------------------------------------------------------------------------------------------------ */
+
+/* Where problems at other batches come from. */
+typedef struct tandem_batch_source {
+    void *context;
+    /* The problem with batch[c] on every rank of class c: the source's, until it is closed. TANDEM_MISSING: passed over. */
+    tandem_status (*open)(void *context, const int64_t batch[TANDEM_MAX_CLASS],
+                          tandem_allocation_problem **problem, tandem_error *error);
+    void (*close)(void *context, tandem_allocation_problem *problem);
+} tandem_batch_source;
+
+typedef struct tandem_batch_plan {
+    int64_t batch[TANDEM_MAX_CLASS];
+    tandem_plan *plan; /* NULL: there is none at that split */
+    tandem_allocation allocation;
+} tandem_batch_plan;
+typedef struct tandem_batch_choice {
+    tandem_batch_plan precision_alone; /* every rank the same batch, as near as can be; precisions chosen */
+    tandem_batch_plan batch_alone;     /* every class in base; the fastest split found */
+    tandem_batch_plan both;
+    int n_split, n_missing; /* splits looked at; of these, without all costs */
+} tandem_batch_choice;
+
+/* tandem_batch_choose: how to split global_batch among the classes, and which precisions go with it: the least sensitivity
+ * within target_ns, or where that is 0 within the fastest step found over all splits times 1 + slowdown. Integers a rank, the
+ * same for all ranks of a class. TANDEM_USAGE where there is no such split; TANDEM_MISSING where none has all its costs (of the
+ * most even one: what it lacks); TANDEM_NO_FIT. *choice: release it with tandem_batch_choice_free; unchanged on error. Cost:
+ * some tens to hundreds of allocations by policy greedy, three by `policy`. */
+tandem_status tandem_batch_choose(tandem_batch_choice *choice, const tandem_cluster *cluster, int64_t global_batch,
+                                  const tandem_batch_source *source, const tandem_policy *policy,
+                                  const char *method, int64_t target_ns, double slowdown, tandem_error *error);
+void tandem_batch_choice_free(tandem_batch_choice *choice);
+
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

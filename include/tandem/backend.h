@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* --- What a device backend provides: one row for each kind of device ("cpu"; later "cuda") ------------------------------ */
 
@@ -27,14 +28,15 @@ typedef struct tandem_draws {
  *             images, tokens, labels: filled by the executor itself
  *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
  *             matmul: in: a, g                              out: gradient of b
- *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is written)
- *             bias: in: g                                   out: gradient of the parameter (f32)
+ *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is written; added to it
+ *                                                                where the table is tied)
+ *             bias, prepend: in: g                          out: gradient of the parameter (f32)
  *   dgrad     linear, conv2d: in: g, weight                 out: gradient of x
  *             matmul: in: g, b                              out: gradient of a
- *             relu, softmax: in: g, output                  out: gradient of x
+ *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
- *             maxpool: in: g, aux    avgpool, transpose: in: g      out: gradient of x
+ *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
  *   accumulate: in: a, b                                    out: a + b */
@@ -45,7 +47,7 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_draws draws;                   /* of casts to s8 */
-    float row_weight;                     /* cross_entropy: 1 / (global batch × predictions a sample) */
+    float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample); rows labelled −1 are not predicted */
 } tandem_kernel_call;
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
@@ -148,6 +150,7 @@ enum { TANDEM_BACKEND_VERSION = 1 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

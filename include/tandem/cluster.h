@@ -7,26 +7,41 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
+
+/* What is known of a card without having it: profiles/devices/cards.def says each member's meaning and source. Times are
+ * predicted from it (predictor.h). */
+typedef struct tandem_device_facts {
+    double flops_per_s[TANDEM_N_VERSION]; /* peak, by type of the operands; 0 = it has no units for that */
+    double achieved[TANDEM_N_VERSION];    /* share of it that large products reach */
+    double bytes_per_s;                   /* peak of its memory */
+    double achieved_bytes;                /* share of it that streaming kernels reach */
+    int64_t launch_ns;                    /* from one small kernel to the next */
+    int n_unit;                           /* multiprocessors, each of which works on one tile of a product */
+} tandem_device_facts;
 
 /* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */
 typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
-    unsigned precisions;   /* bit p: it can run precision p */
-    tandem_dtype wider;    /* what TANDEM_WIDER means on it: bf16 where that is fast, else f32 */
-    uint64_t memory_bytes; /* 0 = not known */
+    unsigned precisions;       /* bit p: it can run precision p */
+    tandem_dtype wider;        /* what TANDEM_WIDER means on it: bf16 where that is fast, else f32 */
+    uint64_t memory_bytes;     /* 0 = not known */
+    tandem_device_facts facts; /* of a described model; all 0 where there are kernels instead */
 } tandem_device;
+/* Whether it is a described model: there are no kernels for it, so that plans for it can be made and replayed, not run. */
+int tandem_device_is_described(const tandem_device *device);
 
-/* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first. */
+/* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first, and those of cards.def. */
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
 /* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
-/* Whether this machine can run it (CPUID). */
+/* Whether this machine can run it (CPUID). Never of a described model. */
 int tandem_device_present(const char *name);
-/* TANDEM_NO_DEVICE naming what is missing and what this machine has. */
+/* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. */
 tandem_status tandem_device_require(const char *name, tandem_error *error);
 /* The two ends of this machine that the demo trains on: the strongest device, and `cpu:avx2_vnni` where it is there, else
  * the weakest. Both the same where there is one only. */
@@ -53,7 +68,17 @@ typedef struct tandem_cluster {
  * "memory":"12GiB"}],"net":"100Gbit/s,5us"}). TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed;
  * TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
-/* The canonical string of a cluster; cut to fit. */
+/* tandem_cluster_complete: what a cluster's text may leave open: `batch` where a class has none, and the limit of a rank's
+ * memory, "12GiB" for all classes or "12GiB,4GiB", one for each, instead of what they have; 0 and NULL leave them alone.
+ * TANDEM_USAGE; *cluster unchanged on error. */
+tandem_status tandem_cluster_complete(tandem_cluster *cluster, int64_t batch, const char *memory, tandem_error *error);
+/* tandem_cluster_open_graphs: the model at the batch of every class, which must have one: graph[n_class], all or none. The
+ * caller closes them. Errors of tandem_graph_open. */
+tandem_status tandem_cluster_open_graphs(tandem_graph **graph, const tandem_cluster *cluster,
+                                         const char *model, tandem_error *error);
+/* Bytes that a rank of class c may take; 0 = no limit. */
+uint64_t tandem_cluster_limit_bytes(const tandem_cluster *cluster, int c);
+/* The canonical string of a cluster, from which tandem_cluster_parse makes the same one; cut to fit. */
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster);
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
@@ -61,6 +86,7 @@ int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
 /* Names of all ranks' devices, sorted, joined by '+', equal ones as N*NAME: under which collectives are filed. */
 void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

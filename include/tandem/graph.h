@@ -14,6 +14,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* --- Number types ------------------------------------------------------------------------------------------- */
 typedef enum tandem_dtype {
@@ -28,9 +29,11 @@ const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32"
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
 /* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
+#pragma push_macro("ROW") /* an including program may have one of its own */
+#undef ROW
 typedef enum tandem_precision {
 #define ROW(NAME, ...) TANDEM_PRECISION_##NAME,
-#include "graph/precision.def"
+#include "tandem/precision.def"
 #undef ROW
     TANDEM_N_PRECISION
 } tandem_precision;
@@ -46,10 +49,11 @@ tandem_status tandem_precision_find(tandem_precision *precision, const char *nam
 /* --- Operators (op.def) ------------------------------------------------------------------------------------- */
 typedef enum tandem_op_kind {
 #define ROW(NAME, ...) TANDEM_OP_##NAME,
-#include "graph/op.def"
+#include "tandem/op.def"
 #undef ROW
     TANDEM_N_OP_KIND
 } tandem_op_kind;
+#pragma pop_macro("ROW")
 
 typedef enum tandem_op_class {
     TANDEM_SOURCE,
@@ -96,26 +100,32 @@ typedef struct tandem_op {
     double flops;       /* of the forward pass; a multiply and an add count as two */
     int needs_gradient; /* whether anything trained lies before its output */
     /* attributes; zero where the kind has none */
-    int kernel_h, kernel_w, stride, pad;  /* conv2d and pools */
-    int transpose_b;                      /* matmul: second operand is (…, n, k) */
+    int kernel_h, kernel_w, stride, pad; /* conv2d and pools */
+    int transpose_b; /* matmul: second operand is (…, n, k); linear: its weight is (n, k), an embedding's */
     int axis[TANDEM_MAX_DIM];             /* transpose: output dimension d is input dimension axis[d] */
     int causal;                           /* softmax: entry (i, j) with j > i is masked */
     float scale;                          /* softmax: inputs are multiplied by it first (1 where not set) */
     float epsilon;                        /* norms */
+    int64_t start;                        /* slice: the first row of dimension 1 that stays */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {
-    int op;             /* its operator */
+    int op;   /* its operator; of a tied one the embedding */
+    int tied; /* an embedding's table that a linear reads as well, transposed: that linear; else −1. Backward, the linear's
+                 gradient is written first and the embedding's is added to it: then it is complete */
     tandem_shape shape; /* linear (k, n); conv2d (kernel_h·kernel_w·c_in, c_out); embedding (vocabulary, width);
-                            bias: trailing dimensions of its input; norms (c), scale first, then shift */
+                            bias: trailing dimensions of its input, or more rows of them than are used;
+                            prepend (width); norms (c), scale first, then shift */
     int64_t elements;
     tandem_init init;
     float deviation; /* with TANDEM_INIT_NORMAL */
     int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
+/* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its output. */
+int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own);
 
 typedef enum tandem_optimizer { TANDEM_SGD, TANDEM_ADAMW } tandem_optimizer;
 typedef struct tandem_optimizer_options {
@@ -125,8 +135,9 @@ typedef struct tandem_optimizer_options {
 int tandem_optimizer_n_state(tandem_optimizer kind); /* f32 state arrays a parameter: 1 or 2 */
 const char *tandem_optimizer_name(tandem_optimizer kind);
 
+enum { TANDEM_MODEL_NAME = 128 };
 typedef struct tandem_graph {
-    char model[96]; /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
+    char model[TANDEM_MODEL_NAME]; /* canonical: "vit_tiny:width=256,heads=4" with the options that differ from the defaults, in order */
     int64_t batch; /* local */
     uint64_t hash; /* of everything but the batch: equal for equal models */
     int n_op, n_parameter;
@@ -137,7 +148,10 @@ typedef struct tandem_graph {
     int *view; /* [n_op] the tensor whose memory tensor t shares: itself, or the view of a reshape's input */
     int loss;  /* the cross_entropy operator: the last one */
     int input, label;        /* the two sources */
-    int64_t n_class, length; /* classes of the loss; predictions a sample (1, or the sequence length) */
+    int64_t n_class, length; /* classes of the loss; labels a sample (1, or the sequence length) */
+    int64_t n_masked; /* tokens of a sample that are hidden and predicted; the other labels are −1, and count for nothing.
+                           0: the labels come with the data, and all of them count */
+    int64_t vocabulary; /* tokens are 0 … vocabulary−1; 0 for images */
     tandem_optimizer_options optimizer;
 } tandem_graph;
 
@@ -148,7 +162,8 @@ typedef struct tandem_graph {
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error);
 void tandem_graph_close(tandem_graph *graph); /* NULL is fine */
 
-int64_t tandem_graph_n_weight(const tandem_graph *graph); /* trained numbers */
+int64_t tandem_graph_n_weight(const tandem_graph *graph);     /* trained numbers */
+int64_t tandem_graph_n_prediction(const tandem_graph *graph); /* labels of a sample that count */
 double tandem_graph_flops(const tandem_graph *graph); /* of one training step: forward and both backward products */
 /* Operator by name; TANDEM_UNKNOWN_NAME with the nearest. */
 tandem_status tandem_graph_find(int *op, const tandem_graph *graph, const char *name, tandem_error *error);
@@ -160,9 +175,13 @@ void tandem_graph_init(const tandem_graph *graph, uint64_t seed, float *const *w
 /* --- The zoo, for `tandem list models` ------------------------------------------------------------------------ */
 typedef struct tandem_model_option {
     const char *name;
-    int64_t fallback, least, most; /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range */
+    int64_t fallback, least, most; /* "image", written HxWxC, holds H << 32 | W << 16 | C; each of the three has its range.
+                                      "head" is a choice by name, numbered from 0 */
     const char *meaning;
 } tandem_model_option;
+/* An option's value as it is written in a model's name: "256", "28x28x1", "mlm". Returns text. */
+enum { TANDEM_MODEL_VALUE_TEXT = 48 };
+char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option, int64_t value);
 typedef struct tandem_model {
     const char *name, *summary, *data; /* data: "images" or "text" */
     const tandem_model_option *option; /* ends with a NULL name */
@@ -170,6 +189,7 @@ typedef struct tandem_model {
 int tandem_model_count(void);
 const tandem_model *tandem_model_get(int index);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

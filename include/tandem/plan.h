@@ -8,22 +8,29 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_plan {
     char name[48]; /* "allocated", "uniform int8", … */
     char policy[24];
-    char model[96];
+    char model[TANDEM_MODEL_NAME];
     uint64_t hash; /* of the graph */
     int n_op;
     tandem_cluster cluster;                        /* batch of every class filled in */
     tandem_precision *precision[TANDEM_MAX_CLASS]; /* [n_op] a class; fp32 for what is not adjustable */
+    tandem_precision base;                         /* what held classes have */
+    unsigned held;         /* bit c: class c keeps the base precision, because it would only wait */
+    uint64_t bucket_bytes; /* for which it was made; 0 = not said */
     /* what the allocator knew about it; 0 or NaN = not known */
-    double slowdown;
+    double slowdown;    /* NaN also where a target was asked for instead */
+    int64_t target_ns;  /* the longest step allowed */
+    int64_t fastest_ns; /* the fastest plan found, from which slowdown counts */
     int64_t step_ns;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     char method[24]; /* of the sensitivity */
     double sensitivity;
     double lower_bound, gap; /* NaN until a bound is computed */
+    char proof[24];          /* which method proved it; "" where none did */
 } tandem_plan;
 
 /* All fp32. `cluster` must have batches. */
@@ -36,6 +43,9 @@ void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
  * it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
+/* Whether class c has exactly what tandem_plan_uniform would give it; 0 where its device lacks the precision. `graph` is the
+ * plan's. */
+int tandem_plan_is_uniform(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_precision precision);
 /* TANDEM_WRONG_MODEL where the plan's hash is not the graph's (names both models). */
 tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *graph, tandem_error *error);
 
@@ -50,6 +60,7 @@ tandem_status tandem_plan_read(tandem_plan **plan, tandem_graph **graph, const c
 /* The JSON text (caller frees): what tandem_plan_write writes. NULL without memory. */
 char *tandem_plan_text(const tandem_plan *plan, const tandem_graph *graph);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_replayer tandem_replayer;
 
@@ -38,12 +39,21 @@ typedef struct tandem_replay {
 
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
  * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
- * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs at all,
- * or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
- * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms). */
+ * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs of the
+ * model, or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
+ * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms), and one look into the store an operator. */
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error);
+/* tandem_replayer_open_with: the same with more choices; options NULL = all zero. store NULL: nothing was measured. With
+ * `predict` a device without costs is no error where its times can be predicted. */
+typedef struct tandem_replayer_options {
+    uint64_t bucket_bytes; /* 0 = 25 MiB */
+    int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
+} tandem_replayer_options;
+tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
+                                        const tandem_graph *const *graph, tandem_store *store,
+                                        const tandem_replayer_options *options, tandem_error *error);
 void tandem_replayer_close(tandem_replayer *replayer); /* NULL is fine */
 
 /* Give one operator of one class a precision; undone by setting the old one. O(1). */
@@ -78,6 +88,50 @@ int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task
  * Example: tandem_replayer_set_form_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast. */
 void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside, int64_t ns);
 
+/* --- Where times come from ------------------------------------------------------------------------------------------------
+ * A time that was not measured at the class's batch comes, in this order, from what was measured at others (a straight line
+ * between the two batches around it; beyond them the line of the nearest two, whose fixed part is not below 0 and which
+ * never falls with the batch), from the predictor where that was asked for, or is missing. docs/costs.md */
+typedef enum tandem_origin {
+    TANDEM_ORIGIN_MEASURED,
+    TANDEM_ORIGIN_INTERPOLATED, /* between two batches */
+    TANDEM_ORIGIN_EXTRAPOLATED, /* from two batches on one side */
+    TANDEM_ORIGIN_PREDICTED,    /* from other operators, or from a description; workspace counts as none */
+    TANDEM_N_ORIGIN
+} tandem_origin;
+const char *tandem_origin_name(tandem_origin origin); /* "measured", … */
+
+/* Of the compute tasks of class c in the plan of the last run, those whose time is of each origin, the later one in the list
+ * above where their time alone and their time beside a neighbour differ in it. Share of an origin: ns of Σ ns. */
+typedef struct tandem_provenance {
+    int n_task[TANDEM_N_ORIGIN];
+    int64_t ns[TANDEM_N_ORIGIN]; /* their times, beside the neighbour where there is one */
+    int64_t n_fitted; /* measured costs that the predictor is fitted to; 0 = it has the device's description alone */
+    double spread; /* of what is predicted: how far the costs it rests on lie from their fits (tandem_latency_ns), mean over
+                      time; NaN where some of it rests on a description, or nothing is predicted */
+} tandem_provenance;
+void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
+
+/* The all-reduces: from a measured curve, beyond its last point from a line fitted to it; or a ring over the cluster's link. */
+typedef struct tandem_exchange {
+    int n_point;                    /* of the curve; 0 = there is none */
+    int n_beyond;                   /* buckets beyond its last point */
+    double latency_ns, bytes_per_s; /* of the line; bytes_per_s 0 = it is flat, or there is none */
+    double spread;                  /* how far the points lie from it: median relative residual / 0.6745 */
+} tandem_exchange;
+const tandem_exchange *tandem_replayer_exchange(const tandem_replayer *replayer);
+
+/* What the simulation goes by beside the times of tasks: for whoever reasons about replays without running them. */
+typedef struct tandem_replay_company {
+    int is_own_neighbour; /* another rank of the class is on its node: it never computes alone */
+    int shares_node;      /* computes beside whichever other class that says so computes too */
+    double slowed;        /* how many times longer compute takes while a bucket is on the wire */
+} tandem_replay_company;
+void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company);
+/* Time of bucket b on the wire while no class computes, and while some do. */
+void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
+
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

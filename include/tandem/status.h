@@ -11,6 +11,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
+
+#define TANDEM_VERSION "0.1.0"
 
 #define TANDEM_STATUS_TABLE(ROW)                                                                             \
     ROW(OK, 0, "done")                                                                                       \
@@ -30,12 +33,15 @@ extern "C" {
     ROW(PEER, 6, "another rank failed")                                                                      \
     ROW(BUG, 70, "tandem contradicts itself; please report it")
 
+#pragma push_macro("ROW") /* an including program may have one of its own */
+#undef ROW
 typedef enum tandem_status {
 #define ROW(name, exit_code, meaning) TANDEM_##name,
     TANDEM_STATUS_TABLE(ROW)
 #undef ROW
         TANDEM_N_STATUS
 } tandem_status;
+#pragma pop_macro("ROW")
 
 enum { TANDEM_ERROR_TEXT = 1024 };
 
@@ -56,6 +62,7 @@ const char *tandem_status_name(tandem_status status);
 int tandem_status_exit_code(tandem_status status);
 const char *tandem_status_meaning(tandem_status status);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

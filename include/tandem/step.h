@@ -20,6 +20,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum tandem_task_kind {
     TANDEM_TASK_WEIGHT_CAST, /* parameter, f32 → to */
@@ -137,8 +138,8 @@ int tandem_step_key(const tandem_step *step, int task, int variant, tandem_cost_
 /* Ids of the values an executor binds itself. All follow views and gradients passed on unchanged. */
 int tandem_value_activation(const tandem_step *step, int tensor, tandem_dtype dtype);
 int tandem_value_gradient(const tandem_step *step, int tensor, tandem_dtype dtype);
-/* Weight of parameter p in `dtype`: a value id, or TANDEM_PARAMETER(p) for f32: the master copy. */
-int tandem_value_weight(const tandem_step *step, int parameter, tandem_dtype dtype);
+/* Weight of an adjustable operator in `dtype`: a value id, or TANDEM_PARAMETER(p) for f32: the master copy. */
+int tandem_value_weight(const tandem_step *step, int op, tandem_dtype dtype);
 int tandem_value_aux(const tandem_step *step, int op);
 
 /* --- Memory (graph/memory.c) ------------------------------------------------------------------------------------ */
@@ -163,6 +164,7 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_store tandem_store;
 typedef enum tandem_store_mode { TANDEM_STORE_READ, TANDEM_STORE_WRITE } tandem_store_mode;
@@ -61,14 +62,30 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key);
 tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *neighbour,
                                     const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error);
 
-/* All costs of a device beside a neighbour, in a hash table in memory: look-ups take no SQL. */
+/* tandem_store_each_cost: calls `visit` for the costs of a device beside a neighbour, in no order that counts: those of the
+ * operators and cast sizes of `step`, each found by index, or all of them where step is NULL. The key and its texts are valid
+ * during the call. Rows of a number type or pass that this version does not know are passed over. What `visit` returns
+ * other than TANDEM_OK ends it and is returned. Cost: O(operators of the step · log rows), or O(rows). */
+typedef tandem_status tandem_cost_visitor(void *context, const tandem_cost_key *key, const tandem_cost *cost,
+                                          tandem_error *error);
+tandem_status tandem_store_each_cost(tandem_store *store, const char *device, const char *neighbour,
+                                     const tandem_step *step, tandem_cost_visitor *visit, void *context,
+                                     tandem_error *error);
+
+/* The same costs in a hash table in memory: look-ups take no SQL. */
 typedef struct tandem_cost_table tandem_cost_table;
 tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *store, const char *device,
-                                      const char *neighbour, tandem_error *error);
+                                      const char *neighbour, const tandem_step *step, tandem_error *error);
 void tandem_cost_table_free(tandem_cost_table *table);
 /* NULL where it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
 int64_t tandem_cost_table_count(const tandem_cost_table *table);
+/* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was measured on the
+ * device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL and 0 where there is none. */
+tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
+                                        const char *neighbour, const tandem_graph *graph, tandem_error *error);
+/* Of operators and casts, on all devices. */
+tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
 
 /* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group) ------------------------ */
 typedef struct tandem_collective_point {
@@ -135,6 +152,7 @@ typedef struct tandem_event_record {
 tandem_status tandem_store_put_events(tandem_store *store, int64_t run_id, const tandem_event_record *event,
                                       int n, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -7,6 +7,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_trace_event {
     int64_t start_ns, end_ns; /* from the begin of the step */
@@ -29,6 +30,7 @@ typedef struct tandem_trace_lane { /* one representative rank of a class */
 tandem_status tandem_trace_write(const char *path, const char *title, const tandem_trace_lane *lane,
                                  int n_lane, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -19,6 +19,9 @@ const operator_case operator_cases[] = {
     {OF(LINEAR), .batch = 5, .n_dim = 2, .dim = {17, 33}, .out = 65},
     {OF(LINEAR), .batch = 64, .n_dim = 1, .dim = {784}, .out = 10},
     {OF(LINEAR), .batch = 2, .n_dim = 3, .dim = {3, 11, 48}, .out = 31},
+    {OF(LINEAR), .batch = 3, .n_dim = 2, .dim = {5, 7}, .out = 11, .flag = 1},
+    {OF(LINEAR), .batch = 1, .n_dim = 2, .dim = {1, 1}, .out = 1, .flag = 1},
+    {OF(LINEAR), .batch = 2, .n_dim = 2, .dim = {9, 33}, .out = 257, .flag = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 7, 3}, .out = 5, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {9, 9, 1}, .out = 4, .window_h = 5, .stride = 2, .pad = 2},
     {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {8, 8, 16}, .out = 16, .window_h = 3, .stride = 1, .pad = 1},
@@ -27,6 +30,17 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {11, 6, 17}, .out = 19, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 6, .n_dim = 3, .dim = {8, 8, 32}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {4, 4, 2}, .out = 1, .window_h = 4, .stride = 1, .pad = 0},
+    /* of the large models: stem, strided 3x3, bottleneck, shortcut, patches */
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {16, 15, 3}, .out = 32, .window_h = 7, .stride = 2, .pad = 3},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {8, 8, 64}, .out = 64, .window_h = 3, .stride = 2, .pad = 1},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {4, 4, 64}, .out = 256, .window_h = 1, .stride = 1, .pad = 0},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 5, 128}, .out = 96, .window_h = 1, .stride = 2, .pad = 0},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {32, 16, 3}, .out = 48, .window_h = 16, .stride = 16, .pad = 0},
+    /* where oneDNN 2.6.3 reads what it has not written, or writes where it may not (conv2d.c) */
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 1, 32}, .out = 32, .window_h = 3, .stride = 2, .pad = 1},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {3, 2, 3}, .out = 5, .window_h = 4, .stride = 3, .pad = 1},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {14, 14, 7}, .out = 16, .window_h = 1, .stride = 2, .pad = 0},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {28, 28, 1}, .out = 1, .window_h = 1, .stride = 2, .pad = 0},
     {OF(MATMUL), .batch = 2, .n_dim = 2, .dim = {5, 7}, .out = 3},
     {OF(MATMUL), .batch = 2, .n_dim = 2, .dim = {5, 7}, .out = 3, .flag = 1},
     {OF(MATMUL), .batch = 2, .n_dim = 3, .dim = {3, 17, 32}, .out = 19, .flag = 1},
@@ -34,6 +48,10 @@ const operator_case operator_cases[] = {
     {OF(MATMUL), .batch = 1, .n_dim = 2, .dim = {1, 1}, .out = 1},
     {OF(EMBEDDING), .batch = 3, .n_dim = 1, .dim = {5}, .vocabulary = 11, .out = 7},
     {OF(EMBEDDING), .batch = 2, .n_dim = 1, .dim = {64}, .vocabulary = 5, .out = 33},
+    {OF(EMBEDDING), .batch = 3, .n_dim = 1, .dim = {5}, .vocabulary = 11, .out = 7, .flag = 1},
+    {OF(EMBEDDING), .batch = 2, .n_dim = 1, .dim = {33}, .vocabulary = 5, .out = 19, .flag = 1},
+    {OF(BIAS), .batch = 3, .n_dim = 2, .dim = {5, 7}, .vocabulary = 9},
+    {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 1, 33}, .vocabulary = 2},
     {OF(BIAS), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
     {OF(BIAS), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
@@ -44,6 +62,8 @@ const operator_case operator_cases[] = {
     {OF(MAXPOOL), .batch = 2, .n_dim = 3, .dim = {7, 9, 3}, .window_h = 3, .stride = 2, .pad = 1},
     {OF(MAXPOOL), .batch = 2, .n_dim = 3, .dim = {8, 6, 16}, .window_h = 2, .stride = 2, .pad = 0},
     {OF(MAXPOOL), .batch = 1, .n_dim = 3, .dim = {6, 5, 19}, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(MAXPOOL), .batch = 2, .n_dim = 3, .dim = {12, 12, 64}, .window_h = 3, .stride = 2, .pad = 1},
+    {OF(AVGPOOL), .batch = 2, .n_dim = 3, .dim = {7, 7, 96}, .window_h = 7, .window_w = 7, .stride = 1},
     {OF(AVGPOOL), .batch = 2, .n_dim = 3, .dim = {8, 8, 64}, .window_h = 8, .window_w = 8, .stride = 1},
     {OF(AVGPOOL), .batch = 3, .n_dim = 3, .dim = {7, 9, 5}, .window_h = 2, .window_w = 3, .stride = 2},
     {OF(AVGPOOL), .batch = 1, .n_dim = 3, .dim = {6, 6, 17}, .window_h = 3, .window_w = 3, .stride = 1},
@@ -51,6 +71,15 @@ const operator_case operator_cases[] = {
     {OF(TRANSPOSE), .batch = 2, .n_dim = 3, .dim = {3, 7, 5}, .axis = {0, 3, 1, 2}},
     {OF(TRANSPOSE), .batch = 2, .n_dim = 2, .dim = {17, 19}, .axis = {0, 2, 1}},
     {OF(TRANSPOSE), .batch = 2, .n_dim = 2, .dim = {3, 5}, .axis = {0, 1, 2}},
+    {OF(SLICE), .batch = 3, .n_dim = 2, .dim = {7, 5}, .out = 1},
+    {OF(SLICE), .batch = 2, .n_dim = 3, .dim = {6, 3, 11}, .out = 4, .flag = 2},
+    {OF(SLICE), .batch = 4, .n_dim = 1, .dim = {9}, .out = 3, .flag = 6},
+    {OF(SLICE), .batch = 2, .n_dim = 2, .dim = {1, 1}, .out = 1},
+    {OF(PREPEND), .batch = 3, .n_dim = 2, .dim = {7, 5}},
+    {OF(PREPEND), .batch = 1, .n_dim = 2, .dim = {1, 1}},
+    {OF(PREPEND), .batch = 5, .n_dim = 2, .dim = {4, 33}},
+    {OF(TANH), .batch = 3, .n_dim = 2, .dim = {7, 11}},
+    {OF(TANH), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(GELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(GELU), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(SOFTMAX), .batch = 3, .n_dim = 2, .dim = {5, 7}, .scale = 1},
@@ -107,8 +136,16 @@ static int build_matmul(tandem_builder *b, const operator_case *c, case_graph *m
     return tandem_build_matmul(b, "op", made->pre, made->pre2, c->flag);
 }
 
+/* dim: tokens, width */
+static int build_tied(tandem_builder *b, const operator_case *c, case_graph *made)
+{
+    made->pre = tandem_build_embedding(b, "pre", tandem_build_tokens(b, "tokens", c->dim[0]), c->out, c->dim[1]);
+    return tandem_build_tied(b, "op", made->pre, made->pre);
+}
+
 static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
 {
+    if (c->kind == TANDEM_OP_LINEAR && c->flag) return build_tied(b, c, made);
     if (c->kind == TANDEM_OP_EMBEDDING)
         return tandem_build_embedding(b, "op", tandem_build_tokens(b, "tokens", c->dim[0]), c->vocabulary, c->out);
     if (c->kind == TANDEM_OP_MATMUL) return build_matmul(b, c, made);
@@ -120,7 +157,9 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     switch (c->kind) {
     case TANDEM_OP_LINEAR: return tandem_build_linear(b, "op", x, c->out, 0.1f);
     case TANDEM_OP_CONV2D: return tandem_build_conv2d(b, "op", x, c->out, c->window_h, c->stride, c->pad);
-    case TANDEM_OP_BIAS: return tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
+    case TANDEM_OP_BIAS:
+        return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
+                             : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
     case TANDEM_OP_ADD:
         made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
@@ -128,6 +167,9 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_MAXPOOL: return tandem_build_maxpool(b, "op", x, c->window_h, c->stride, c->pad);
     case TANDEM_OP_AVGPOOL: return tandem_build_avgpool(b, "op", x, c->window_h, c->window_w, c->stride);
     case TANDEM_OP_TRANSPOSE: return tandem_build_transpose(b, "op", x, c->axis);
+    case TANDEM_OP_SLICE: return tandem_build_slice(b, "op", x, c->flag, c->out);
+    case TANDEM_OP_PREPEND: return tandem_build_prepend(b, "op", x, 0.1f);
+    case TANDEM_OP_TANH: return tandem_build_tanh(b, "op", x);
     case TANDEM_OP_GELU: return tandem_build_gelu(b, "op", x);
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
@@ -148,6 +190,8 @@ static int64_t elements_a_sample(const operator_case *c)
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_MATMUL: return all / last * c->out;
     case TANDEM_OP_EMBEDDING: return all * c->out;
+    case TANDEM_OP_SLICE: return all / d[0] * c->out;
+    case TANDEM_OP_PREPEND: return all + last;
     case TANDEM_OP_CONV2D:
         return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *
                ((d[1] + 2 * c->pad - c->window_h) / c->stride + 1) * c->out;
@@ -167,7 +211,10 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     tandem_status status = tandem_builder_open(&b, c->batch, error);
     if (status != TANDEM_OK) return status;
     result.op = build_op(b, c, &result);
-    if (c->kind != TANDEM_OP_CROSS_ENTROPY) {
+    if (c->kind == TANDEM_OP_EMBEDDING && c->flag) {
+        result.post = tandem_build_tied(b, "post", result.op, result.op);
+        tandem_build_cross_entropy(b, "loss", result.post, tandem_build_labels(b, "labels", c->dim[0]));
+    } else if (c->kind != TANDEM_OP_CROSS_ENTROPY) {
         const int flat =
             tandem_build_reshape(b, "flat", result.op, 2, (const int64_t[]){c->batch, elements_a_sample(c)});
         result.post = tandem_build_linear(b, "post", flat, 3, 0.5f);
@@ -330,10 +377,11 @@ void operands_close(task_operands *operands)
     for (int k = 0; k < operands->n_out; k++) array_close(&operands->out[k]);
 }
 
-static void fill_indices(case_array *array, int64_t n, uint64_t key)
+/* 0 … n−1; of labels every fifth is −1. */
+static void fill_indices(case_array *array, int64_t n, int labels, uint64_t key)
 {
     for (size_t i = 0; i < array->n; i++)
-        array->value[i] = floor((case_random(key, (uint32_t)i) + 1) / 2 * (double)n);
+        array->value[i] = labels && i % 5 == 4 ? -1 : floor((case_random(key, (uint32_t)i) + 1) / 2 * (double)n);
     array_store(array);
 }
 
@@ -342,6 +390,7 @@ void operands_fill(task_operands *operands, const tandem_step *step, int t, uint
     const tandem_task *task = &step->task[t];
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[task->op];
+    operands->prior_key = key * 16 + TANDEM_TASK_READS;
     for (int k = 0; k < operands->n_in; k++) array_random(&operands->in[k], key * 16 + (uint64_t)k);
     if (!is_kernel_of_op(task->kind)) return;
     for (int k = 0; k < operands->n_in; k++)
@@ -349,12 +398,26 @@ void operands_fill(task_operands *operands, const tandem_step *step, int t, uint
             fill_indices(&operands->in[k],
                          op->kind == TANDEM_OP_EMBEDDING ? graph->parameter[op->parameter[0]].shape.dim[0]
                                                          : tandem_shape_last(&graph->op[op->input[0]].shape),
-                         key * 16 + (uint64_t)k);
+                         op->kind == TANDEM_OP_CROSS_ENTROPY, key * 16 + (uint64_t)k);
     if (task->kind == TANDEM_TASK_DGRAD) reference_fill_saved(operands, graph, op, key);
+}
+
+int operands_add_up(const tandem_step *step, int t)
+{
+    const tandem_task *task = &step->task[t];
+    const tandem_op *op = &step->graph->op[task->op];
+    return task->kind == TANDEM_TASK_WGRAD && op->kind == TANDEM_OP_EMBEDDING &&
+           step->graph->parameter[op->parameter[0]].tied >= 0;
+}
+
+double operands_prior(const task_operands *operands, size_t i)
+{
+    return operands->prior_key ? (double)(float)case_random(operands->prior_key, (uint32_t)i) : 0;
 }
 
 typedef struct kernel_run {
     const tandem_device_backend *backend;
+    int adds_up;
     tandem_kernel *kernel;
     tandem_kernel_call call;
     case_array workspace;
@@ -381,6 +444,11 @@ static int once(kernel_run *run, task_operands *operands, char *complaint, size_
     tandem_error error = {0};
     array_spoil(&run->workspace);
     for (int k = 0; k < operands->n_out; k++) array_spoil(&operands->out[k]);
+    if (run->adds_up) {
+        for (size_t i = 0; i < operands->out[0].n; i++)
+            operands->out[0].value[i] = operands_prior(operands, i);
+        array_store(&operands->out[0]);
+    }
     if (run->backend->run(run->kernel, &run->call, &error) != TANDEM_OK) {
         snprintf(complaint, size, "run: %s", error.text);
         return 0;
@@ -428,7 +496,7 @@ static int twice(kernel_run *run, task_operands *operands, char *complaint, size
 int operands_run(task_operands *operands, const tandem_device_backend *backend, void *device,
                  const tandem_step *step, int task, uint64_t seed, float row_weight, char *complaint, size_t size)
 {
-    kernel_run run = {.backend = backend};
+    kernel_run run = {.backend = backend, .adds_up = operands_add_up(step, task)};
     uint64_t workspace_bytes = 0;
     tandem_error error = {0};
     if (backend->prepare(device, step, task, &run.kernel, &workspace_bytes, &error) != TANDEM_OK) {

@@ -3,7 +3,8 @@
  *
  * A case is the operator with odd shapes:  images → reshape → linear "pre" → operator → reshape → linear
  * "post" → loss (tokens instead of images before an embedding; a second "pre" for a second input). The
- * linears' precisions decide in which types the operator's inputs and gradients come. */
+ * linears' precisions decide in which types the operator's inputs and gradients come. A tied linear has its embedding as
+ * "pre", and a tied embedding its linear as "post". */
 #ifndef TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 #define TANDEM_TESTS_CONFORMANCE_OPERATOR_CASE_H
 
@@ -14,9 +15,9 @@ typedef struct operator_case {
     int n_dim; /* of the input, without the batch */
     int64_t batch;
     int64_t dim[3]; /* of the input; matmul: (heads,) rows and columns of the first operand */
-    int64_t out;    /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions */
-    int64_t vocabulary;
-    int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal */
+    int64_t out; /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions; slice: rows */
+    int64_t vocabulary; /* rows of the table; of a bias: of its parameter, where more than are added */
+    int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal, tied; slice: the first row */
     int axis[4];
     float scale;
 } operator_case;
@@ -63,6 +64,7 @@ double case_random(uint64_t key, uint32_t index);
 /* --- Operands of a task --------------------------------------------------------------------------------- */
 typedef struct task_operands {
     int n_in, n_out;
+    uint64_t prior_key; /* of what an output holds that the task adds to; 0: zeros */
     case_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES];
 } task_operands;
 
@@ -72,6 +74,10 @@ void operands_close(task_operands *operands);
 /* Fills the inputs with random numbers that are what this task can get: statistics, probabilities, places and
  * outputs that belong to the other operands. */
 void operands_fill(task_operands *operands, const tandem_step *step, int task, uint64_t key);
+
+/* Whether the task adds to its output, and what number i of that holds before. */
+int operands_add_up(const tandem_step *step, int task);
+double operands_prior(const task_operands *operands, size_t i);
 
 /* Prepares and runs a task's kernel on its operands, and loads the outputs. Complains into `complaint` (and
  * returns 0) where the kernel fails, writes beyond its arrays or workspace, changes an input, or gives other

@@ -18,6 +18,7 @@ typedef struct work {
     double *const *out;   /* results */
     double *const *bound; /* of the rounding to the result's type comes on top */
     double row_weight;
+    int adds_up;
 } work;
 
 static const tandem_shape *shape_in(const work *w, int slot)
@@ -57,8 +58,14 @@ static void multiply(const work *w, const product *p, const double *a, const dou
 static void linear(const work *w)
 {
     const int64_t k = last(shape_in(w, 0)), n = last(shape_out(w)), rows = rows_of(shape_out(w));
-    product p = {rows, n, k, k, 1, n, 1};
-    if (w->task->kind == TANDEM_TASK_DGRAD) p = (product){rows, k, n, n, 1, 1, n};
+    const int tied = w->op->transpose_b; /* W is (n, k) */
+    product p = {rows, n, k, k, 1, tied ? 1 : n, tied ? k : 1};
+    if (w->task->kind == TANDEM_TASK_DGRAD) p = (product){rows, k, n, n, 1, tied ? k : 1, tied ? 1 : n};
+    if (w->task->kind == TANDEM_TASK_WGRAD && tied) {
+        p = (product){n, k, rows, 1, n, k, 1};
+        multiply(w, &p, w->in[1], w->in[0], w->out[0], w->bound[0]);
+        return;
+    }
     if (w->task->kind == TANDEM_TASK_WGRAD) p = (product){k, n, rows, 1, k, n, 1};
     multiply(w, &p, w->in[0], w->in[1], w->out[0], w->bound[0]);
 }
@@ -142,6 +149,10 @@ static void embedding(const work *w)
                 w->out[0][i * width + j] = w->in[1][(int64_t)w->in[0][i] * width + j];
         return;
     }
+    for (int64_t i = 0; i < table->dim[0] * width && w->adds_up; i++) {
+        w->out[0][i] = operands_prior(w->operands, (size_t)i);
+        w->bound[0][i] = (double)(n + 2) * u * fabs(w->out[0][i]);
+    }
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < width; j++) {
             const int64_t at = (int64_t)w->in[0][i] * width + j;
@@ -152,7 +163,10 @@ static void embedding(const work *w)
 
 static void bias(const work *w)
 {
-    const int64_t n = tandem_shape_elements(shape_out(w)), period = w->graph->parameter[w->op->parameter[0]].elements;
+    const tandem_shape *out = shape_out(w), *parameter = &w->graph->parameter[w->op->parameter[0]].shape;
+    const int64_t n = tandem_shape_elements(out);
+    int64_t period = 1; /* of a parameter with more rows only the first ones are used */
+    for (int d = 1; d <= parameter->n_dim; d++) period *= out->dim[out->n_dim - d];
     for (int64_t i = 0; i < n; i++) {
         if (w->task->kind == TANDEM_TASK_FORWARD) {
             w->out[0][i] = w->in[0][i] + w->in[1][i % period];
@@ -188,6 +202,50 @@ static void gelu(const work *w)
         const double slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * d * x * x);
         w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * slope;
         w->bound[0][i] = 4 * elementary * (is_forward ? fabs(x) : fabs(w->in[0][i]) * (1 + fabs(x)));
+    }
+}
+
+static void hyperbolic_tangent(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    for (int64_t i = 0; i < n; i++) {
+        const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+        const double y = is_forward ? tanh(w->in[0][i]) : w->in[1][i];
+        w->out[0][i] = is_forward ? y : w->in[0][i] * (1 - y * y);
+        w->bound[0][i] = is_forward ? 4 * elementary * fabs(w->in[0][i]) : 4 * u * fabs(w->in[0][i]);
+    }
+}
+
+/* Rows that were not sliced have no gradient. */
+static void slice(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t row = tandem_shape_elements(in) / (in->dim[0] * in->dim[1]);
+    for (int64_t i = 0; i < tandem_shape_elements(out); i++) {
+        const int64_t block = i / (out->dim[1] * row),
+                      at = block * in->dim[1] * row + w->op->start * row + i % (out->dim[1] * row);
+        if (w->task->kind == TANDEM_TASK_FORWARD)
+            w->out[0][i] = w->in[0][at];
+        else
+            w->out[0][at] = w->in[0][i];
+    }
+}
+
+static void prepend(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t width = in->dim[2], rows = out->dim[1];
+    for (int64_t i = 0; i < tandem_shape_elements(out); i++) {
+        const int64_t block = i / (rows * width), row = i / width % rows, j = i % width;
+        const int64_t at = (block * in->dim[1] + row - 1) * width + j;
+        if (w->task->kind == TANDEM_TASK_FORWARD)
+            w->out[0][i] = row == 0 ? w->in[1][j] : w->in[0][at];
+        else if (w->task->kind == TANDEM_TASK_DGRAD && row > 0)
+            w->out[0][at] = w->in[0][i];
+        else if (w->task->kind == TANDEM_TASK_WGRAD && row == 0) {
+            w->out[0][j] += w->in[0][i];
+            w->bound[0][j] += (double)(in->dim[0] + 2) * u * fabs(w->in[0][i]);
+        }
     }
 }
 
@@ -235,7 +293,7 @@ static void cross_entropy(const work *w)
     for (int64_t r = 0; r < rows; r++) {
         if (w->task->kind == TANDEM_TASK_DGRAD) {
             const int64_t label = (int64_t)w->in[0][r];
-            for (int64_t j = 0; j < n; j++) {
+            for (int64_t j = 0; j < n && label >= 0; j++) {
                 const double p = w->in[1][r * n + j];
                 w->out[0][r * n + j] = (p - (j == label)) * w->row_weight;
                 w->bound[0][r * n + j] = 4 * u * w->row_weight;
@@ -246,6 +304,7 @@ static void cross_entropy(const work *w)
         const int64_t label = (int64_t)w->in[1][r];
         softmax_row(w->in[0] + r * n, p, n, 0, 1);
         for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
+        if (label < 0) continue; /* it is not predicted */
         w->out[0][0] += -log(p[label]) * w->row_weight;
         w->bound[0][0] += (16 * elementary + (double)n * u) * w->row_weight;
     }
@@ -441,6 +500,9 @@ static int reference_op(const work *w)
     case TANDEM_OP_MAXPOOL: maxpool(w); return 1;
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
     case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
+    case TANDEM_OP_SLICE: slice(w); return 1;
+    case TANDEM_OP_PREPEND: prepend(w); return 1;
+    case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
     case TANDEM_OP_SOFTMAX: softmax(w); return 1;
     case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
@@ -460,7 +522,8 @@ static int only_moves(const work *w)
 {
     const tandem_op_kind kind = w->op->kind;
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
-    return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE ||
+    return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
+           (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
            (w->task->kind == TANDEM_TASK_FORWARD && (kind == TANDEM_OP_EMBEDDING || kind == TANDEM_OP_MAXPOOL));
 }
 
@@ -482,7 +545,8 @@ int task_reference(const tandem_step *step, int t, const task_operands *operands
               .operands = operands,
               .out = result,
               .bound = bound,
-              .row_weight = (double)row_weight};
+              .row_weight = (double)row_weight,
+              .adds_up = operands_add_up(step, t)};
     for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;
     for (int k = 0; k < operands->n_out; k++) {
         memset(result[k], 0, operands->out[k].n * sizeof *result[k]);

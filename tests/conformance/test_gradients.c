@@ -5,7 +5,9 @@
  *     (8(L(x + h) − L(x − h)) − (L(x + 2h) − L(x − 2h))) / 12h,   h = 2^−5,
  * whose own error is h⁴/30 · |L⁽⁵⁾| (3·10⁻⁸ of it) plus the forward kernel's rounding, 2^−24·Σ|c_i y_i| / h
  * at worst. Where y bends within 2h of x (relu at 0, a maximum that changes place) inputs keep away from the
- * bend. The kernel's gradient may lie 2·10⁻⁴ of the largest gradient away, and 2^−14 of Σ|c_i y_i| more. */
+ * bend. The kernel's gradient may lie 2·10⁻⁴ of the largest gradient away, and 2^−14 of Σ|c_i y_i| more.
+ *
+ * And a step of a graph with a tied table, whose gradient two operators make, against differences of its loss. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +22,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
+#include "graph/build.h"
 #include "tandem/cluster.h"
 #include "tests/conformance/operator_case.h"
 
@@ -203,6 +206,7 @@ static void hand_over(subject *s)
     case TANDEM_OP_CONV2D:
     case TANDEM_OP_MATMUL: copy(&d->in[1], &f->in[1]); break;
     case TANDEM_OP_RELU:
+    case TANDEM_OP_TANH:
     case TANDEM_OP_SOFTMAX: copy(&d->in[1], &f->out[0]); break;
     case TANDEM_OP_GELU: copy(&d->in[1], &f->in[0]); break;
     case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
@@ -236,6 +240,76 @@ static void check_gradients(subject *s)
         complain("%s: its row in op.def and its tasks disagree", s->what);
 }
 
+/* --- A table that two operators read: its gradient is the sum of theirs ---------------------------------- */
+
+/* Tokens by a table, a norm, and back by the same table; the optimizer's rate is 0, so that weights stay. */
+static tandem_status open_tied(tandem_graph **graph, tandem_error *error)
+{
+    tandem_builder *b = NULL;
+    tandem_status status = tandem_builder_open(&b, 2, error);
+    if (status != TANDEM_OK) return status;
+    const int tokens = tandem_build_tokens(b, "tokens", 5), labels = tandem_build_labels(b, "labels", 5);
+    const int word = tandem_build_embedding(b, "word", tokens, 7, 6);
+    const int x = tandem_build_layernorm(b, "norm", tandem_build_rows(b, "position", word, 9, 0.5f));
+    tandem_build_cross_entropy(b, "loss", tandem_build_tied(b, "head", x, word), labels);
+    const tandem_optimizer_options still = {.kind = TANDEM_SGD};
+    status = tandem_builder_finish(b, "tied", &still, graph, error);
+    tandem_builder_close(b);
+    return status;
+}
+
+/* Gradient of parameter p as a step leaves it, against differences of the loss of steps on the same samples. */
+static void compare_steps(const tandem_backend_api *backend, tandem_executor *executor,
+                          const tandem_graph *graph, int p)
+{
+    static const double place[4] = {1, -1, 2, -2}, share[4] = {8, -8, -1, 1};
+    double written[64], loss = 0;
+    tandem_error error = {0};
+    float *const weight = (float *)(uintptr_t)backend->executor_value(executor, TANDEM_PARAMETER(p), 0, NULL);
+    const float *const gradient = backend->executor_value(executor, TANDEM_PARAMETER(p), 1, NULL);
+    const int64_t n = graph->parameter[p].elements;
+    tandem_status status = backend->executor_step(executor, 0, &loss, &error);
+    for (int64_t i = 0; i < n; i++) written[i] = (double)gradient[i];
+    for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
+        const float kept = weight[i];
+        double sum = 0;
+        for (int k = 0; k < 4 && status == TANDEM_OK; k++) {
+            weight[i] = kept + (float)(place[k] * h);
+            status = backend->executor_step(executor, 0, &loss, &error);
+            sum += share[k] * loss / (12 * h);
+        }
+        weight[i] = kept;
+        if (!(fabs(sum - written[i]) <= 2e-4))
+            complain("tied: element %lld of '%s': the step says %.6g, differences say %.6g", (long long)i,
+                     graph->op[graph->parameter[p].op].name, written[i], sum);
+    }
+    if (status != TANDEM_OK) complain("tied: %s", error.text);
+}
+
+static void check_tied(const char *device)
+{
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    tandem_error error = {0};
+    const tandem_worker_options alone = {.device = device, .n_rank = 1, .cpu = -1};
+    tandem_status status = open_tied(&graph, &error);
+    if (status == TANDEM_OK) status = tandem_step_open(&step, graph, TANDEM_F32, 0, &error);
+    if (status == TANDEM_OK) status = backend->worker_open(&worker, &alone, &error);
+    if (status == TANDEM_OK)
+        status = backend->executor_open(
+            &executor, worker, &(tandem_executor_options){.step = step, .seed = 3, .global_batch = 2}, &error);
+    if (status != TANDEM_OK) complain("tied: %s", error.text);
+    for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
+        compare_steps(backend, executor, graph, p);
+    if (executor) backend->executor_close(executor);
+    if (worker) backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+}
+
 static int child(const char *device)
 {
     tandem_error error = {0};
@@ -249,6 +323,7 @@ static int child(const char *device)
         if (open_subject(&s, &operator_cases[i])) check_gradients(&s);
         close_subject(&s);
     }
+    check_tied(device);
     tandem_cpu_backend.close(opened);
     return complaints > 0;
 }

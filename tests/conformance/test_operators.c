@@ -509,12 +509,13 @@ static void check_bad_indices(bench *b)
                     t = k;
             operands_open(&operands, one.step, t);
             operands_fill(&operands, one.step, t, 1);
-            operands.in[cases[i].operand].value[1] = sign ? -1 : 1000000;
+            const int below = cases[i].kind == TANDEM_OP_CROSS_ENTROPY ? -2 : -1; /* a label of −1 is none */
+            operands.in[cases[i].operand].value[1] = sign ? below : 1000000;
             array_store(&operands.in[cases[i].operand]);
             const int good =
                 operands_run(&operands, b->backend, b->device, one.step, t, 1, 1, complaint, sizeof complaint);
             CHECK(b, !good && strstr(complaint, "allowed 0"), "%s reads index %d: '%s'",
-                  tandem_op_row_get(cases[i].kind)->name, sign ? -1 : 1000000, complaint);
+                  tandem_op_row_get(cases[i].kind)->name, sign ? below : 1000000, complaint);
             operands_close(&operands);
             close_one(&one);
         }
@@ -684,8 +685,9 @@ int main(void)
                                        cmocka_unit_test(every_operator_has_a_case)};
     size_t n = 2;
     for (int i = 0; i < tandem_device_count() && n < sizeof tests / sizeof tests[0]; i++)
-        tests[n++] = (struct CMUnitTest){.name = tandem_device_get(i)->name,
-                                         .test_func = every_operator_on,
-                                         .initial_state = (void *)tandem_device_get(i)};
+        if (!tandem_device_is_described(tandem_device_get(i)))
+            tests[n++] = (struct CMUnitTest){.name = tandem_device_get(i)->name,
+                                             .test_func = every_operator_on,
+                                             .initial_state = (void *)tandem_device_get(i)};
     return _cmocka_run_group_tests("operators", tests, n, NULL, NULL);
 }

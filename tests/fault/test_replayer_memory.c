@@ -61,9 +61,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void opening_survives(void **state)
+static void survive_opening(const bench *b, const tandem_graph *const *graphs, int predict, long least)
 {
-    bench *b = *state;
+    const tandem_replayer_options options = {.predict = predict};
     long k = 0;
     for (int failed = 1; failed; k++) {
         const long alive = tandem_allocations_alive();
@@ -71,7 +71,7 @@ static void opening_survives(void **state)
         tandem_error error = {0};
         tandem_fail_allocation_after(k);
         const tandem_status status =
-            tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, &error);
+            tandem_replayer_open_with(&replayer, &b->cluster, graphs, b->profile.store, &options, &error);
         failed = tandem_allocation_failed();
         tandem_fail_allocation_after(-1);
         assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
@@ -82,7 +82,43 @@ static void opening_survives(void **state)
         assert_int_equal(tandem_allocations_alive(), alive);
     }
     (void)printf("opening: survived %ld failures\n", k - 1);
-    assert_true(k > 40); /* both classes: step program, costs, list and timeline; the wire */
+    assert_true(k > least);
+}
+
+static void opening_survives(void **state)
+{
+    const bench *b = *state;
+    survive_opening(b, b->graphs, 0, 40); /* both classes: step program, costs, list and timeline; the wire */
+}
+
+/* Costs at other batches: their graphs, step programs and tables, too. */
+static void opening_between_batches_survives(void **state)
+{
+    bench *b = *state;
+    tandem_graph *graph[2] = {NULL, NULL}, *between = NULL;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tandem_graph_open(&graph[i], "mlp", i ? 12 : 6, NULL), TANDEM_OK);
+        for (int c = 0; c < 2; c++)
+            for (int beside = 0; beside < 2; beside++)
+                replay_store_fill(&b->profile, graph[i], TANDEM_F32, 0, b->cluster.member[c].device.name,
+                                  beside ? b->cluster.member[1 - c].device.name : "", price, NULL);
+    }
+    assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
+    const tandem_graph *const graphs[2] = {between, between};
+    survive_opening(b, graphs, 0, 200);
+    tandem_graph_close(between);
+    for (int i = 0; i < 2; i++) tandem_graph_close(graph[i]);
+}
+
+/* Another model, all of whose times are fitted to the first one's. */
+static void opening_with_predictions_survives(void **state)
+{
+    const bench *b = *state;
+    tandem_graph *other = NULL;
+    assert_int_equal(tandem_graph_open(&other, "mlp:width=40,depth=1", 3, NULL), TANDEM_OK);
+    const tandem_graph *const graphs[2] = {other, other};
+    survive_opening(b, graphs, 1, 100);
+    tandem_graph_close(other);
 }
 
 static void running_allocates_nothing_without_memory(void **state)
@@ -145,6 +181,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_survives),
+        cmocka_unit_test(opening_between_batches_survives),
+        cmocka_unit_test(opening_with_predictions_survives),
         cmocka_unit_test(running_allocates_nothing_without_memory),
         cmocka_unit_test(another_time_plans_no_memory),
     };

@@ -168,7 +168,7 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
     double factor = 0;
     *n = -1;
     tandem_status status = tandem_store_open(&store, path, mode, error);
-    if (status == TANDEM_OK) status = tandem_store_load_costs(&table, store, "cpu:avx2", "", error);
+    if (status == TANDEM_OK) status = tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, error);
     if (status == TANDEM_OK)
         status = tandem_store_load_collective(&points, &n_point, store, "a+b", "all-reduce", 0, error);
     if (status == TANDEM_OK) {

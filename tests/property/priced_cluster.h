@@ -141,22 +141,22 @@ static inline void priced_cluster_close(priced_cluster *p)
     *p = (priced_cluster){.folder = ""};
 }
 
-/* `cluster` as for tandem_cluster_parse, at most two classes. */
-static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
-                                                int64_t batch, uint64_t seed, priced_filter *measured,
-                                                tandem_error *error)
+/* Of one graph a class; takes them over, on errors too. `cluster` as for tandem_cluster_parse, at most two classes. */
+static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph, const char *cluster,
+                                              uint64_t seed, priced_filter *measured, tandem_error *error)
 {
     *p = (priced_cluster){.folder = "/tmp/tandem-priced-XXXXXX"};
+    for (int c = 0; c < 2; c++) p->graph[c] = graph[c];
+    tandem_status status = TANDEM_OK;
     if (!mkdtemp(p->folder)) {
         p->folder[0] = '\0';
-        return tandem_error_set(error, TANDEM_IO, "no temporary folder");
+        status = tandem_error_set(error, TANDEM_IO, "no temporary folder");
     }
     (void)snprintf(p->path, sizeof p->path, "%s/store.db", p->folder);
-    tandem_status status = tandem_cluster_parse(&p->cluster, cluster, error);
+    if (status == TANDEM_OK) status = tandem_cluster_parse(&p->cluster, cluster, error);
     for (int c = 0; status == TANDEM_OK && c < p->cluster.n_class; c++) {
-        if (p->cluster.member[c].batch == 0) p->cluster.member[c].batch = batch;
-        status = tandem_graph_open(&p->graph[c], model, p->cluster.member[c].batch, error);
-        if (status == TANDEM_OK) status = draw_harm(p, c, seed, error);
+        p->cluster.member[c].batch = graph[c]->batch;
+        status = draw_harm(p, c, seed, error);
     }
     if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = price_all(p, seed, measured, error);
@@ -167,13 +167,32 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
     return status;
 }
 
+/* Of a model of the zoo; `batch` for classes that name none. */
+static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
+                                                int64_t batch, uint64_t seed, priced_filter *measured,
+                                                tandem_error *error)
+{
+    tandem_cluster parsed;
+    tandem_graph *graph[2] = {NULL, NULL};
+    *p = (priced_cluster){.folder = ""};
+    tandem_status status = tandem_cluster_parse(&parsed, cluster, error);
+    for (int c = 0; status == TANDEM_OK && c < parsed.n_class; c++) {
+        const int64_t own = parsed.member[c].batch;
+        status = tandem_graph_open(&graph[c], model, own ? own : batch, error);
+    }
+    if (status == TANDEM_OK) return priced_cluster_of(p, graph, cluster, seed, measured, error);
+    for (int c = 0; c < 2; c++) tandem_graph_close(graph[c]);
+    return status;
+}
+
 static inline tandem_allocation_problem priced_problem(const priced_cluster *p, double slowdown)
 {
     tandem_allocation_problem problem = {.replayer = p->replayer,
                                          .graph = p->graph[0],
                                          .base = TANDEM_PRECISION_FP32,
                                          .uniform = TANDEM_PRECISION_INT8,
-                                         .slowdown = slowdown};
+                                         .slowdown = slowdown,
+                                         .without_certificate = 1};
     for (int c = 0; c < p->cluster.n_class; c++) problem.harm[c] = p->harm[c];
     return problem;
 }

@@ -17,6 +17,7 @@
 #include "graph/zoo/zoo.h"
 
 enum { N_GRAPH = 300, MOST_OP = 160, MOST_SAMPLE = 4096 /* numbers of a sample in a tensor */ };
+enum { VOCABULARY = 50, WORD_WIDTH = 8 };
 
 static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f};
 static tandem_graph *const untouched = (tandem_graph *)(uintptr_t)0x10;
@@ -50,6 +51,7 @@ typedef struct generator {
     tandem_shape shape[MOST_OP];
     bool is_read[MOST_OP], is_f32[MOST_OP];
     int label;
+    int word; /* the embedding, as long as nothing is tied to it; 0: none */
 } generator;
 
 static const char *next_name(generator *g)
@@ -133,7 +135,8 @@ static void grow_matmul(generator *g, int x)
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 5)) {
+    switch (below(&g->draw, 6)) {
+    case 4: took(g, tandem_build_tanh(g->b, next_name(g), x), s, x, -1); break;
     case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
     case 1: took(g, tandem_build_gelu(g->b, next_name(g), x), s, x, -1); break;
     case 2:
@@ -191,11 +194,40 @@ static void grow_transpose(generator *g, int x)
     took(g, tandem_build_transpose(g->b, next_name(g), x, axis), s, x, -1);
 }
 
+/* Rows of dimension 1: fewer, one more, or each with something of its own. */
+static void grow_rows(generator *g, int x)
+{
+    tandem_shape s = g->shape[x];
+    const int kind = below(&g->draw, 3);
+    if (kind == 0 && s.n_dim >= 2) {
+        const int64_t n = between(&g->draw, 1, (int)s.dim[1]), start = below(&g->draw, (int)(s.dim[1] - n) + 1);
+        s.dim[1] = n;
+        took(g, tandem_build_slice(g->b, next_name(g), x, start, n), s, x, -1);
+    } else if (kind == 1 && s.n_dim == 3 && sample_elements(g, x) + tandem_shape_last(&s) <= MOST_SAMPLE) {
+        s.dim[1]++;
+        took(g, tandem_build_prepend(g->b, next_name(g), x, 0.1f), s, x, -1);
+    } else if (kind == 2 && s.n_dim >= 3) {
+        const int64_t rows = s.dim[s.n_dim - 2] + below(&g->draw, 3);
+        took(g, tandem_build_rows(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
+    }
+}
+
+/* Back by the embedding's table, once. */
+static void grow_tied(generator *g, int x)
+{
+    tandem_shape s = g->shape[x];
+    if (!g->word || s.n_dim < 2 || tandem_shape_last(&s) != WORD_WIDTH) return;
+    if (sample_elements(g, x) / WORD_WIDTH * VOCABULARY > MOST_SAMPLE) return;
+    s.dim[s.n_dim - 1] = VOCABULARY;
+    took(g, tandem_build_tied(g->b, next_name(g), x, g->word), s, x, -1);
+    g->word = 0;
+}
+
 static void grow(generator *g)
 {
-    static void (*const kinds[])(generator *, int) = {grow_linear,  grow_window,      grow_window,
-                                                      grow_matmul,  grow_elementwise, grow_add,
-                                                      grow_reshape, grow_transpose};
+    static void (*const kinds[])(generator *, int) = {
+        grow_linear, grow_window,  grow_window,    grow_matmul, grow_elementwise,
+        grow_add,    grow_reshape, grow_transpose, grow_rows,   grow_tied};
     kinds[below(&g->draw, (int)(sizeof kinds / sizeof *kinds))](g, any_tensor(g));
 }
 
@@ -205,10 +237,10 @@ static void begin(generator *g)
     if (below(&g->draw, 3)) {
         took(g, tandem_build_images(g->b, next_name(g), h, w, c), (tandem_shape){4, {g->batch, h, w, c}}, -1, -1);
     } else {
-        const tandem_shape tokens = {2, {g->batch, h}}, x = {3, {g->batch, h, 8}};
+        const tandem_shape tokens = {2, {g->batch, h}}, x = {3, {g->batch, h, WORD_WIDTH}};
         const int t = took(g, tandem_build_tokens(g->b, next_name(g), h), tokens, -1, -1);
         g->is_f32[t] = false;
-        took(g, tandem_build_embedding(g->b, next_name(g), t, 50, 8), x, t, -1);
+        g->word = took(g, tandem_build_embedding(g->b, next_name(g), t, VOCABULARY, WORD_WIDTH), x, t, -1);
     }
     g->label = took(g, tandem_build_labels(g->b, next_name(g), 1), (tandem_shape){1, {g->batch}}, -1, -1);
     g->is_f32[g->label] = false;
@@ -284,7 +316,10 @@ static void check_operators(const tandem_graph *graph)
         assert_int_equal(op->needs_gradient, trained);
         for (int slot = 0; slot < TANDEM_MAX_PARAMETER; slot++) {
             const int p = op->parameter[slot];
-            assert_true(slot < row->n_parameter ? graph->parameter[p].op == i : p == -1);
+            assert_true(slot < row->n_parameter ? graph->parameter[p].op == i || graph->parameter[p].tied == i
+                                                : p == -1);
+            if (p >= 0)
+                assert_int_equal(graph->parameter[p].tied == i, op->kind == TANDEM_OP_LINEAR && op->transpose_b);
         }
         const int expected = op->kind == TANDEM_OP_RESHAPE ? graph->view[op->input[0]] : i;
         assert_int_equal(graph->view[i], expected);
@@ -295,8 +330,12 @@ static void check_operators(const tandem_graph *graph)
     }
     assert_int_equal(graph->op[graph->loss].kind, TANDEM_OP_CROSS_ENTROPY);
     assert_int_equal(graph->loss, graph->n_op - 1);
-    for (int p = 0; p < graph->n_parameter; p++)
+    for (int p = 0; p < graph->n_parameter; p++) {
         assert_int_equal(graph->parameter[p].elements, tandem_shape_elements(&graph->parameter[p].shape));
+        if (graph->parameter[p].tied < 0) continue;
+        assert_int_equal(graph->op[graph->parameter[p].op].kind, TANDEM_OP_EMBEDDING);
+        assert_true(graph->parameter[p].tied > graph->parameter[p].op); /* backward, the embedding comes last */
+    }
 }
 
 static void random_graphs_keep_the_laws(void **state)
@@ -465,8 +504,10 @@ static void senseless_arguments_are_refused(void **state)
 /* Values near the defaults, and the least and the most where they do not make the graph large. */
 static int64_t random_value(draws *d, const tandem_model_option *option)
 {
-    if (strcmp(option->name, "image") == 0)
-        return TANDEM_ZOO_IMAGE(4 * between(d, 1, 9), 4 * between(d, 1, 9), between(d, 1, 4));
+    if (strcmp(option->name, "image") == 0) {
+        const int unit = option->fallback == TANDEM_ZOO_IMAGE(28, 28, 1) ? 4 : 32; /* whole patches, and stages */
+        return TANDEM_ZOO_IMAGE(unit * between(d, 1, 9), unit * between(d, 1, 9), between(d, 1, 4));
+    }
     static const int64_t factor[] = {1, 2, 3};
     const int64_t value = option->fallback * factor[below(d, 3)];
     return below(d, 3) == 0 ? option->least : value > option->most ? option->most : value;
@@ -482,10 +523,10 @@ static void write_name(char *text, size_t room, const tandem_model *model, const
     char separator = ':';
     for (int k = 0; k < n_option; k++) {
         const int i = (first + k) % n_option;
-        char number[TANDEM_ZOO_VALUE_TEXT];
+        char number[TANDEM_MODEL_VALUE_TEXT];
         if (!all && value[i] == model->option[i].fallback) continue;
         n += (size_t)snprintf(text + n, room - n, "%c%s=%s", separator, model->option[i].name,
-                              tandem_zoo_value_print(number, &model->option[i], value[i]));
+                              tandem_model_value_print(number, &model->option[i], value[i]));
         assert_true(n < room);
         separator = ',';
     }

@@ -11,39 +11,27 @@
 
 #include <cmocka.h>
 
-#include "base/philox.h"
-#include "graph/build.h"
 #include "graph/step_index.h"
+#include "tandem/step.h"
+#include "tests/property/random_graph.h"
 
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;
 
-/* --- Chance --------------------------------------------------------------------------------------------- */
-
-typedef struct chance {
-    uint32_t series, drawn;
-} chance;
-
-static uint32_t draw(chance *c, uint32_t below)
-{
-    const uint32_t counter[4] = {c->drawn++, c->series, 0, 77};
-    return tandem_philox(counter, seed).word[0] % below;
-}
-
 static tandem_precision draw_precision(chance *c, unsigned allowed)
 {
     tandem_precision p;
-    do p = (tandem_precision)draw(c, TANDEM_N_PRECISION);
+    do p = (tandem_precision)draw_below(c, TANDEM_N_PRECISION);
     while (!(allowed & (1u << p)));
     return p;
 }
 
 static void draw_plan(chance *c, tandem_step *step)
 {
-    const uint32_t change = 1 + draw(c, 4); /* one operator in `change` gets a new precision */
+    const uint32_t change = 1 + draw_below(c, 4); /* one operator in `change` gets a new precision */
     for (int i = 0; i < step->graph->n_op; i++) {
         const unsigned allowed = tandem_op_row_get(step->graph->op[i].kind)->precisions;
-        if (!allowed || draw(c, change) != 0) continue;
+        if (!allowed || draw_below(c, change) != 0) continue;
         tandem_step_set(step, i, draw_precision(c, allowed));
     }
     tandem_step_resolve(step);
@@ -139,8 +127,15 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
 {
     const tandem_task *task = &r->step->task[t];
     assert_true(k < task->n_write);
+    const tandem_parameter *p = &r->step->graph->parameter[parameter];
     assert_int_equal(task->write[k], TANDEM_PARAMETER(parameter));
-    assert_int_equal(r->gradient_writer[parameter], -1);
+    if (p->tied >= 0 && task->op == p->op) { /* added to what the tied linear wrote */
+        assert_true(r->gradient_writer[parameter] >= 0);
+        assert_int_equal(r->step->task[r->gradient_writer[parameter]].op, p->tied);
+    } else {
+        assert_int_equal(r->gradient_writer[parameter], -1);
+        assert_int_equal(task->op, p->tied >= 0 ? p->tied : p->op);
+    }
     r->gradient_writer[parameter] = t;
 }
 
@@ -356,7 +351,10 @@ static void check_program(const tandem_step *step)
         const tandem_task_kind kind = step->task[r.writer[v]].kind; /* nothing is converted or summed for nobody */
         if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] > 0);
     }
-    for (int p = 0; p < graph->n_parameter; p++) assert_true(r.gradient_writer[p] >= 0);
+    for (int p = 0; p < graph->n_parameter; p++) {
+        assert_true(r.gradient_writer[p] >= 0);
+        assert_int_equal(step->task[r.gradient_writer[p]].op, graph->parameter[p].op);
+    }
     for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
     free(n_reader);
     free(r.updated);
@@ -468,7 +466,7 @@ static void check_memory(const tandem_step *step, chance *c)
     uint64_t *workspace = array(n_task, sizeof *workspace);
     int64_t *offset = array(n_value, sizeof *offset), *workspace_offset = array(n_task, sizeof *workspace_offset);
     piece *all = array(n_value + n_task, sizeof *all);
-    for (size_t t = 0; t < n_task; t++) workspace[t] = draw(c, 3) ? 0 : 1 + draw(c, 100000);
+    for (size_t t = 0; t < n_task; t++) workspace[t] = draw_below(c, 3) ? 0 : 1 + draw_below(c, 100000);
     tandem_memory memory;
     assert_int_equal(tandem_memory_plan(&memory, step, workspace, offset, workspace_offset, NULL), TANDEM_OK);
     int n = 0;
@@ -542,7 +540,7 @@ enum { CHANGES = 8, MOST_TOGETHER = 3 };
 static int draw_adjustable(chance *c, const tandem_graph *graph)
 {
     int i;
-    do i = (int)draw(c, (uint32_t)graph->n_op);
+    do i = (int)draw_below(c, (uint32_t)graph->n_op);
     while (!tandem_op_row_get(graph->op[i].kind)->precisions);
     return i;
 }
@@ -551,12 +549,12 @@ static int draw_adjustable(chance *c, const tandem_graph *graph)
 static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_bytes)
 {
     tandem_step *step = NULL;
-    assert_int_equal(tandem_step_open(&step, graph, draw(c, 2) ? TANDEM_BF16 : TANDEM_F32, bucket_bytes, NULL),
+    assert_int_equal(tandem_step_open(&step, graph, draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32, bucket_bytes, NULL),
                      TANDEM_OK);
     for (int n = 0; n < CHANGES; n++) {
         int op[MOST_TOGETHER];
         tandem_precision before[MOST_TOGETHER];
-        const int together = 1 + (int)draw(c, MOST_TOGETHER);
+        const int together = 1 + (int)draw_below(c, MOST_TOGETHER);
         for (int k = 0; k < together; k++) {
             op[k] = draw_adjustable(c, graph);
             before[k] = step->precision[op[k]];
@@ -564,7 +562,7 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
         }
         tandem_step_resolve(step);
         check_against_fresh(step, bucket_bytes);
-        if (draw(c, 2)) continue;
+        if (draw_below(c, 2)) continue;
         for (int k = together - 1; k >= 0; k--) tandem_step_set(step, op[k], before[k]);
         tandem_step_resolve(step);
         check_against_fresh(step, bucket_bytes);
@@ -575,11 +573,12 @@ static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_
 static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
 {
     static const uint64_t bucket_bytes[] = {0, 1, 4096, 65536};
-    check_changes(graph, c, bucket_bytes[draw(c, 4)]);
+    check_changes(graph, c, bucket_bytes[draw_below(c, 4)]);
     for (int n = 0; n < n_plan; n++) {
         tandem_step *step = NULL;
-        const uint64_t bytes = bucket_bytes[draw(c, 4)];
-        assert_int_equal(tandem_step_open(&step, graph, draw(c, 2) ? TANDEM_BF16 : TANDEM_F32, bytes, NULL), TANDEM_OK);
+        const uint64_t bytes = bucket_bytes[draw_below(c, 4)];
+        assert_int_equal(tandem_step_open(&step, graph, draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32, bytes, NULL),
+                         TANDEM_OK);
         check_buckets(step);
         for (int k = 0; k < 2; k++) {
             if (n + k > 0) draw_plan(c, step); /* the very first: all in fp32 */
@@ -601,70 +600,11 @@ static void laws_hold_on_the_zoo(void **state)
         tandem_error error = {0};
         if (tandem_graph_open(&graph, tandem_model_get(m)->name, 4, &error) != TANDEM_OK)
             fail_msg("%s", error.text);
-        chance c = {.series = (uint32_t)m};
+        chance c = {.seed = seed, .series = (uint32_t)m};
         print_message("%s: seed %llu, series %u\n", graph->model, (unsigned long long)seed, c.series);
         check_graph(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
-}
-
-enum { MOST_TENSORS = 40, ROWS = 4, WIDTH = 8, BATCH = 2 };
-
-static int32_t from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
-{
-    char second[40];
-    (void)snprintf(second, sizeof second, "%s.b", name);
-    static const int turn[3] = {0, 2, 1};
-    static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw(c, 11)) {
-    case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
-    case 1: return tandem_build_bias(b, name, x, 1 + (int)draw(c, 2), 0);
-    case 2: return tandem_build_relu(b, name, x);
-    case 3: return tandem_build_gelu(b, name, x);
-    case 4: return tandem_build_layernorm(b, name, x);
-    case 5: return tandem_build_softmax(b, name, x, 1, 0);
-    case 6: return tandem_build_reshape(b, name, tandem_build_transpose(b, second, x, turn), 3, turned);
-    case 7: return tandem_build_reshape(b, name, tandem_build_reshape(b, second, x, 2, flat), 3, turned);
-    case 8: return tandem_build_linear(b, name, tandem_build_matmul(b, second, x, y, 1), WIDTH, 0.1f);
-    default: return tandem_build_add(b, name, x, y);
-    }
-}
-
-/* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them
- * read in the end. */
-static tandem_graph *random_graph(chance *c)
-{
-    tandem_builder *b = NULL;
-    tandem_graph *graph = NULL;
-    tandem_error error = {0};
-    static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    int tensor[MOST_TENSORS], n_reader[MOST_TENSORS] = {0}, n = 0;
-    assert_int_equal(tandem_builder_open(&b, BATCH, &error), TANDEM_OK);
-    if (draw(c, 2))
-        tensor[n++] = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
-    else
-        tensor[n++] = tandem_build_embedding(b, "in", tandem_build_tokens(b, "tokens", ROWS), 16, WIDTH);
-    const int labels = tandem_build_labels(b, "label", 1), n_tensor = 2 + (int)draw(c, MOST_TENSORS - 2);
-    for (; n < n_tensor; n++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "t%d", n);
-        const int near = n > 4 ? n - 4 : 0, i = near + (int)draw(c, (uint32_t)(n - near)),
-                  j = (int)draw(c, (uint32_t)n);
-        n_reader[i]++;
-        tensor[n] = from_window(b, c, name, tensor[i], tensor[j]);
-    }
-    int sum = tensor[n - 1];
-    for (int i = 0; i < n - 1; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof name, "sum%d", i);
-        if (!n_reader[i]) sum = tandem_build_add(b, name, sum, tensor[i]);
-    }
-    sum = tandem_build_linear(b, "head", tandem_build_reshape(b, "flatten", sum, 2, flat), 10, 0.1f);
-    tandem_build_cross_entropy(b, "loss", sum, labels);
-    const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
-    if (tandem_builder_finish(b, "random", &options, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
-    tandem_builder_close(b);
-    return graph;
 }
 
 static void laws_hold_on_random_graphs(void **state)
@@ -672,7 +612,7 @@ static void laws_hold_on_random_graphs(void **state)
     (void)state;
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
     for (int g = 0; g < RANDOM_GRAPHS; g++) {
-        chance c = {.series = 1000 + (uint32_t)g};
+        chance c = {.seed = seed, .series = 1000 + (uint32_t)g};
         tandem_graph *graph = random_graph(&c);
         check_graph(graph, &c, PLANS_A_RANDOM_GRAPH);
         tandem_graph_close(graph);

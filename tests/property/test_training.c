@@ -154,9 +154,18 @@ static void require_device(void)
     skip();
 }
 
-static const char *const models[] = {"mlp:width=64", "vit_tiny:width=48,depth=2",
-                                     "gpt_tiny:width=32,depth=2,length=16", "resnet20:width=8,blocks=1"};
-enum { N_MODEL = 4, N_WITHOUT_BATCHNORM = 3 };
+static const char *const models[] = {"mlp:width=64",
+                                     "vit_tiny:width=48,depth=2",
+                                     "gpt_tiny:width=32,depth=2,length=16",
+                                     "gpt2_small:seq=8,width=32,layers=1,heads=2,vocabulary=200,positions=16",
+                                     "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32",
+                                     "bert_base:seq=16,width=32,layers=1,heads=2,vocabulary=200,positions=32,head=class",
+                                     "vit_b16:image=8x8x3,patch=4,width=32,layers=1,heads=2,classes=10",
+                                     "resnet20:width=8,blocks=1",
+                                     "resnet18:width=4,image=16x16x3,classes=10",
+                                     "resnet50:width=4,image=16x16x3,classes=10",
+                                     "vgg16_bn:width=4,hidden=32,image=32x32x1,classes=10"};
+enum { N_MODEL = 11, N_WITHOUT_BATCHNORM = 7 };
 
 static void two_ranks_of_half_the_batch_follow_one(void **state)
 {

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/list.h"
 #include "base/nearest.h"
 #include "base/philox.h"
 #include "base/quantity.h"
@@ -378,6 +379,27 @@ static void the_first_of_equals_and_swaps_count_once(void **state)
 
 /* ---- arena --------------------------------------------------------------------------------------------- */
 
+static void a_list_has_one_word_or_one_for_each(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *list;
+        int k, n;
+        const char *word; /* NULL = refused */
+    } cases[] = {
+        {"a", 0, 1, "a"},         {"a", 2, 3, "a"},    {"a,bc,d", 0, 3, "a"}, {"a,bc,d", 1, 3, "bc"},
+        {"a,bc,d", 2, 3, "d"},    {"a,b", 0, 3, NULL}, {"a,b,c", 0, 2, NULL}, {"", 0, 1, NULL},
+        {"a,", 0, 2, "a"},        {"a,", 1, 2, NULL},  {",a", 0, 2, NULL},    {"1234567", 0, 1, "1234567"},
+        {"12345678", 0, 1, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char word[8] = "before";
+        assert_int_equal(tandem_list_word(word, sizeof word, cases[i].list, cases[i].k, cases[i].n),
+                         cases[i].word != NULL);
+        assert_string_equal(word, cases[i].word ? cases[i].word : "before");
+    }
+}
+
 static void arena_memory_is_zeroed_aligned_and_apart(void **state)
 {
     (void)state;
@@ -506,6 +528,7 @@ int main(void)
         cmocka_unit_test(near_names_are_found),
         cmocka_unit_test(far_names_are_not),
         cmocka_unit_test(the_first_of_equals_and_swaps_count_once),
+        cmocka_unit_test(a_list_has_one_word_or_one_for_each),
         cmocka_unit_test(arena_memory_is_zeroed_aligned_and_apart),
         cmocka_unit_test(arena_refuses_what_cannot_be),
         cmocka_unit_test(a_large_array_wastes_no_room),

@@ -223,6 +223,50 @@ static void colour_images_have_channels_and_labels_more_classes(void **state)
     tandem_data_close(&data);
 }
 
+/* Row of n values, 0 … 255, as a data set of one grey image of `height` rows. */
+static tandem_data one_image(uint8_t *pixels, uint8_t *label, int height, int width, int channels)
+{
+    return (tandem_data){.kind = TANDEM_DATA_IMAGES,
+                         .n_train = 1,
+                         .height = height,
+                         .width = width,
+                         .channels = channels,
+                         .pixels_train = pixels,
+                         .labels_train = label,
+                         .mean = 0,
+                         .deviation = 1.0f / 255}; /* so that numbers are pixels */
+}
+
+static void images_are_resized_between_the_centres_of_pixels(void **state)
+{
+    (void)state;
+    uint8_t row[2] = {10, 50}, square[4] = {0, 100, 200, 60}, colour[6] = {1, 2, 3, 101, 102, 103}, label[1] = {7};
+    float x[64];
+    int32_t got = 0;
+    tandem_data data = one_image(row, label, 1, 2, 1);
+    tandem_data_read_resized(&data, 0, 0, 1, 4, 1, x, &got); /* centres at −¼, ¼, ¾, 1¼ of the old ones */
+    const double four[] = {10, 20, 40, 50};
+    for (int i = 0; i < 4; i++) assert_near(x[i], four[i], 1e-4);
+    assert_int_equal(got, 7);
+    x[1] = 77;
+    tandem_data_read_resized(&data, 0, 0, 1, 1, 1, x, &got); /* the middle */
+    assert_near(x[0], 30, 1e-4);
+    assert_true(x[1] == 77);
+    data = one_image(square, label, 2, 2, 1);
+    tandem_data_read_resized(&data, 0, 0, 3, 3, 3, x, &got); /* grey in every channel */
+    const double nine[] = {0, 50, 100, 100, 90, 80, 200, 130, 60};
+    for (int i = 0; i < 27; i++) assert_near(x[i], nine[i / 3], 1e-4);
+    data = one_image(colour, label, 1, 2, 3);
+    tandem_data_read_resized(&data, 0, 0, 2, 2, 3, x, &got);
+    for (int i = 0; i < 12; i++) assert_near(x[i], colour[i % 6], 1e-4);
+    /* in its own size an image is what it is */
+    float plain[4], same[4];
+    data = one_image(square, label, 2, 2, 1);
+    tandem_data_read_image(&data, 0, 0, plain, &got);
+    tandem_data_read_resized(&data, 0, 0, 2, 2, 1, same, &got);
+    assert_memory_equal(plain, same, sizeof plain);
+}
+
 /* ---- what must be refused ------------------------------------------------------------------------------ */
 
 static void refused(const char *source, int length, tandem_status expected, const char *first, const char *second)
@@ -671,6 +715,72 @@ static void fashion_mnist_is_what_it_is(void **state)
     tandem_data_close(&data);
 }
 
+/* ---- hidden tokens ------------------------------------------------------------------------------------- */
+
+static void tokens_are_hidden_as_many_as_asked(void **state)
+{
+    (void)state;
+    enum { LENGTH = 128, N = 19, SAMPLES = 4000, MASK = 999, SYMBOLS = 50 };
+    int hidden_at[LENGTH] = {0}, masked = 0, other = 0, kept = 0;
+    for (int sample = 0; sample < SAMPLES; sample++) {
+        int32_t tokens[LENGTH], label[LENGTH], again[LENGTH], other_seed[LENGTH];
+        for (int i = 0; i < LENGTH; i++)
+            tokens[i] = again[i] = 100 + i; /* none is a symbol that could be drawn */
+        tandem_data_mask(again, other_seed, LENGTH, N, MASK, SYMBOLS, 6, sample);
+        for (int i = 0; i < LENGTH; i++) again[i] = 100 + i;
+        tandem_data_mask(again, label, LENGTH, N, MASK, SYMBOLS, 5, sample);
+        tandem_data_mask(tokens, label, LENGTH, N, MASK, SYMBOLS, 5, sample);
+        assert_memory_equal(tokens, again, sizeof tokens);
+        assert_memory_not_equal(label, other_seed, sizeof label);
+        int n = 0;
+        for (int i = 0; i < LENGTH; i++) {
+            if (label[i] < 0) {
+                assert_int_equal(label[i], -1);
+                assert_int_equal(tokens[i], 100 + i);
+                continue;
+            }
+            assert_int_equal(label[i], 100 + i);
+            n++;
+            hidden_at[i]++;
+            masked += tokens[i] == MASK;
+            kept += tokens[i] == label[i];
+            other += tokens[i] < SYMBOLS;
+        }
+        assert_int_equal(n, N);
+    }
+    assert_int_equal(masked + kept + other, N * SAMPLES);
+    /* 76000 draws: shares deviate by 0.0015 and 0.0011; a place is hidden 594 times ± 22.5 */
+    assert_near((double)masked / (N * SAMPLES), 0.8, 5 * 0.0015);
+    assert_near((double)kept / (N * SAMPLES), 0.1, 5 * 0.0011);
+    for (int i = 0; i < LENGTH; i++) assert_near(hidden_at[i], (double)N * SAMPLES / LENGTH, 5 * 22.5);
+}
+
+static void all_tokens_or_one_can_be_hidden(void **state)
+{
+    (void)state;
+    for (int length = 1; length <= 9; length++)
+        for (int n = 1; n <= length; n++) {
+            int32_t tokens[9] = {0}, label[9];
+            int hidden = 0;
+            tandem_data_mask(tokens, label, length, n, 3, 2, 1, 7);
+            for (int i = 0; i < length; i++) hidden += label[i] == 0;
+            assert_int_equal(hidden, n);
+        }
+}
+
+static void a_text_has_a_class_the_character_behind(void **state)
+{
+    (void)state;
+    uint8_t symbols[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    const tandem_data data = {.kind = TANDEM_DATA_TEXT, .text = symbols, .n_text = 12, .length = 3};
+    int32_t tokens[4] = {0, 0, 0, 77}, label[2] = {0, 77};
+    tandem_data_read_text_class(&data, 0, 2, tokens, label);
+    for (int i = 0; i < 3; i++) assert_int_equal(tokens[i], 6 + i);
+    assert_int_equal(label[0], 9);
+    assert_int_equal(tokens[3], 77);
+    assert_int_equal(label[1], 77);
+}
+
 int main(void)
 {
     static const tandem_data_set *first;
@@ -695,6 +805,10 @@ int main(void)
         cmocka_unit_test(ranks_together_see_what_one_sees),
         cmocka_unit_test(a_cursor_follows_whatever_is_asked),
         cmocka_unit_test(batches_that_cannot_be_are_refused),
+        cmocka_unit_test(images_are_resized_between_the_centres_of_pixels),
+        cmocka_unit_test(tokens_are_hidden_as_many_as_asked),
+        cmocka_unit_test(all_tokens_or_one_can_be_hidden),
+        cmocka_unit_test(a_text_has_a_class_the_character_behind),
         cmocka_unit_test(fashion_mnist_is_what_it_is),
     };
     return cmocka_run_group_tests_name("data", tests, NULL, NULL);

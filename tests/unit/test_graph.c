@@ -184,6 +184,39 @@ static void models_have_the_parameters_counted_by_hand(void **state)
     }
 }
 
+/* Images: as torchvision 0.14 counts its models of these names. Texts: as the transformers library counts BertModel (with
+ * its pooler, which only head=class has), BertForMaskedLM and GPT2LMHeadModel. */
+static void models_have_the_parameters_that_were_published(void **state)
+{
+    (void)state;
+    const struct {
+        const char *model;
+        int64_t weights;
+    } cases[] = {
+        {"resnet18", 11689512},
+        {"resnet50", 25557032},
+        {"resnet50:image=64x64x3,classes=10", 25557032 - 2049 * 990},
+        {"vgg16_bn", 138365992},
+        {"vit_b16", 86567656},
+        {"vit_b16:width=1024,layers=24,heads=16", 304326632}, /* vit_l_16 */
+        {"vgg16_bn:image=32x32x3", 138365992 - 48 * 512 * 4096}, /* its first linear layer reads 1x1 places, not 7x7 */
+        {"bert_base:head=class", 109482240 + 768 * 2 + 2},
+        {"bert_base:seq=512,head=class,classes=5", 109482240 + 768 * 5 + 5}, /* seq changes no table */
+        {"bert_base", 109514298},
+        {"bert_base:width=1024,layers=24,heads=16,head=class", 335141888 + 1024 * 2 + 2}, /* BERT-large */
+        {"gpt2_small", 124439808},
+        {"gpt2_small:seq=64", 124439808},
+        {"gpt2_small:width=1024,layers=24,heads=16", 354823168}, /* gpt2-medium */
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_graph *graph = opened(cases[i].model, 2);
+        if (tandem_graph_n_weight(graph) != cases[i].weights)
+            fail_msg("%s: %" PRId64, cases[i].model, tandem_graph_n_weight(graph));
+        assert_string_equal(graph->model, cases[i].model);
+        tandem_graph_close(graph);
+    }
+}
+
 static void mlp_flops_are_those_counted_by_hand(void **state)
 {
     (void)state;
@@ -264,6 +297,117 @@ static void resnet_halves_its_images(void **state)
     tandem_graph_close(graph);
     graph = opened("resnet20:image=33x5x3", 2); /* odd sizes round up */
     SHAPE(op_named(graph, "stage3.block2.add"), 2, 9, 2, 64);
+    tandem_graph_close(graph);
+}
+
+static void resnet50_has_the_shapes_of_its_table(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("resnet50", 2);
+    SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
+    SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
+    SHAPE(op_named(graph, "stage1.block2.relu3"), 2, 56, 56, 256);
+    SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128); /* the stride is the second convolution's */
+    SHAPE(op_named(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
+    SHAPE(op_named(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
+    SHAPE(op_named(graph, "stage4.block2.relu3"), 2, 7, 7, 2048);
+    SHAPE(op_named(graph, "pool"), 2, 1, 1, 2048);
+    int n_conv = 0;
+    for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
+    assert_int_equal(n_conv, 1 + 16 * 3 + 4);
+    /* 4.09 · 10^9 multiplications of convolutions and head in a forward pass */
+    double flops = 0;
+    for (int i = 0; i < graph->n_op; i++)
+        if (graph->op[i].kind == TANDEM_OP_CONV2D || graph->op[i].kind == TANDEM_OP_LINEAR)
+            flops += graph->op[i].flops;
+    assert_true(fabs(flops / 2 / 2 - 4.09e9) < 0.005e9);
+    tandem_graph_close(graph);
+    graph = opened("resnet18:image=7x1x1", 2); /* the smallest images end in one place, too */
+    SHAPE(op_named(graph, "stage4.block1.relu2"), 2, 1, 1, 512);
+    tandem_graph_close(graph);
+}
+
+static void large_transformers_have_the_shapes_of_their_drawings(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("vit_b16", 2);
+    SHAPE(op_named(graph, "tokens"), 2, 196, 768);
+    SHAPE(op_named(graph, "class"), 2, 197, 768);
+    SHAPE(op_named(graph, "block11.attention.scores"), 2, 12, 197, 197);
+    SHAPE(op_named(graph, "class.out"), 2, 1, 768);
+    SHAPE(op_named(graph, "head"), 2, 1000);
+    assert_int_equal(graph->vocabulary, 0);
+    tandem_graph_close(graph);
+    graph = opened("bert_base:head=class,classes=3", 2);
+    SHAPE(op_named(graph, "segment"), 256, 1, 768);
+    SHAPE(op_named(graph, "embedding.norm"), 2, 128, 768);
+    SHAPE(op_named(graph, "pooler.tanh"), 2, 768);
+    assert_int_equal(graph->length, 1);
+    assert_int_equal(graph->n_masked, 0);
+    assert_int_equal(tandem_graph_n_prediction(graph), 1);
+    assert_int_equal(op_named(graph, "block11.attention.softmax")->causal, 0);
+    tandem_graph_close(graph);
+    graph = opened("bert_base:seq=512", 2);
+    SHAPE(op_named(graph, "head.bias"), 2, 512, 30522);
+    assert_int_equal(graph->length, 512);
+    assert_int_equal(graph->n_masked, 77);
+    assert_int_equal(tandem_graph_n_prediction(graph), 77);
+    assert_int_equal(graph->vocabulary, 30522);
+    /* behind each part a norm, behind the last block nothing more */
+    const tandem_op *norm = op_named(graph, "block11.norm2");
+    assert_string_equal(graph->op[norm->input[0]].name, "block11.add2");
+    assert_int_equal(op_named(graph, "transform")->input[0], norm - graph->op);
+    tandem_graph_close(graph);
+    graph = opened("bert_base:seq=1", 2);
+    assert_int_equal(graph->n_masked, 1);
+    tandem_graph_close(graph);
+    graph = opened("gpt2_small", 1);
+    SHAPE(op_named(graph, "head"), 1, 1024, 50257);
+    assert_int_equal(graph->vocabulary, 50257);
+    assert_int_equal(tandem_graph_n_prediction(graph), 1024);
+    tandem_graph_close(graph);
+}
+
+static void a_tied_head_reads_the_table_of_the_embedding(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
+    const tandem_op *word = op_named(graph, "embedding"), *head = op_named(graph, "head");
+    const tandem_parameter *table = &graph->parameter[word->parameter[0]];
+    assert_int_equal(head->parameter[0], word->parameter[0]);
+    assert_int_equal(head->transpose_b, 1);
+    assert_int_equal(table->op, word - graph->op);
+    assert_int_equal(table->tied, head - graph->op);
+    assert_int_equal(table->shape.dim[0], 100);
+    assert_string_equal(word->signature, "embedding rows=16 vocabulary=100 width=768 tied=1");
+    assert_string_equal(head->signature, "linear m=16 k=768 n=100 tb=1");
+    assert_string_equal(op_named(graph, "position")->signature, "bias n=12288 period=6144 of=786432");
+    for (int p = 0; p < graph->n_parameter; p++)
+        if (p != word->parameter[0]) assert_int_equal(graph->parameter[p].tied, -1);
+    tandem_graph_close(graph);
+}
+
+static void slices_and_prepended_rows(void **state)
+{
+    (void)state;
+    tandem_builder *b = building(3);
+    const int64_t rows[3] = {3, 8, 6};
+    int x = tandem_build_reshape(b, "rows", tandem_build_images(b, "image", 4, 4, 3), 3, rows);
+    x = tandem_build_slice(b, "slice", x, 2, 5);
+    x = tandem_build_prepend(b, "prepend", x, 0.5f);
+    x = tandem_build_tanh(b, "tanh", x);
+    tandem_graph *graph = finished_flat(b, x, 6 * 6);
+    SHAPE(op_named(graph, "slice"), 3, 5, 6);
+    SHAPE(op_named(graph, "prepend"), 3, 6, 6);
+    assert_string_equal(op_named(graph, "slice")->signature, "slice n=3 of=8 row=6 start=2 rows=5");
+    assert_string_equal(op_named(graph, "prepend")->signature, "prepend n=3 of=5 row=6");
+    assert_string_equal(op_named(graph, "tanh")->signature, "tanh n=108");
+    assert_true(op_named(graph, "tanh")->flops == 108);
+    const tandem_parameter *row = &graph->parameter[op_named(graph, "prepend")->parameter[0]];
+    assert_int_equal(row->elements, 6);
+    assert_true(row->deviation == 0.5f && !row->decays);
+    assert_int_equal(op_named(graph, "slice")->needs_gradient, 0);
+    assert_int_equal(op_named(graph, "prepend")->needs_gradient, 1);
     tandem_graph_close(graph);
 }
 
@@ -477,6 +621,9 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(op->axis[3], 1);
     CHANGED(op->scale, 0.5f);
     CHANGED(op->epsilon, 1e-6f);
+    CHANGED(op->start, 1);
+    CHANGED(graph->n_masked, 3);
+    CHANGED(graph->parameter[0].tied, 9);
     CHANGED(graph->parameter[0].shape.dim[0], 10);
     CHANGED(graph->parameter[0].init, TANDEM_INIT_ZERO);
     CHANGED(graph->parameter[0].deviation, 0.5f);
@@ -501,6 +648,12 @@ static void hashes_of_the_zoo_are_lasting(void **state)
         {"resnet20", UINT64_C(0xc24608974e5a06b9)},
         {"vit_tiny", UINT64_C(0x3147d55440d8d9f0)},
         {"gpt_tiny", UINT64_C(0x7afae4fafbb64f9b)},
+        {"resnet18", UINT64_C(0x21e919e9fdf732d5)},
+        {"resnet50", UINT64_C(0x42240307279c8d69)},
+        {"vgg16_bn", UINT64_C(0x304a43291ac0bbd8)},
+        {"vit_b16", UINT64_C(0x9bc721110bab7c23)},
+        {"bert_base", UINT64_C(0xb1247f499c870d00)},
+        {"gpt2_small", UINT64_C(0xb7126684c115e43c)},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_graph *graph = opened(cases[i].model, 8);
@@ -669,6 +822,20 @@ WRONG(matmul_dimensions)
 }
 WRONG(bias_over_all) { tandem_build_bias(b, "x", i, 4, 0); }
 WRONG(bias_over_none) { tandem_build_bias(b, "x", i, 0, 0); }
+WRONG(rows_too_few) { tandem_build_rows(b, "x", i, 8, 0); }
+WRONG(rows_of_two_dimensions)
+{
+    tandem_build_rows(b, "x", tandem_build_reshape(b, "r", i, 2, (int64_t[]){6, 288}), 9, 0);
+}
+WRONG(tied_to_images) { tandem_build_tied(b, "x", i, i); }
+WRONG(tied_to_nothing) { tandem_build_tied(b, "x", i, 77); }
+WRONG(masked_none) { (void)i; tandem_build_masked_labels(b, "x", 8, 0); }
+WRONG(masked_more_than_all) { (void)i; tandem_build_masked_labels(b, "x", 8, 9); }
+WRONG(slice_behind_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
+WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
+WRONG(slice_of_none) { tandem_build_slice(b, "x", i, 0, 0); }
+WRONG(slice_negative) { tandem_build_slice(b, "x", i, -1, 2); }
+WRONG(prepend_to_images) { tandem_build_prepend(b, "x", i, 0.1f); }
 WRONG(add_of_unlike) { tandem_build_add(b, "x", i, tandem_build_avgpool(b, "r", i, 2, 2, 1)); }
 WRONG(reshape_elements) { tandem_build_reshape(b, "x", i, 2, (int64_t[]){6, 287}); }
 WRONG(reshape_dimensions) { tandem_build_reshape(b, "x", i, 5, (int64_t[]){6, 2, 2, 2, 36}); }
@@ -765,6 +932,17 @@ static void broken_rules_are_named(void **state)
         {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
         {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
         {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
+        {rows_too_few, "operator 'x' (bias): the number of rows is 8; allowed 9 … 2147483647"},
+        {rows_of_two_dimensions, "operator 'x' (bias): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
+        {tied_to_images, "operator 'x' (linear): its weight is that of operator 0; allowed is an embedding"},
+        {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
+        {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
+        {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
+        {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
+        {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
+        {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
+        {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
+        {prepend_to_images, "operator 'x' (prepend): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
         {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
         {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
         {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
@@ -807,6 +985,27 @@ static void broken_rules_are_named(void **state)
         assert_ptr_equal(graph, untouched);
         tandem_builder_close(b);
     }
+}
+
+static void tied_wrong(int64_t width, int twice, const char *text)
+{
+    tandem_builder *b = building(2);
+    tandem_graph *graph = untouched;
+    tandem_error error = {0};
+    const int word = tandem_build_embedding(b, "word", tandem_build_tokens(b, "tokens", 4), 10, 6);
+    const int x = tandem_build_linear(b, "linear", word, width, 0.1f);
+    if (twice) tandem_build_tied(b, "first", x, word);
+    assert_int_equal(tandem_build_tied(b, "x", x, word), -1);
+    assert_int_equal(tandem_builder_finish(b, "test", &sgd, &graph, &error), TANDEM_WRONG_GRAPH);
+    assert_string_equal(error.text, text);
+    tandem_builder_close(b);
+}
+
+static void a_table_is_tied_once_and_to_what_fits(void **state)
+{
+    (void)state;
+    tied_wrong(5, 0, "operator 'x' (linear): the last dimension of its input is 5; allowed 6 … 6");
+    tied_wrong(6, 1, "operator 'x' (linear): the table of 'word' is tied to 'first'; allowed is one linear a table");
 }
 
 static void nothing_comes_of_nothing(void **state)
@@ -852,14 +1051,14 @@ static void the_end_is_checked(void **state)
 {
     (void)state;
     tandem_error error = {0};
-    char name[97];
+    char name[TANDEM_MODEL_NAME + 1];
     memset(name, 'n', sizeof name - 1);
-    name[95] = '\0';
+    name[127] = '\0';
     assert_int_equal(ended(0, 1, 1, name, 0.1f, &error), TANDEM_OK);
-    name[95] = 'n';
-    name[96] = '\0';
+    name[127] = 'n';
+    name[128] = '\0';
     assert_int_equal(ended(0, 1, 1, name, 0.1f, &error), TANDEM_WRONG_GRAPH);
-    assert_string_equal(error.text, "the model's name has 96 characters; allowed 1 … 95");
+    assert_string_equal(error.text, "the model's name has 128 characters; allowed 1 … 127");
     assert_int_equal(ended(0, 1, 1, "", 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, NULL, 0.1f, &error), TANDEM_WRONG_GRAPH);
     assert_int_equal(ended(0, 1, 1, "test", NAN, &error), TANDEM_WRONG_GRAPH);
@@ -939,6 +1138,12 @@ static void names_become_canonical(void **state)
         {"mlp:classes=3,width=0064", "mlp:width=64,classes=3"},
         {"vit_tiny:heads=4,width=256", "vit_tiny:width=256,heads=4"},
         {"vit_tiny:image=32x16x3", "vit_tiny:image=32x16x3"},
+        {"mlp:image=28", "mlp"},
+        {"bert_base:head=mlm", "bert_base"},
+        {"bert_base:classes=65536,head=class,positions=65536,vocabulary=1048576,heads=256,layers=1,width=16384,seq=1024",
+         "bert_base:seq=1024,width=16384,layers=1,heads=256,vocabulary=1048576,positions=65536,head=class,classes=65536"},
+        {"mlp:image=32", "mlp:image=32x32x1"},
+        {"resnet50:classes=10,image=64", "resnet50:image=64x64x3,classes=10"},
         {"vit_tiny:classes=65536,mlp=16,heads=128,depth=1,width=16384,patch=256,image=4096x4096x64",
          "vit_tiny:image=4096x4096x64,patch=256,width=16384,depth=1,heads=128,mlp=16,classes=65536"},
         {"gpt_tiny:vocabulary=1048576,heads=128,depth=1,width=16384,length=65536",
@@ -962,7 +1167,7 @@ static void wrong_names_are_answered(void **state)
         tandem_status status;
         const char *text; /* part of the error */
     } cases[] = {
-        {"resnet", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet'. Did you mean 'resnet20'?"},
+        {"resnet21", 1, TANDEM_UNKNOWN_NAME, "there is no model 'resnet21'. Did you mean 'resnet20'?"},
         {"vit-tiny", 1, TANDEM_UNKNOWN_NAME, "Did you mean 'vit_tiny'?"},
         {"gpttiny:length=3", 1, TANDEM_UNKNOWN_NAME, "there is no model 'gpttiny'. Did you mean 'gpt_tiny'?"},
         {"", 1, TANDEM_UNKNOWN_NAME, "there is no model ''. `tandem list models` shows them"},
@@ -987,7 +1192,10 @@ static void wrong_names_are_answered(void **state)
         {"mlp:width=18446744073709551680", 1, TANDEM_USAGE, "width is '18446744073709551680'"}, /* 2^64 + 64 */
         {"mlp:width=4=4", 1, TANDEM_USAGE, "width is '4=4'"},
         {"mlp:classes=1", 1, TANDEM_USAGE, "classes is '1'; allowed 2 … 65536"},
-        {"mlp:image=28", 1, TANDEM_USAGE, "model mlp: image is '28'; allowed 1x1x1 … 4096x4096x64"},
+        {"mlp:image=4097", 1, TANDEM_USAGE, "model mlp: image is '4097'; allowed 1x1x1 … 4096x4096x64"},
+        {"mlp:image=0", 1, TANDEM_USAGE, "image is '0'"},
+        {"vgg16_bn:image=31x32x3", 1, TANDEM_USAGE, "image is '31x32x3'; allowed 32x32x1 … 4096x4096x64"},
+        {"mlp:image=28x28x", 1, TANDEM_USAGE, "image is '28x28x'"},
         {"mlp:image=28x28", 1, TANDEM_USAGE, "image is '28x28'"},
         {"mlp:image=28x28x1x1", 1, TANDEM_USAGE, "image is '28x28x1x1'"},
         {"mlp:image=0x28x1", 1, TANDEM_USAGE, "image is '0x28x1'"},
@@ -995,6 +1203,14 @@ static void wrong_names_are_answered(void **state)
         {"mlp:image=28x28x65", 1, TANDEM_USAGE, "image is '28x28x65'"},
         {"mlp:image=28xx1", 1, TANDEM_USAGE, "image is '28xx1'"},
         {"mlp:image=", 1, TANDEM_USAGE, "image is ''"},
+        {"bert_base:head=lm", 1, TANDEM_USAGE, "model bert_base: head is 'lm'; allowed mlm … class"},
+        {"bert_base:head=0", 1, TANDEM_USAGE, "head is '0'"},
+        {"bert_base:seq=513", 1, TANDEM_USAGE,
+         "model bert_base: seq=513 with positions=512; allowed are sequences up to the number of positions"},
+        {"gpt2_small:seq=1025", 1, TANDEM_USAGE, "model gpt2_small: seq=1025 with positions=1024"},
+        {"gpt2_small:heads=5", 1, TANDEM_USAGE, "model gpt2_small: width=768 with heads=5"},
+        {"bert_base:heads=5", 1, TANDEM_USAGE, "model bert_base: width=768 with heads=5"},
+        {"vit_b16:image=100", 1, TANDEM_USAGE, "model vit_b16: patch=16 on images of 100x100"},
         {"vit_tiny:width=200", 1, TANDEM_USAGE,
          "model vit_tiny: width=200 with heads=3; the width must be a multiple of the heads"},
         {"gpt_tiny:heads=3", 1, TANDEM_USAGE, "model gpt_tiny: width=128 with heads=3"},
@@ -1050,7 +1266,7 @@ static void operators_are_found_by_name(void **state)
 static void the_zoo_lists_its_models(void **state)
 {
     (void)state;
-    assert_int_equal(tandem_model_count(), 4);
+    assert_int_equal(tandem_model_count(), 10);
     assert_null(tandem_model_get(-1));
     assert_null(tandem_model_get(tandem_model_count()));
     for (int i = 0; i < tandem_model_count(); i++) {
@@ -1074,10 +1290,15 @@ int main(void)
         cmocka_unit_test(operator_rows_say_what_op_def_says),
         cmocka_unit_test(optimizers_have_states),
         cmocka_unit_test(models_have_the_parameters_counted_by_hand),
+        cmocka_unit_test(models_have_the_parameters_that_were_published),
         cmocka_unit_test(mlp_flops_are_those_counted_by_hand),
         cmocka_unit_test(vit_has_the_shapes_of_its_drawing),
         cmocka_unit_test(gpt_predicts_every_symbol),
         cmocka_unit_test(resnet_halves_its_images),
+        cmocka_unit_test(resnet50_has_the_shapes_of_its_table),
+        cmocka_unit_test(large_transformers_have_the_shapes_of_their_drawings),
+        cmocka_unit_test(a_tied_head_reads_the_table_of_the_embedding),
+        cmocka_unit_test(slices_and_prepended_rows),
         cmocka_unit_test(consumers_stand_in_order),
         cmocka_unit_test(views_lead_to_whose_memory_it_is),
         cmocka_unit_test(gradients_begin_where_training_does),
@@ -1092,6 +1313,7 @@ int main(void)
         cmocka_unit_test(first_weights_depend_on_the_seed_alone),
         cmocka_unit_test(matrices_decay_and_biases_do_not),
         cmocka_unit_test(broken_rules_are_named),
+        cmocka_unit_test(a_table_is_tied_once_and_to_what_fits),
         cmocka_unit_test(nothing_comes_of_nothing),
         cmocka_unit_test(the_end_is_checked),
         cmocka_unit_test(a_refused_end_can_be_mended),

@@ -118,6 +118,10 @@ static void missing_precisions_have_stand_ins(void **state)
             seen += expected != FP32;
         }
         assert_true(seen > 0 || cases[i].asked == FP32);
+        assert_true(tandem_plan_is_uniform(plan, graph, 1, (tandem_precision)cases[i].asked));
+        assert_true(tandem_plan_is_uniform(plan, graph, 0, TANDEM_PRECISION_FP32));
+        assert_int_equal(tandem_plan_is_uniform(plan, graph, 1, TANDEM_PRECISION_FP32), cases[i].asked == FP32);
+        assert_false(tandem_plan_is_uniform(plan, graph, 0, TANDEM_PRECISION_BF16)); /* cpu:sse41 has none */
         tandem_plan_close(plan);
         tandem_graph_close(graph);
     }
@@ -164,6 +168,12 @@ static tandem_plan *full_plan(const tandem_graph *graph)
     plan->sensitivity = 1.0 / 3;
     plan->lower_bound = 0;
     plan->peak_bytes[0] = INT64_C(1) << 40;
+    plan->base = TANDEM_PRECISION_BF16;
+    plan->held = 1;
+    plan->bucket_bytes = 1 << 20;
+    plan->target_ns = INT64_C(9007199254740995);
+    plan->fastest_ns = INT64_C(9007199254740001);
+    (void)snprintf(plan->proof, sizeof plan->proof, "labels");
     return plan;
 }
 
@@ -191,6 +201,12 @@ static void a_plan_comes_back(void **state)
     assert_int_equal(read->n_op, plan->n_op);
     assert_true(read->slowdown == 0.1 && read->sensitivity == 1.0 / 3 && read->lower_bound == 0 && isnan(read->gap));
     assert_int_equal(read->step_ns, plan->step_ns);
+    assert_int_equal(read->target_ns, plan->target_ns);
+    assert_int_equal(read->fastest_ns, plan->fastest_ns);
+    assert_int_equal(read->base, TANDEM_PRECISION_BF16);
+    assert_int_equal(read->held, 1);
+    assert_int_equal(read->bucket_bytes, 1 << 20);
+    assert_string_equal(read->proof, "labels");
     assert_int_equal(read->peak_bytes[0], plan->peak_bytes[0]);
     assert_int_equal(read->peak_bytes[1], 0);
     char before[256], after[256];
@@ -221,11 +237,12 @@ static void the_text_is_this(void **state)
     assert_int_equal(tandem_plan_uniform(plan, graph, 0, TANDEM_PRECISION_INT8, NULL), TANDEM_OK);
     (void)snprintf(expected, sizeof expected,
                    "{\n  \"schema\": \"tandem.plan/1\",\n  \"name\": \"allocated\",\n  \"policy\": \"\",\n"
-                   "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"slowdown\": null,\n"
-                   "  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": \"\",\n  \"lower_bound\": null,\n"
-                   "  \"gap\": null,\n  \"net\": null,\n  \"classes\": [\n    {\n      \"device\": \"cpu:avx2\",\n"
+                   "  \"model\": \"mlp\",\n  \"graph_hash\": \"%016llx\",\n  \"base\": \"fp32\",\n"
+                   "  \"bucket_bytes\": null,\n  \"slowdown\": null,\n  \"target_ns\": null,\n"
+                   "  \"fastest_ns\": null,\n  \"step_ns\": null,\n  \"sensitivity\": null,\n  \"method\": \"\",\n  \"lower_bound\": null,\n"
+                   "  \"gap\": null,\n  \"proof\": \"\",\n  \"net\": null,\n  \"classes\": [\n    {\n      \"device\": \"cpu:avx2\",\n"
                    "      \"ranks\": 2,\n      \"per_node\": null,\n      \"batch\": 8,\n"
-                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"precision\": {\n"
+                   "      \"memory_bytes\": null,\n      \"peak_bytes\": null,\n      \"held\": false,\n      \"precision\": {\n"
                    "        \"fc1\": \"fp32\",\n        \"fc2\": \"fp32\",\n        \"head\": \"fp32\"\n      }\n"
                    "    }\n  ]\n}\n",
                    (unsigned long long)graph->hash);
@@ -255,7 +272,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         const char *says;
     } cases[] = {
         {"{", "", TANDEM_MALFORMED, "line 2"},
-        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 18"},
+        {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 23"},
         {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED, "schema: must be"},
         {"\"schema\"", "\"schemata\"", TANDEM_MALFORMED, "schema: is missing"},
         {"\"policy\"", "\"polisy\"", TANDEM_MALFORMED, "Did you mean 'policy'"},
@@ -276,6 +293,9 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"batch\": 4", "\"batch\": null", TANDEM_MALFORMED, "classes[1].batch: is missing"},
         {"\"peak_bytes\": ", "\"x\": 1, \"peak_bytes\": ", TANDEM_MALFORMED, "x: is no member"},
         {"\"peak_bytes\": 1", "\"peak_bytes\": -1", TANDEM_MALFORMED, "peak_bytes: must be"},
+        {"\"held\": true", "\"held\": 1", TANDEM_MALFORMED, "classes[0].held: must be true or false"},
+        {"\"base\": \"bf16\"", "\"base\": \"bf17\"", TANDEM_MALFORMED, "base: there is no precision"},
+        {"\"target_ns\": 9", "\"target_ns\": -9", TANDEM_MALFORMED, "target_ns: must be a whole number"},
         {"\"fc1\": \"bf16\"", "\"fc1\": \"bf17\"", TANDEM_MALFORMED, "classes[0].precision.fc1: there is no precision"},
         {"\"fc1\": \"bf16\"", "\"fc1\": 16", TANDEM_MALFORMED, "must be the name of a precision"},
         {"\"fc1\": \"bf16\",", "", TANDEM_MALFORMED, "classes[0].precision.fc1: is missing"},
@@ -302,6 +322,37 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         free(bad);
     }
     free(good);
+    tandem_plan_close(plan);
+    tandem_graph_close(graph);
+}
+
+/* Before base, target and held classes were written. */
+static void an_older_file_is_read(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"base", "bucket_bytes", "target_ns", "fastest_ns", "proof", "held"};
+    tandem_error error = {0};
+    tandem_graph *const graph = open_graph("mlp"), *opened = NULL;
+    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
+    char *text = text_of(plan, graph);
+    for (size_t i = 0; i < N_OF(lines); i++) {
+        char name[32], line[64];
+        (void)snprintf(name, sizeof name, "\"%s\": ", lines[i]);
+        const char *const at = strstr(text, name);
+        assert_non_null(at);
+        (void)snprintf(line, sizeof line, "%.*s\n", (int)strcspn(at, "\n"), at);
+        char *const without = with(text, line, "");
+        free(text);
+        text = without;
+    }
+    if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    assert_int_equal(read->base, TANDEM_PRECISION_FP32);
+    assert_true(read->held == 0 && read->bucket_bytes == 0 && read->target_ns == 0 && read->fastest_ns == 0);
+    assert_string_equal(read->proof, "");
+    free(text);
+    tandem_plan_close(read);
+    tandem_graph_close(opened);
     tandem_plan_close(plan);
     tandem_graph_close(graph);
 }
@@ -479,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_plan_comes_back),
         cmocka_unit_test(the_text_is_this),
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
+        cmocka_unit_test(an_older_file_is_read),
         cmocka_unit_test(an_operator_without_it_is_said),
         cmocka_unit_test(a_file_is_old_or_new),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
+#include "predictor/methods.h"
 #include "tandem/predictor.h"
 
 /* image label | flatten fc1 fc1.bias fc1.relu head head.bias | loss; depths 0 0 | 1 2 3 4 5 6 | 1 */
@@ -70,12 +71,14 @@ static void methods_are_found_by_name(void **state)
     (void)state;
     const tandem_sensitivity_method *method = NULL;
     int n = 0;
-    for (; tandem_sensitivity_methods[n]; n++) {
-        assert_true(tandem_sensitivity_methods[n]->meaning[0] && tandem_sensitivity_methods[n]->unit[0]);
-        assert_int_equal(tandem_sensitivity_find(&method, tandem_sensitivity_methods[n]->name, NULL), TANDEM_OK);
-        assert_ptr_equal(method, tandem_sensitivity_methods[n]);
+    for (; tandem_sensitivity_get(n); n++) {
+        assert_true(tandem_sensitivity_get(n)->meaning[0] && tandem_sensitivity_get(n)->unit[0]);
+        assert_int_equal(tandem_sensitivity_find(&method, tandem_sensitivity_get(n)->name, NULL), TANDEM_OK);
+        assert_ptr_equal(method, tandem_sensitivity_get(n));
     }
     assert_int_equal(n, 2);
+    assert_null(tandem_sensitivity_get(-1));
+    assert_null(tandem_sensitivity_get(n + 1));
     const tandem_sensitivity_method *const before = method;
     tandem_error error = {0};
     assert_int_equal(tandem_sensitivity_find(&method, "fischer", &error), TANDEM_UNKNOWN_NAME);
@@ -511,18 +514,19 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     s[fc1] = s[head] = numbers();
     harm[3] = -7;
     must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", TANDEM_F32, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
     must(tandem_store_put_statistics(store, graph, "a", fc1, &s[fc1], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", TANDEM_F32, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
     must(tandem_store_put_statistics(store, graph, "a", head, &s[head], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", TANDEM_F32, &error), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", NULL, TANDEM_F32, &error),
+                     TANDEM_UNKNOWN_NAME);
     assert_true(harm[3] == -7); /* unchanged so far */
     for (int m = 0; tandem_sensitivity_methods[m]; m++) {
         const char *method = tandem_sensitivity_methods[m]->name;
         double *expected = compute(method, graph, s, TANDEM_BF16);
-        must(tandem_sensitivity_load(harm, store, graph, method, TANDEM_BF16, &error), &error);
+        must(tandem_sensitivity_load(harm, store, graph, method, NULL, TANDEM_BF16, &error), &error);
         for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_close(harm[i], expected[i]);
         assert_true(harm[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
         free(expected);

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 
 #include "replayer/stages.h"
 #include "tests/unit/replay_store.h"
@@ -587,16 +588,42 @@ static void curves_are_straight_between_points(void **state)
                                              {2000, replay_cost(700, 0)},
                                              {4000, replay_cost(1700, 0)},
                                              {5000, replay_cost(1600, 0)}};
-    assert_true(tandem_collective_curve_ns(point, 3, 1) == 500);
-    assert_true(tandem_collective_curve_ns(point, 3, 1000) == 500);
-    assert_true(tandem_collective_curve_ns(point, 3, 1500) == 600);
-    assert_true(tandem_collective_curve_ns(point, 3, 2000) == 700);
-    assert_true(tandem_collective_curve_ns(point, 3, 3000) == 1200);
-    assert_true(tandem_collective_curve_ns(point, 3, 4000) == 1700);
-    assert_true(tandem_collective_curve_ns(point, 3, 6000) == 2700);
-    assert_true(tandem_collective_curve_ns(point, 4, 4500) == 1650);
-    assert_true(tandem_collective_curve_ns(point, 4, 9000) == 1600); /* never shorter the more there is to send */
-    assert_true(tandem_collective_curve_ns(point, 1, 3000) == 1500);
+    tandem_collective_line line = {.latency_ns = 100, .ns_per_byte = 0.3};
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1000) == 500);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 1500) == 600);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 2000) == 700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 3000) == 1200);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 4000) == 1700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 4001) == 1700);
+    assert_true(tandem_collective_curve_ns(point, 3, &line, 6000) == 1900);
+    assert_true(tandem_collective_curve_ns(point, 4, &line, 4500) == 1650);
+    line.ns_per_byte = 0.1;
+    assert_true(tandem_collective_curve_ns(point, 4, &line, 9000) == 1600); /* never shorter the more there is to send */
+}
+
+static void the_upper_part_of_a_curve_is_fitted(void **state)
+{
+    (void)state;
+    tandem_collective_point point[12];
+    tandem_collective_line line;
+    for (int i = 0; i < 12; i++) { /* 1000 ns + 2 ns a byte from 16 KiB on, ten times faster below, where caches help */
+        const uint64_t bytes = UINT64_C(1) << (i + 8);
+        point[i] = (tandem_collective_point){
+            bytes, replay_cost((int64_t)(i < 6 ? 1000 + bytes / 5 : 1000 + 2 * bytes), 0)};
+    }
+    assert_int_equal(tandem_collective_fit(&line, point, 12, NULL), TANDEM_OK);
+    assert_true(fabs(line.latency_ns - 1000) < 1 && fabs(line.ns_per_byte - 2) < 1e-6 && line.spread < 1e-6);
+    point[11].cost = replay_cost(50 * 1000 * 1000, 0); /* the last point was interrupted: 48 times its time */
+    assert_int_equal(tandem_collective_fit(&line, point, 12, NULL), TANDEM_OK);
+    assert_true(line.latency_ns < 1100 && fabs(line.ns_per_byte - 2) < 0.05);
+    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK); /* 256 B, 512 B: a fifth of a ns a byte */
+    assert_true(fabs(line.latency_ns - 1000) < 2 && fabs(line.ns_per_byte - 0.2) < 0.01);
+    assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);
+    assert_true(line.latency_ns <= 0 && fabs(line.ns_per_byte - 1051.0 / 256) < 1e-9);
+    point[1].cost = replay_cost(500, 0); /* falling: flat */
+    assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK);
+    assert_true(line.ns_per_byte >= 0 && line.latency_ns >= 500);
 }
 
 static void rings_send_two_parts_less_two(void **state)
@@ -627,6 +654,7 @@ int main(void)
         cmocka_unit_test(what_nothing_was_measured_of_is_refused_at_once),
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
         cmocka_unit_test(curves_are_straight_between_points),
+        cmocka_unit_test(the_upper_part_of_a_curve_is_fitted),
         cmocka_unit_test(rings_send_two_parts_less_two),
     };
     return cmocka_run_group_tests_name("replayer", tests, NULL, NULL);

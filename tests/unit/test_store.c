@@ -102,7 +102,8 @@ static int64_t count_costs(tandem_store *store, const char *device)
 {
     tandem_cost_table *table = NULL;
     tandem_error error = {0};
-    if (tandem_store_load_costs(&table, store, device, "", &error) != TANDEM_OK) fail_msg("%s", error.text);
+    if (tandem_store_load_costs(&table, store, device, "", NULL, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
     const int64_t n = tandem_cost_table_count(table);
     tandem_cost_table_free(table);
     return n;
@@ -233,7 +234,7 @@ static void costs_come_back(void **state)
     store = open_store(p->path, TANDEM_STORE_READ);
     tandem_cost_table *table = NULL;
     tandem_error error = {0};
-    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
     assert_int_equal(tandem_cost_table_count(table), 3);
     const tandem_cost *const found = tandem_cost_table_find(table, &op);
     assert_non_null(found);
@@ -250,7 +251,7 @@ static void costs_come_back(void **state)
     assert_null(tandem_cost_table_find(table, &op));
     tandem_cost_table_free(table);
     op.to = TANDEM_F32;
-    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "cpu:avx512", &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "cpu:avx512", NULL, &error), TANDEM_OK);
     assert_int_equal(tandem_cost_table_count(table), 1);
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &op)), 3005);
     tandem_cost_table_free(table);
@@ -276,7 +277,7 @@ static void thousands_of_costs_are_found(void **state)
     }
     assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
     tandem_cost_table *table = NULL;
-    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", &error), TANDEM_OK);
+    assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
     assert_int_equal(tandem_cost_table_count(table), N);
     for (int i = 0; i < N; i++) {
         (void)snprintf(signature, sizeof signature, "linear m=%d", i);
@@ -289,6 +290,53 @@ static void thousands_of_costs_are_found(void **state)
     assert_null(tandem_cost_table_find(table, &absent));
     tandem_cost_table_free(table);
     tandem_store_close(store);
+}
+
+/* What a step program can ask for is loaded, all of it, and nothing else. */
+static void a_step_loads_its_own_costs(void **state)
+{
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    assert_int_equal(tandem_graph_open(&graph, "mlp:width=4,depth=1,image=2x2x1,classes=2", 4, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, graph, TANDEM_F32, 0, &error), TANDEM_OK);
+    tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_begin(store, &error), TANDEM_OK);
+    const tandem_cost_key other = op_key("linear m=4 k=4 n=5"),
+                          another = {.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 999};
+    put(store, "cpu:avx2", "", &other, 1);
+    put(store, "cpu:avx2", "", &another, 1);
+    int n_form = 0;
+    for (int fill = 1; fill >= 0; fill--) {
+        tandem_cost_table *table = NULL;
+        if (!fill)
+            assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", step, &error), TANDEM_OK);
+        for (int t = 0; t < step->n_task; t++)
+            for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
+                tandem_cost_key key;
+                if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE) continue;
+                n_form += fill;
+                if (fill)
+                    put(store, "cpu:avx2", "", &key, 100);
+                else
+                    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &key)), 105);
+            }
+        if (fill) assert_int_equal(tandem_store_commit(store, &error), TANDEM_OK);
+        if (!fill) {
+            assert_null(tandem_cost_table_find(table, &other));
+            assert_null(tandem_cost_table_find(table, &another));
+            assert_int_equal(tandem_cost_table_count(table), count_costs(store, "cpu:avx2") - 2);
+        }
+        tandem_cost_table_free(table);
+    }
+    assert_true(n_form > 50);
+    int64_t n = 0;
+    assert_int_equal(tandem_store_count_costs(&n, store, &error), TANDEM_OK);
+    assert_int_equal(n, count_costs(store, "cpu:avx2"));
+    tandem_store_close(store);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
 }
 
 static void rows_know_who_and_when(void **state)
@@ -609,7 +657,7 @@ static int read_sealed(const place *p)
         (void)fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    const tandem_status loaded = tandem_store_load_costs(&table, store, "d", "", &error);
+    const tandem_status loaded = tandem_store_load_costs(&table, store, "d", "", NULL, &error);
     const int64_t n = tandem_cost_table_count(table);
     tandem_cost_table_free(table);
     tandem_store_close(store);
@@ -727,6 +775,7 @@ int main(void)
         cmocka_unit_test(keys_have_a_text),
         cmocka_unit_test_setup_teardown(costs_come_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, make_place, remove_place),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, make_place, remove_place),
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
         cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),

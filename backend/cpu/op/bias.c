@@ -1,13 +1,20 @@
 /* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading
- * ones. */
+ * ones, and 0 for elements that are not used. */
+#include <string.h>
+
 #include "backend/cpu/kernel.h"
+
+static const tandem_parameter *own(const tandem_kernel *kernel)
+{
+    return &kernel->graph->parameter[kernel->op->parameter[0]];
+}
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const size_t period = (size_t)kernel->graph->parameter[kernel->op->parameter[0]].elements;
+    const size_t period = (size_t)tandem_bias_period(kernel->op, own(kernel));
     if (kernel->task.from == TANDEM_F32)
         isa->bias_f32(call->out[0], call->in[0], call->in[1], n, period);
     else
@@ -20,7 +27,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const size_t period = (size_t)kernel->graph->parameter[kernel->op->parameter[0]].elements;
+    const size_t period = (size_t)tandem_bias_period(kernel->op, own(kernel));
+    memset((float *)call->out[0] + period, 0, ((size_t)own(kernel)->elements - period) * sizeof(float));
     if (kernel->task.from == TANDEM_F32)
         isa->column_sum_f32(call->out[0], call->in[0], n, period);
     else

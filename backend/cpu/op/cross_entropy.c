@@ -1,10 +1,12 @@
 /* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities.
- * The gradient of the logits is (p − one-hot)·row_weight.
+ * The gradient of the logits is (p − one-hot)·row_weight. A row labelled −1 is not predicted: it adds nothing to the loss,
+ * and its gradient is 0.
  *
  * The probabilities are oneDNN's softmax. The largest logit m has p(m) = 1/Σ exp(x − m), so a row's loss is
  * (m − x[label]) − log p(m): as stable as log-sum-exp, and without a second pass of exponentials. */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
@@ -13,7 +15,8 @@ static tandem_status bad_label(const tandem_kernel *kernel, int64_t row, int32_t
                                tandem_error *error)
 {
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "operator '%s' (cross_entropy): label %" PRId64 " is %" PRId32 "; allowed 0 … %" PRId64,
+                            "operator '%s' (cross_entropy): label %" PRId64 " is %" PRId32
+                            "; allowed 0 … %" PRId64 ", and −1 for none",
                             kernel->op->name, row, label, classes - 1);
 }
 
@@ -37,7 +40,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     if (status != TANDEM_OK) return status;
     double sum = 0;
     for (int64_t r = 0; r < rows; r++, x += classes, p += classes) {
-        if (label[r] < 0 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
+        if (label[r] < -1 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
+        if (label[r] < 0) continue;
         const int64_t m = largest(x, classes);
         sum += ((double)x[m] - (double)x[label[r]]) - log((double)p[m]);
     }
@@ -53,7 +57,11 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     const float *p = call->in[1], weight = call->row_weight;
     float *gradient = call->out[0];
     for (int64_t r = 0; r < rows; r++, p += classes, gradient += classes) {
-        if (label[r] < 0 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
+        if (label[r] < -1 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
+        if (label[r] < 0) {
+            memset(gradient, 0, (size_t)classes * sizeof *gradient);
+            continue;
+        }
         const float right = p[label[r]];
         for (int64_t j = 0; j < classes; j++) gradient[j] = p[j] * weight;
         gradient[label[r]] = (right - 1) * weight;

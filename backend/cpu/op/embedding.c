@@ -1,5 +1,5 @@
 /* embedding: row token of the table for each token; the gradient of the table adds up the rows of g, in
- * order. */
+ * order; where the table is tied, to the gradient that its linear has written there before. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -28,35 +28,19 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     return TANDEM_OK;
 }
 
-static void add_row(float *sum, const void *g, tandem_dtype from, int64_t width)
-{
-    if (from == TANDEM_F32) {
-        const float *const row = g;
-        for (int64_t j = 0; j < width; j++) sum[j] += row[j];
-        return;
-    }
-    const uint16_t *const row = g;
-    for (int64_t j = 0; j < width; j++) {
-        const uint32_t bits = (uint32_t)row[j] << 16;
-        float value;
-        memcpy(&value, &bits, sizeof value);
-        sum[j] += value;
-    }
-}
-
 static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
-    const int64_t vocabulary = table->dim[0], width = table->dim[1];
+    const tandem_parameter *table = &kernel->graph->parameter[kernel->op->parameter[0]];
+    const int64_t vocabulary = table->shape.dim[0], width = table->shape.dim[1];
     const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
     const size_t row_bytes = (size_t)width * tandem_dtype_bytes(kernel->task.from);
     const int32_t *const token = call->in[0];
     float *const gradient = call->out[0];
-    memset(gradient, 0, (size_t)(vocabulary * width) * sizeof *gradient);
+    if (table->tied < 0) memset(gradient, 0, (size_t)table->elements * sizeof *gradient);
     for (int64_t i = 0; i < n; i++) {
         if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
-        add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes,
-                kernel->task.from, width);
+        cpu_add_row(gradient + token[i] * width, (const char *)call->in[1] + (size_t)i * row_bytes,
+                    kernel->task.from, width);
     }
     return TANDEM_OK;
 }

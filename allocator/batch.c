@@ -1,0 +1,304 @@
+/* batch.c: how much of the global batch each class gets, together with the precisions.
+ *
+ * A split gives every rank of a class the same batch. Splits are searched along lines: what one pair of classes shares is
+ * moved from one to the other by the least number of samples that keeps the sum, with some tens of places looked at and then
+ * the neighbourhood of the best one; pair after pair, until nothing gets better. With two classes that is every split there
+ * is, or a fine net of them. Which plan is best for a split is for a policy to say: first the split that allows the fastest
+ * step is looked for, that gives the target, and then the split with the least sensitivity within it. A split at which
+ * something has not been measured is passed over. */
+#include "allocator/policies.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROUNDS = 3, NET = 64, MOST_NETS = 3 };
+
+/* What a split is judged by; the smallest is best. */
+typedef enum measure { BASE_STEP, FASTEST_STEP, SENSITIVITY, N_MEASURE } measure;
+
+typedef struct split {
+    int64_t batch[TANDEM_MAX_CLASS];
+    int is_missing;
+    double value[N_MEASURE]; /* NAN = not looked at; INFINITY = no plan */
+} split;
+
+typedef struct splitting {
+    const tandem_batch_source *source;
+    int n_class;
+    int64_t n_rank[TANDEM_MAX_CLASS];
+    int64_t global_batch;
+    int64_t target_ns; /* of SENSITIVITY */
+    split *seen;
+    int n_seen, room, n_missing;
+    tandem_error missing; /* what the first missing one lacks */
+} splitting;
+
+/* --- One split ------------------------------------------------------------------------------------------ */
+
+static tandem_status find_split(split **out, splitting *s, const int64_t *batch, tandem_error *error)
+{
+    const size_t bytes = (size_t)s->n_class * sizeof *batch;
+    for (int k = 0; k < s->n_seen; k++)
+        if (memcmp(s->seen[k].batch, batch, bytes) == 0) {
+            *out = &s->seen[k];
+            return TANDEM_OK;
+        }
+    if (s->n_seen == s->room) {
+        const int room = 2 * s->room + NET;
+        split *grown = realloc(s->seen, (size_t)room * sizeof *grown);
+        if (!grown)
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d splits of a batch", room);
+        s->seen = grown;
+        s->room = room;
+    }
+    split *added = &s->seen[s->n_seen++];
+    *added = (split){.value = {NAN, NAN, NAN}};
+    memcpy(added->batch, batch, bytes);
+    *out = added;
+    return TANDEM_OK;
+}
+
+/* The base plan of a problem, with its figures. */
+static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
+                               const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_replay replay;
+    const tandem_status status = tandem_allocation_begin(plan, &replay, problem, error);
+    if (status != TANDEM_OK) return status;
+    *a = (tandem_allocation){.step_ns = replay.step_ns,
+                             .target_ns = replay.step_ns,
+                             .base_ns = replay.step_ns,
+                             .fastest_ns = replay.step_ns,
+                             .held = (1u << replay.n_class) - 1,
+                             .lowered = -1,
+                             .replays = 1,
+                             .certificate = {.lower_bound = NAN, .gap = NAN}};
+    a->sensitivity = a->base_sensitivity = a->fastest_sensitivity = tandem_allocation_sensitivity(problem);
+    for (int c = 0; c < replay.n_class; c++) a->peak_bytes[c] = replay.member[c].peak_bytes;
+    (void)strcpy((*plan)->policy, "base");
+    tandem_allocation_record(*plan, problem, a);
+    return TANDEM_OK;
+}
+
+/* The plan that a measure is of, at one split. TANDEM_MISSING, TANDEM_NO_FIT. */
+/* `policy` NULL: greedy, without a proof: one of many splits. */
+static tandem_status plan_at(tandem_plan **plan, tandem_allocation *a, const splitting *s, const int64_t *batch,
+                             measure by, const tandem_policy *policy, const char *method, tandem_error *error)
+{
+    tandem_allocation_problem *opened = NULL;
+    tandem_status status = s->source->open(s->source->context, batch, &opened, error);
+    if (status != TANDEM_OK) return status;
+    tandem_allocation_problem problem = *opened;
+    if (!policy) problem.without_certificate = 1;
+    if (by == FASTEST_STEP) {
+        problem.slowdown = 0;
+        problem.target_ns = 0;
+    }
+    if (by == SENSITIVITY) problem.target_ns = s->target_ns;
+    if (by == BASE_STEP)
+        status = make_base(plan, a, &problem, error);
+    else
+        status = tandem_allocate(plan, a, policy ? policy : &tandem_policy_greedy, &problem, method, error);
+    for (int c = 0; c < s->n_class && status == TANDEM_OK && by == BASE_STEP; c++)
+        if (tandem_allocation_limit_bytes(&problem, c) &&
+            a->peak_bytes[c] > tandem_allocation_limit_bytes(&problem, c))
+            status = tandem_allocation_no_fit(&problem, c, a->peak_bytes[c], error);
+    if (status != TANDEM_OK) {
+        tandem_plan_close(*plan);
+        *plan = NULL;
+    }
+    s->source->close(s->source->context, opened);
+    return status;
+}
+
+static tandem_status judge(splitting *s, const int64_t *batch, measure by, double *value, tandem_error *error)
+{
+    split *at = NULL;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error why = {0};
+    tandem_status status = find_split(&at, s, batch, error);
+    if (status != TANDEM_OK) return status;
+    *value = at->is_missing ? INFINITY : at->value[by];
+    if (!isnan(*value)) return TANDEM_OK;
+    status = plan_at(&plan, &a, s, batch, by, NULL, NULL, &why);
+    tandem_plan_close(plan);
+    *value = status != TANDEM_OK ? INFINITY : by == SENSITIVITY ? a.sensitivity : (double)a.step_ns;
+    at->value[by] = *value;
+    if (status == TANDEM_MISSING) {
+        at->is_missing = 1;
+        if (s->n_missing++ == 0) s->missing = why;
+    }
+    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (error) *error = why;
+    return status;
+}
+
+/* --- Searching ------------------------------------------------------------------------------------------ */
+
+static int64_t greatest_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Moves samples between classes `from` and `to` of best[n_class] to where the value is least; *value is that. */
+static tandem_status search_line(splitting *s, int64_t *best, double *value, int from, int to, measure by,
+                                 tandem_error *error)
+{
+    const int64_t divisor = greatest_divisor(s->n_rank[from], s->n_rank[to]);
+    const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor; /* a rank, one unit moved */
+    int64_t middle[TANDEM_MAX_CLASS];
+    memcpy(middle, best, sizeof middle);
+    int64_t low = -((middle[to] - 1) / more), high = (middle[from] - 1) / less, at = 0;
+    int64_t stride = (high - low) / NET + 1;
+    tandem_status status = TANDEM_OK;
+    for (int net = 0; net < MOST_NETS && status == TANDEM_OK; net++) {
+        const int64_t centre = at, first = centre - (centre - low) / stride * stride;
+        for (int64_t u = first; u <= high && status == TANDEM_OK; u += stride) {
+            int64_t tried[TANDEM_MAX_CLASS];
+            double reached;
+            memcpy(tried, middle, sizeof tried);
+            tried[from] -= u * less;
+            tried[to] += u * more;
+            status = judge(s, tried, by, &reached, error);
+            if (status != TANDEM_OK || reached >= *value) continue;
+            *value = reached;
+            at = u;
+            memcpy(best, tried, sizeof tried);
+        }
+        if (stride == 1) break;
+        low = at - stride > low ? at - stride : low;
+        high = at + stride < high ? at + stride : high;
+        stride = (high - low) / NET + 1;
+    }
+    return status;
+}
+
+static tandem_status search(splitting *s, int64_t *best, double *value, measure by, tandem_error *error)
+{
+    tandem_status status = judge(s, best, by, value, error);
+    double before = NAN;
+    for (int round = 0; round < MOST_ROUNDS && status == TANDEM_OK && *value != before; round++) {
+        before = *value;
+        for (int from = 0; from < s->n_class; from++)
+            for (int to = from + 1; to < s->n_class && status == TANDEM_OK; to++)
+                status = search_line(s, best, value, from, to, by, error);
+    }
+    return status;
+}
+
+/* --- The split to begin with ---------------------------------------------------------------------------- */
+
+/* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is none. */
+static int divide(int64_t *batch, const splitting *s)
+{
+    int64_t all_ranks = 0;
+    for (int c = 0; c < s->n_class; c++) all_ranks += s->n_rank[c];
+    const int64_t even = s->global_batch / all_ranks, left = s->global_batch % all_ranks;
+    for (int c = 0; c < s->n_class; c++) batch[c] = even;
+    if (left == 0) return even > 0;
+    for (int i = 0; i < s->n_class; i++)
+        for (int j = 0; j < s->n_class; j++)
+            for (int64_t k = 0; k < s->n_rank[j] && i != j; k++) {
+                const int64_t rest = left - s->n_rank[i] * k;
+                if (rest % s->n_rank[j] != 0 || even + rest / s->n_rank[j] < 1 || even + k < 1) continue;
+                batch[i] += k;
+                batch[j] += rest / s->n_rank[j];
+                return 1;
+            }
+    return 0;
+}
+
+static tandem_status check(const splitting *s, int64_t *batch, tandem_error *error)
+{
+    if (divide(batch, s)) return TANDEM_OK;
+    int64_t all_ranks = 0;
+    for (int c = 0; c < s->n_class; c++) all_ranks += s->n_rank[c];
+    const int64_t below = s->global_batch / all_ranks * all_ranks;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "a global batch of %" PRId64 " cannot be split among %" PRId64
+                            " ranks so that the ranks of a class have equal parts; %" PRId64 " can",
+                            s->global_batch, all_ranks, below > 0 ? below : all_ranks);
+}
+
+/* --- Public --------------------------------------------------------------------------------------------- */
+
+/* One of the three answers: the best split by `by`, with the plan that `policy` makes for it. No plan there: left empty. */
+static tandem_status answer(tandem_batch_plan *out, splitting *s, const int64_t *batch, measure by,
+                            const tandem_policy *policy, const char *method, tandem_error *error)
+{
+    tandem_error why = {0};
+    const tandem_status status = plan_at(&out->plan, &out->allocation, s, batch, by, policy, method, &why);
+    memcpy(out->batch, batch, sizeof out->batch);
+    if (status == TANDEM_OK || status == TANDEM_MISSING || status == TANDEM_NO_FIT) return TANDEM_OK;
+    if (error) *error = why;
+    return status;
+}
+
+static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int64_t *even, int64_t target_ns,
+                            double slowdown, const tandem_policy *policy, const char *method, tandem_error *error)
+{
+    int64_t batch[TANDEM_MAX_CLASS];
+    double value;
+    memcpy(batch, even, sizeof batch);
+    tandem_status status = search(s, batch, &value, BASE_STEP, error);
+    if (status == TANDEM_OK)
+        status = answer(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
+    if (status == TANDEM_OK && !target_ns) {
+        status = search(s, batch, &value, FASTEST_STEP, error);
+        if (status == TANDEM_OK && isfinite(value))
+            target_ns = (int64_t)value + (int64_t)fmin(value * slowdown, 0x1p61);
+    }
+    s->target_ns = target_ns;
+    if (status == TANDEM_OK && target_ns) {
+        status = search(s, batch, &value, SENSITIVITY, error);
+        if (status == TANDEM_OK) status = answer(&choice->both, s, batch, SENSITIVITY, policy, method, error);
+    }
+    if (status == TANDEM_OK)
+        status = answer(&choice->precision_alone, s, even, N_MEASURE, policy, method, error);
+    return status;
+}
+
+tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster *cluster, int64_t global_batch,
+                                  const tandem_batch_source *source, const tandem_policy *policy,
+                                  const char *method, int64_t target_ns, double slowdown, tandem_error *error)
+{
+    tandem_batch_choice choice = {.n_split = 0};
+    splitting s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
+    int64_t even[TANDEM_MAX_CLASS] = {0};
+    for (int c = 0; c < cluster->n_class; c++) s.n_rank[c] = cluster->member[c].n_rank;
+    tandem_status status = check(&s, even, error);
+    if (status == TANDEM_OK) status = choose(&choice, &s, even, target_ns, slowdown, policy, method, error);
+    choice.n_split = s.n_seen;
+    choice.n_missing = s.n_missing;
+    if (status == TANDEM_OK && s.n_seen == s.n_missing) {
+        if (error) *error = s.missing;
+        status = TANDEM_MISSING;
+    } else if (status == TANDEM_OK && !choice.both.plan) {
+        status = tandem_error_set(error, TANDEM_NO_FIT,
+                                  "no split of a global batch of %" PRId64
+                                  " has a plan within the limits (%d splits tried)",
+                                  global_batch, s.n_seen - s.n_missing);
+    }
+    if (status == TANDEM_OK)
+        *out = choice;
+    else
+        tandem_batch_choice_free(&choice);
+    free(s.seen);
+    return status;
+}
+
+void tandem_batch_choice_free(tandem_batch_choice *choice)
+{
+    tandem_plan_close(choice->both.plan);
+    tandem_plan_close(choice->batch_alone.plan);
+    tandem_plan_close(choice->precision_alone.plan);
+    *choice = (tandem_batch_choice){.n_split = 0};
+}

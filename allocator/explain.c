@@ -1,0 +1,74 @@
+/* explain.c: why an operator has the precision it has: what every other one would change. */
+#include "allocator/policies.h"
+
+/* The time of the operator's own tasks in the plan that was replayed last; casts of what it writes are its readers'. */
+static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
+{
+    const tandem_step *step = tandem_replayer_step(replayer, c);
+    int64_t sum_ns = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || task->op != op) continue;
+        if (task->kind != TANDEM_TASK_WEIGHT_CAST && task->kind != TANDEM_TASK_FORWARD &&
+            task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD && task->kind != TANDEM_TASK_DGRAD)
+            continue;
+        const int64_t beside_ns = tandem_replayer_task_ns(replayer, c, t, 1);
+        sum_ns += beside_ns >= 0 ? beside_ns : tandem_replayer_task_ns(replayer, c, t, 0);
+    }
+    return sum_ns;
+}
+
+/* Fills in what the replay of the plan with this choice says. */
+static tandem_status replay_choice(tandem_choice *choice, const tandem_allocation_problem *problem,
+                                   const tandem_replay *now, int64_t target_ns, int c, int op, tandem_error *error)
+{
+    tandem_replay replay;
+    tandem_error why = {0};
+    tandem_replayer_set(problem->replayer, c, op, choice->precision);
+    const tandem_status status = tandem_replayer_run(problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
+    if (status == TANDEM_MISSING) return TANDEM_OK;
+    if (status != TANDEM_OK) {
+        if (error) *error = why;
+        return status;
+    }
+    const uint64_t peak_bytes = replay.member[c].peak_bytes,
+                   limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    choice->is_measured = 1;
+    choice->own_ns = own_ns(problem->replayer, c, op);
+    choice->longer_ns = replay.step_ns - now->step_ns;
+    choice->more_bytes = (int64_t)peak_bytes - (int64_t)now->member[c].peak_bytes;
+    if (target_ns && replay.step_ns > target_ns) choice->over_ns = replay.step_ns - target_ns;
+    if (limit_bytes && peak_bytes > limit_bytes) choice->over_bytes = peak_bytes - limit_bytes;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_choices_explain(tandem_choice choice[TANDEM_N_PRECISION], int *n_choice,
+                                     const tandem_allocation_problem *problem, int64_t target_ns, int c,
+                                     int op, tandem_error *error)
+{
+    const tandem_op *explained = &problem->graph->op[op];
+    const tandem_op_row *row = tandem_op_row_get(explained->kind);
+    const unsigned device = tandem_replayer_cluster(problem->replayer)->member[c].device.precisions;
+    if (row->op_class != TANDEM_ADJUSTABLE)
+        return tandem_error_set(error, TANDEM_USAGE, "'%s' is a %s, which carries no precision: it %s",
+                                explained->name, row->name,
+                                row->op_class == TANDEM_DEPENDENT ? "follows its inputs" : "computes in fp32");
+    tandem_choice found[TANDEM_N_PRECISION];
+    tandem_replay now;
+    int n = 0;
+    const tandem_precision chosen = tandem_replayer_get(problem->replayer, c, op);
+    const double share = tandem_allocation_share(problem, c);
+    const double *harm = &problem->harm[c][op * TANDEM_N_PRECISION];
+    tandem_status status = tandem_replayer_run(problem->replayer, &now, TANDEM_REPLAY_MEMORY, error);
+    for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
+        if (!(row->precisions & device & 1u << p)) continue;
+        found[n] = (tandem_choice){
+            .precision = (tandem_precision)p, .is_chosen = p == (int)chosen, .harm = share * harm[p]};
+        status = replay_choice(&found[n++], problem, &now, target_ns, c, op, error);
+    }
+    tandem_replayer_set(problem->replayer, c, op, chosen);
+    if (status != TANDEM_OK) return status;
+    for (int k = 0; k < n; k++) choice[k] = found[k];
+    *n_choice = n;
+    return TANDEM_OK;
+}

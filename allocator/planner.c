@@ -1,0 +1,149 @@
+/* planner.c: opens what an allocation needs, from names. */
+#include "tandem/planner.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tandem_planner {
+    tandem_allocation_problem problem;
+    const tandem_sensitivity_method *method;
+    double *harm[TANDEM_MAX_CLASS];        /* what the problem points to; classes may share one */
+    tandem_graph *graph[TANDEM_MAX_CLASS]; /* those that are not borrowed */
+};
+
+/* Of an earlier class that runs the same graph with the same wider type; NULL = there is none. */
+static const double *known_harm(const tandem_planner *planner, int c)
+{
+    const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    for (int k = 0; k < c; k++)
+        if (cluster->member[k].device.wider == cluster->member[c].device.wider &&
+            tandem_planner_graph(planner, k)->batch == tandem_planner_graph(planner, c)->batch)
+            return planner->problem.harm[k];
+    return NULL;
+}
+
+static tandem_status load_harm(tandem_planner *planner, tandem_store *store, const char *data, tandem_error *error)
+{
+    const tandem_cluster *cluster = tandem_planner_cluster(planner);
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_graph *graph = tandem_planner_graph(planner, c);
+        planner->problem.harm[c] = known_harm(planner, c);
+        if (planner->problem.harm[c]) continue;
+        planner->harm[c] = calloc((size_t)graph->n_op * TANDEM_N_PRECISION, sizeof *planner->harm[c]);
+        if (!planner->harm[c])
+            return tandem_error_set(error, TANDEM_NO_MEMORY,
+                                    "no memory for the sensitivities of model %s (%d operators)",
+                                    graph->model, graph->n_op);
+        const tandem_status status = tandem_sensitivity_load(planner->harm[c], store, graph, planner->method->name,
+                                                             data, cluster->member[c].device.wider, error);
+        if (status != TANDEM_OK) return status;
+        planner->problem.harm[c] = planner->harm[c];
+    }
+    return TANDEM_OK;
+}
+
+/* Names that need no store come first: they are cheap to refuse. */
+static tandem_status read_choices(tandem_planner *planner, const tandem_request *request, tandem_error *error)
+{
+    planner->method = tandem_sensitivity_get(0);
+    planner->problem.base = TANDEM_PRECISION_FP32;
+    tandem_status status = TANDEM_OK;
+    if (!request->store) status = tandem_error_set(error, TANDEM_USAGE, "the request names no profile store");
+    if (status == TANDEM_OK && request->method)
+        status = tandem_sensitivity_find(&planner->method, request->method, error);
+    if (status == TANDEM_OK && request->base)
+        status = tandem_precision_find(&planner->problem.base, request->base, error);
+    return status;
+}
+
+/* Descriptions can be replayed without any store: *store stays NULL. */
+static tandem_status open_store(tandem_store **store, const tandem_request *request, tandem_error *error)
+{
+    tandem_error opening = {0};
+    const tandem_status status = tandem_store_open(store, request->store, TANDEM_STORE_READ, &opening);
+    if (status == TANDEM_MISSING && request->predict && request->times_only) return TANDEM_OK;
+    if (status != TANDEM_OK && error) *error = opening;
+    return status;
+}
+
+tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_request *request,
+                                      const tandem_cluster *cluster, const tandem_graph *const *graph,
+                                      tandem_error *error)
+{
+    tandem_store *store = NULL;
+    tandem_planner *made = calloc(1, sizeof *made);
+    if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
+    tandem_status status = read_choices(made, request, error);
+    if (status == TANDEM_OK) status = open_store(&store, request, error);
+    const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes, .predict = request->predict};
+    if (status == TANDEM_OK)
+        status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
+    made->problem.graph = graph[0];
+    if (status == TANDEM_OK && !request->times_only) status = load_harm(made, store, request->data, error);
+    tandem_store_close(store);
+    if (status == TANDEM_OK)
+        *planner = made;
+    else
+        tandem_planner_close(made);
+    return status;
+}
+
+tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request *request, tandem_error *error)
+{
+    tandem_cluster cluster;
+    tandem_graph *graph[TANDEM_MAX_CLASS] = {0};
+    if (!request->model || !request->cluster)
+        return tandem_error_set(error, TANDEM_USAGE, "the request names no %s", request->model ? "cluster" : "model");
+    tandem_status status = tandem_cluster_parse(&cluster, request->cluster, error);
+    if (status == TANDEM_OK)
+        status = tandem_cluster_complete(&cluster, request->batch ? request->batch : TANDEM_DEFAULT_BATCH,
+                                         request->memory, error);
+    if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, request->model, error);
+    if (status != TANDEM_OK) return status;
+    tandem_planner *made = NULL;
+    status = tandem_planner_open_for(&made, request, &cluster, (const tandem_graph *const *)graph, error);
+    if (status == TANDEM_OK) {
+        memcpy(made->graph, graph, sizeof graph);
+        *planner = made;
+    } else {
+        for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
+    }
+    return status;
+}
+
+void tandem_planner_close(tandem_planner *planner)
+{
+    if (!planner) return;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) free(planner->harm[c]);
+    tandem_replayer_close(planner->problem.replayer);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) tandem_graph_close(planner->graph[c]);
+    free(planner);
+}
+
+tandem_allocation_problem *tandem_planner_problem(tandem_planner *planner) { return &planner->problem; }
+
+const tandem_graph *tandem_planner_graph(const tandem_planner *planner, int c)
+{
+    return tandem_replayer_step(planner->problem.replayer, c)->graph;
+}
+
+const tandem_cluster *tandem_planner_cluster(const tandem_planner *planner)
+{
+    return tandem_replayer_cluster(planner->problem.replayer);
+}
+
+const char *tandem_planner_method(const tandem_planner *planner) { return planner->method->name; }
+
+tandem_status tandem_planner_allocate(tandem_plan **plan, tandem_allocation *allocation,
+                                      tandem_planner *planner, const char *policy, tandem_error *error)
+{
+    const tandem_policy *chosen = tandem_policy_get(0);
+    tandem_status status = TANDEM_OK;
+    if (!planner->problem.harm[0])
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "this planner was opened for times only: it has no sensitivities to allocate by");
+    if (status == TANDEM_OK && policy) status = tandem_policy_find(&chosen, policy, error);
+    return status == TANDEM_OK
+               ? tandem_allocate(plan, allocation, chosen, &planner->problem, planner->method->name, error)
+               : status;
+}

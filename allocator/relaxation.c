@@ -1,0 +1,478 @@
+/* relaxation.c: the limits of relaxation.h as weights of a network, and the search for the interval with the least bound. */
+#include "allocator/relaxation.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/policies.h"
+#include "allocator/rows.h"
+#include "base/clock.h"
+
+static const double rounding = 1e-11; /* relative error of a sum of products of doubles, on the safe side */
+enum { ROUNDING_NS = 2 }; /* a replayed step is rounded to ns, sums of its parts are not */
+
+static const tandem_step *step_of(const tandem_relaxation *r) { return tandem_replayer_step(r->problem->replayer, r->c); }
+
+static tandem_status no_memory(const tandem_relaxation *r, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s (%d choices)",
+                            r->problem->graph->model, r->network ? r->network->n_layer : 0);
+}
+
+/* --- Terms ---------------------------------------------------------------------------------------------- */
+
+/* When the task runs, for comparison with cuts. */
+static int place_of(const tandem_step *step, int task)
+{
+    if (step->task[task].kind != TANDEM_TASK_UPDATE) return task;
+    return step->task[task].bucket == step->n_bucket - 1 ? -1 : INT_MAX;
+}
+
+static void price_terms(tandem_relaxation *r, const tandem_replay_company *company)
+{
+    const tandem_network *network = r->network;
+    const tandem_replayer *replayer = r->problem->replayer;
+    for (int k = 0; k < network->term_start[network->n_bundle]; k++) {
+        const tandem_term *term = &network->term[k];
+        const int64_t alone = tandem_replayer_form_ns(replayer, r->c, term->task, term->variant, 0);
+        const int64_t beside = tandem_replayer_form_ns(replayer, r->c, term->task, term->variant, 1);
+        r->place[k] = place_of(step_of(r), term->task);
+        r->beside_ns[k] = company->is_own_neighbour || company->shares_node ? beside : alone;
+        r->least_ns[k] = company->is_own_neighbour                    ? beside
+                         : company->shares_node && beside < alone ? beside
+                                                                      : alone;
+    }
+}
+
+static void find_cuts(tandem_relaxation *r)
+{
+    const tandem_step *step = step_of(r);
+    int before = -1;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task_kind kind = step->task[t].kind;
+        const int is_backward = kind == TANDEM_TASK_WGRAD || kind == TANDEM_TASK_DGRAD;
+        if (!is_backward || step->task[t].op == before) continue;
+        before = step->task[t].op;
+        r->cut[r->n_cut++] = t;
+    }
+}
+
+/* --- Opening -------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_allocation_problem *problem, int c,
+                                     const unsigned *allowed, tandem_error *error)
+{
+    tandem_relaxation r = {.problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
+    tandem_replay_company company;
+    tandem_status status =
+        tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
+    if (status != TANDEM_OK) return status;
+    const size_t n_term = (size_t)r.network->term_start[r.network->n_bundle] + 1;
+    const size_t n_bundle = (size_t)r.network->n_bundle;
+    r.beside_ns = malloc(n_term * sizeof *r.beside_ns);
+    r.least_ns = malloc(n_term * sizeof *r.least_ns);
+    r.place = malloc(n_term * sizeof *r.place);
+    r.cut = malloc(((size_t)step_of(&r)->n_task + 1) * sizeof *r.cut);
+    r.time_ns = malloc(n_bundle * sizeof *r.time_ns);
+    r.after_ns = malloc(n_bundle * sizeof *r.after_ns);
+    if (!r.beside_ns || !r.least_ns || !r.place || !r.cut || !r.time_ns || !r.after_ns) {
+        tandem_relaxation_close(&r);
+        return no_memory(&(tandem_relaxation){.problem = problem}, error);
+    }
+    tandem_replayer_company(problem->replayer, c, &company);
+    price_terms(&r, &company);
+    find_cuts(&r);
+    const tandem_memory *memory = tandem_replayer_memory(problem->replayer, c);
+    r.fixed_bytes = memory->weights + memory->gradients + memory->optimizer;
+    *out = r;
+    return TANDEM_OK;
+}
+
+void tandem_relaxation_close(tandem_relaxation *r)
+{
+    free(r->after_ns);
+    free(r->time_ns);
+    free(r->cut);
+    free(r->place);
+    free(r->least_ns);
+    free(r->beside_ns);
+    tandem_network_close(r->network);
+    *r = (tandem_relaxation){0};
+}
+
+uint64_t tandem_relaxation_arena_limit(const tandem_relaxation *r)
+{
+    if (!r->limit_bytes) return UINT64_MAX;
+    return r->limit_bytes > r->fixed_bytes ? r->limit_bytes - r->fixed_bytes : 0;
+}
+
+/* --- Weights of an interval ----------------------------------------------------------------------------- */
+
+/* time_ns: the tasks before `first` beside others, the others at their best; after_ns: those from `last` on at
+ * their best. Tasks behind `end` count in neither. */
+static void weigh(tandem_relaxation *r, int first, int last, int end)
+{
+    const tandem_network *network = r->network;
+    for (int b = 0; b < network->n_bundle; b++) {
+        int64_t time = 0, after = 0;
+        for (int k = network->term_start[b]; k < network->term_start[b + 1]; k++) {
+            if (r->place[k] > end) continue;
+            time += r->place[k] < first ? r->beside_ns[k] : r->least_ns[k];
+            if (r->place[k] >= last) after += r->least_ns[k];
+        }
+        r->time_ns[b] = time;
+        r->after_ns[b] = (uint64_t)after;
+    }
+}
+
+/* What of the target is left for the work until bucket `anchor` is handed over. */
+static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t target_ns)
+{
+    tandem_replay_company company;
+    double rest = 0;
+    tandem_replayer_company(r->problem->replayer, r->c, &company);
+    for (int b = 0; b < step_of(r)->n_bucket; b++) {
+        double idle, loaded;
+        tandem_replayer_bucket_ns(r->problem->replayer, b, &idle, &loaded);
+        const double wire = fmin(idle, loaded);
+        rest += b < anchor ? fmin((1 - 1 / company.slowed) * loaded, wire) : wire;
+    }
+    return target_ns - (int64_t)floor(rest) + ROUNDING_NS;
+}
+
+/* The last task of the work until bucket `anchor` is handed over. */
+static int last_place(const tandem_relaxation *r, int anchor)
+{
+    const tandem_step *step = step_of(r);
+    return anchor == step->n_bucket - 1 ? INT_MAX - 1 : step->bucket[anchor].reduce_task;
+}
+
+/* Time of what runs first, the update of the last bucket. */
+static int64_t first_update_ns(const tandem_relaxation *r)
+{
+    const tandem_step *step = step_of(r);
+    return tandem_replayer_form_ns(r->problem->replayer, r->c, step->bucket[step->n_bucket - 1].update_task, 0, 1);
+}
+
+/* Where intervals may end: place k of n_cut + 2. */
+static int end_at(const tandem_relaxation *r, int k)
+{
+    if (k == 0) return r->together_ns > first_update_ns(r) ? 0 : -1;
+    return k <= r->n_cut ? r->cut[k - 1] : INT_MAX;
+}
+
+tandem_limits tandem_relaxation_limits(tandem_relaxation *r, int64_t target_ns)
+{
+    const int last_bucket = step_of(r)->n_bucket - 1;
+    weigh(r, end_at(r, 0), INT_MAX, last_place(r, last_bucket));
+    return (tandem_limits){.time_ns = r->time_ns,
+                           .time_limit_ns = work_limit_ns(r, last_bucket, target_ns),
+                           .bytes = r->limit_bytes ? r->network->bytes : NULL,
+                           .byte_limit = tandem_relaxation_arena_limit(r)};
+}
+
+/* --- Extremes ------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxation *r, tandem_error *error)
+{
+    double value;
+    tandem_relaxation *scratch = (tandem_relaxation *)r; /* its weights are overwritten before each use */
+    weigh(scratch, INT_MAX, INT_MAX, INT_MAX - 1);
+    const tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
+    const tandem_status status = tandem_solve_shortest(&value, NULL, r->network, &limits, 0, 1, 0, error);
+    if (status == TANDEM_OK) *ns = (int64_t)value;
+    return status;
+}
+
+tandem_status tandem_relaxation_fastest(int *choice, const tandem_relaxation *r, int beside, tandem_error *error)
+{
+    double value;
+    tandem_relaxation *scratch = (tandem_relaxation *)r;
+    weigh(scratch, beside ? INT_MAX : -1, INT_MAX, INT_MAX - 1);
+    const tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
+    return tandem_solve_shortest(&value, choice, r->network, &limits, 0, 1, 0, error);
+}
+
+/* --- Rows: every limit on the plans of an interval ------------------------------------------------------- */
+
+typedef struct interval {
+    int first, last; /* places of end_at */
+    double bound;
+    int is_exact; /* the bound is that of all rows */
+} interval;
+
+typedef struct weights {
+    int64_t *of; /* [n_bundle] */
+    int64_t limit;
+} weights;
+
+typedef struct bounding {
+    tandem_relaxation *r;
+    int64_t target_ns;
+    uint64_t byte_limit; /* UINT64_MAX where memory cannot bind */
+    double cutoff, tolerance;
+    int64_t deadline_ns;
+    int *choice;            /* [n_layer] scratch */
+    weights pure, joint;    /* a row; a weighted sum of rows, or another row */
+    tandem_rows rows;       /* room for all */
+    double *multiplier;     /* [n_row] */
+} bounding;
+
+/* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a step; memory. */
+enum { ROW_BEHIND, ROW_ALL, ROW_MEMORY, N_ROW_MORE }; /* beyond the buckets' */
+static int n_row(const bounding *b) { return step_of(b->r)->n_bucket + N_ROW_MORE; }
+
+static double seconds_left(const bounding *b) { return (double)(b->deadline_ns - tandem_now_ns()) * 1e-9; }
+
+/* Puts the row's weights into r->after_ns. Returns 0 where it does not bind in this interval. */
+static int weigh_row(const bounding *b, const interval *i, int row, uint64_t *limit)
+{
+    tandem_relaxation *r = b->r;
+    const int n_bucket = step_of(r)->n_bucket, first = end_at(r, i->first), last = end_at(r, i->last);
+    const int kind = row - n_bucket, anchor = kind < 0 ? row : n_bucket - 1;
+    int64_t limit_ns = work_limit_ns(r, anchor, b->target_ns);
+    if (kind == ROW_MEMORY) {
+        memcpy(r->after_ns, r->network->bytes, (size_t)r->network->n_bundle * sizeof *r->after_ns);
+        *limit = b->byte_limit;
+        return b->byte_limit < UINT64_MAX;
+    }
+    if (kind == ROW_BEHIND) {
+        if (last == INT_MAX) return 0;
+        weigh(r, first, last, last_place(r, anchor));
+        limit_ns -= r->together_ns;
+    } else if (kind == ROW_ALL) { /* behind the last step's, it may begin late, and alone */
+        weigh(r, -1, -1, INT_MAX);
+        limit_ns = b->target_ns + ROUNDING_NS;
+    } else {
+        weigh(r, first, -1, last_place(r, anchor));
+        for (int k = 0; k < r->network->n_bundle; k++) r->after_ns[k] = (uint64_t)r->time_ns[k];
+    }
+    *limit = limit_ns > 0 ? (uint64_t)limit_ns : 0;
+    return 1;
+}
+
+/* The row in r->after_ns. */
+static void take_row(const bounding *b, weights *to, uint64_t limit)
+{
+    for (int k = 0; k < b->r->network->n_bundle; k++) to->of[k] = (int64_t)b->r->after_ns[k];
+    to->limit = (int64_t)limit;
+}
+
+/* Both limits; `second` NULL = one. The second is copied to r->after_ns. */
+static tandem_limits limits_of(const bounding *b, const weights *first, const weights *second)
+{
+    tandem_limits limits = {.time_ns = first->of, .time_limit_ns = first->limit, .byte_limit = UINT64_MAX};
+    if (!second) return limits;
+    for (int k = 0; k < b->r->network->n_bundle; k++) b->r->after_ns[k] = (uint64_t)second->of[k];
+    limits.bytes = b->r->after_ns;
+    limits.byte_limit = (uint64_t)second->limit;
+    return limits;
+}
+
+/* All rows of the interval into b->rows. */
+static void take_all_rows(bounding *b, const interval *i)
+{
+    const size_t n_bundle = (size_t)b->r->network->n_bundle;
+    b->rows.n_row = 0;
+    for (int row = 0; row < n_row(b); row++) {
+        uint64_t limit;
+        if (!weigh_row(b, i, row, &limit)) continue;
+        weights to = {.of = b->rows.weight + (size_t)b->rows.n_row * n_bundle};
+        take_row(b, &to, limit);
+        b->rows.limit[b->rows.n_row++] = to.limit;
+    }
+}
+
+/* The rows as their multipliers weigh them, in units of the dearest one, rounded so that whatever is within all of them
+ * is within their sum. */
+static void join_rows(bounding *b)
+{
+    const size_t n_bundle = (size_t)b->r->network->n_bundle;
+    double dearest = 0, limit = 0;
+    for (int r = 0; r < b->rows.n_row; r++) dearest = fmax(dearest, b->multiplier[r]);
+    for (size_t k = 0; k < n_bundle; k++) {
+        double sum = 0;
+        for (int r = 0; r < b->rows.n_row && dearest > 0; r++)
+            sum += b->multiplier[r] / dearest * (double)b->rows.weight[(size_t)r * n_bundle + k];
+        b->joint.of[k] = (int64_t)floor(sum * (1 - rounding));
+    }
+    for (int r = 0; r < b->rows.n_row && dearest > 0; r++)
+        limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
+    b->joint.limit = (int64_t)ceil(limit * (1 + rounding));
+}
+
+/* The row that the way exceeds most, relatively; −1 = none. */
+static int find_exceeded(const bounding *b, const int *choice)
+{
+    int worst = -1;
+    double worst_share = 0;
+    for (int r = 0; r < b->rows.n_row; r++) {
+        const double limit = (double)b->rows.limit[r];
+        const double share = ((double)tandem_rows_length(&b->rows, b->r->network, r, choice) - limit) / (limit + 1);
+        if (share <= worst_share) continue;
+        worst = r;
+        worst_share = share;
+    }
+    return worst;
+}
+
+/* The row that bounds most. */
+static int find_dearest(const bounding *b)
+{
+    int dearest = 0;
+    for (int r = 1; r < b->rows.n_row; r++)
+        if (b->multiplier[r] * (double)b->rows.limit[r] > b->multiplier[dearest] * (double)b->rows.limit[dearest])
+            dearest = r;
+    return dearest;
+}
+
+/* --- Intervals ------------------------------------------------------------------------------------------ */
+
+static void raise(interval *i, double bound)
+{
+    if (bound > i->bound) i->bound = bound;
+}
+
+/* By work until the last bucket, and work behind the interval. */
+static tandem_status bound_quickly(bounding *b, interval *i, tandem_error *error)
+{
+    const int n_bucket = step_of(b->r)->n_bucket;
+    tandem_solution solution = {.choice = NULL};
+    uint64_t limit = 0;
+    (void)weigh_row(b, i, n_bucket - 1, &limit);
+    take_row(b, &b->pure, limit);
+    const int is_bounded = weigh_row(b, i, n_bucket + ROW_BEHIND, &limit);
+    if (is_bounded) take_row(b, &b->joint, limit);
+    const tandem_limits limits = limits_of(b, &b->pure, is_bounded ? &b->joint : NULL);
+    const tandem_status status = tandem_solve_lagrange(&solution, NULL, b->r->network, &limits, error);
+    if (status == TANDEM_OK) raise(i, solution.lower_bound);
+    return status;
+}
+
+/* By all rows: as their multipliers weigh them, and exactly by this sum of them beside one of them: the one that bounds most,
+ * then those that the way found exceeds. Of the ways found one within all rows is preferred. */
+static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out, tandem_error *error)
+{
+    enum { MOST_ROUNDS = 3 };
+    const size_t n_bundle = (size_t)b->r->network->n_bundle, n_layer = (size_t)b->r->network->n_layer;
+    double bound, within = INFINITY;
+    take_all_rows(b, i);
+    tandem_status status =
+        tandem_rows_bound(&bound, b->multiplier, &within, out->choice, &b->rows, b->r->network, error);
+    if (status != TANDEM_OK) return status;
+    raise(i, bound);
+    out->harm = within;
+    join_rows(b);
+    int row = find_dearest(b);
+    for (int round = 0; round < MOST_ROUNDS && row >= 0 && status == TANDEM_OK; round++) {
+        tandem_solution solution = {.choice = b->choice, .harm = INFINITY};
+        memcpy(b->pure.of, b->rows.weight + (size_t)row * n_bundle, n_bundle * sizeof *b->pure.of);
+        b->pure.limit = b->rows.limit[row];
+        const tandem_limits limits = limits_of(b, &b->pure, &b->joint);
+        status = tandem_solve_exact(&solution, b->r->network, &limits, b->cutoff, b->tolerance,
+                                    fmax(seconds_left(b), 0), error);
+        if (status != TANDEM_OK) break;
+        raise(i, solution.lower_bound);
+        i->is_exact = 1;
+        out->proven = solution.proven;
+        if (solution.harm == INFINITY) break;
+        row = find_exceeded(b, b->choice);
+        if (row < 0 ? solution.harm < within : within == INFINITY) {
+            out->harm = solution.harm;
+            memcpy(out->choice, b->choice, n_layer * sizeof *b->choice);
+        }
+    }
+    return status;
+}
+
+static int least_of(const interval *list, int n)
+{
+    int least = 0;
+    for (int k = 1; k < n; k++)
+        if (list[k].bound < list[least].bound) least = k;
+    return least;
+}
+
+/* Halves interval `at`; the second half goes to list[*n]. */
+static tandem_status halve(bounding *b, interval *list, int *n, int at, tandem_error *error)
+{
+    const interval whole = list[at];
+    const int middle = (whole.first + whole.last) / 2;
+    list[at] = (interval){whole.first, middle, whole.bound, 0};
+    list[*n] = (interval){middle, whole.last, whole.bound, 0};
+    tandem_status status = bound_quickly(b, &list[at], error);
+    if (status == TANDEM_OK) status = bound_quickly(b, &list[*n], error);
+    (*n)++;
+    return status;
+}
+
+static tandem_status bound_all_intervals(bounding *b, tandem_solution *solution, tandem_error *error)
+{
+    const tandem_relaxation *r = b->r;
+    interval *list = malloc(((size_t)r->n_cut + 2) * sizeof *list);
+    if (!list) return no_memory(r, error);
+    int n = 1, at = 0;
+    tandem_status status = TANDEM_OK;
+    list[0] = (interval){0, r->n_cut + 1, -INFINITY, 0};
+    while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < b->cutoff && seconds_left(b) > 0) {
+        if (r->together_ns > 0 && list[at].last - list[at].first > 1)
+            status = halve(b, list, &n, at, error);
+        else
+            status = bound_by_all(b, &list[at], solution, error);
+        at = least_of(list, n);
+    }
+    solution->lower_bound = list[at].bound;
+    solution->proven = list[at].is_exact && solution->proven;
+    free(list);
+    return status;
+}
+
+/* Whether memory can bind: whether a plan may have more than the limit, for all that its layers say one by one. */
+static int can_bind(const tandem_network *network, uint64_t byte_limit)
+{
+    uint64_t most = network->bytes[0];
+    for (int l = 0; l < network->n_layer; l++) {
+        uint64_t of_layer = 0;
+        const int first = network->arc_start[network->state_start[l]];
+        const int end = network->arc_start[network->state_start[l + 1]];
+        for (int a = first; a < end; a++)
+            if (network->bytes[network->arc[a].bundle] > of_layer) of_layer = network->bytes[network->arc[a].bundle];
+        most += of_layer;
+    }
+    return most > byte_limit;
+}
+
+tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
+                                      uint64_t byte_limit, double cutoff, double tolerance, double most_seconds,
+                                      tandem_error *error)
+{
+    bounding b = {.r = r,
+                  .target_ns = target_ns,
+                  .byte_limit = can_bind(r->network, byte_limit) ? byte_limit : UINT64_MAX,
+                  .cutoff = cutoff,
+                  .tolerance = tolerance,
+                  .deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9)};
+    tandem_solution solution = {.choice = out->choice, .harm = INFINITY};
+    const size_t n_bundle = (size_t)r->network->n_bundle, n_rows = (size_t)n_row(&b);
+    int64_t *room = malloc(((2 + n_rows) * n_bundle + n_rows) * sizeof *room);
+    b.choice = malloc(((size_t)r->network->n_layer + 1) * sizeof *b.choice);
+    b.multiplier = malloc(n_rows * sizeof *b.multiplier);
+    tandem_status status = TANDEM_OK;
+    if (!room || !b.choice || !b.multiplier) {
+        status = no_memory(r, error);
+    } else {
+        b.pure.of = room;
+        b.joint.of = room + n_bundle;
+        b.rows.weight = room + 2 * n_bundle;
+        b.rows.limit = room + (2 + n_rows) * n_bundle;
+        status = bound_all_intervals(&b, &solution, error);
+    }
+    free(b.multiplier);
+    free(b.choice);
+    free(room);
+    if (status == TANDEM_OK) *out = solution;
+    return status;
+}

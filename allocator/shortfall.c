@@ -1,0 +1,194 @@
+/* shortfall.c: where no plan fits: by how much, and which batch would.
+ *
+ * Needs no times: memory follows from the step program alone. The precisions are those of the uniform plan that takes least,
+ * improved operator by operator as long as one makes the peak smaller. What kernels need beside their operands is measured
+ * at the class's own batch only; for a smaller batch it is taken to be as much, so that the batch named does fit. */
+#include "allocator/policies.h"
+
+#include <stdlib.h>
+
+enum { MOST_ROUNDS = 4 }; /* over all operators */
+
+typedef struct sizing {
+    const tandem_allocation_problem *problem;
+    int c;
+    tandem_step *step;
+    tandem_precision *best; /* [n_op] */
+    uint64_t best_bytes;
+} sizing;
+
+static int is_adjustable(const tandem_graph *graph, int op)
+{
+    return tandem_op_row_get(graph->op[op].kind)->op_class == TANDEM_ADJUSTABLE;
+}
+
+static tandem_status measure(uint64_t *peak_bytes, tandem_step *step, tandem_error *error)
+{
+    tandem_memory memory;
+    tandem_step_resolve(step);
+    const tandem_status status = tandem_memory_plan(&memory, step, NULL, NULL, NULL, error);
+    if (status == TANDEM_OK) *peak_bytes = memory.peak;
+    return status;
+}
+
+static tandem_status try_now(sizing *s, tandem_error *error)
+{
+    uint64_t peak_bytes = 0;
+    const tandem_status status = measure(&peak_bytes, s->step, error);
+    if (status != TANDEM_OK || peak_bytes >= s->best_bytes) return status;
+    s->best_bytes = peak_bytes;
+    for (int i = 0; i < s->step->graph->n_op; i++) s->best[i] = s->step->precision[i];
+    return TANDEM_OK;
+}
+
+static void go(tandem_step *step, const tandem_precision *precision)
+{
+    for (int i = 0; i < step->graph->n_op; i++)
+        if (is_adjustable(step->graph, i)) tandem_step_set(step, i, precision[i]);
+}
+
+static tandem_status try_uniform(sizing *s, tandem_error *error)
+{
+    tandem_plan *plan = NULL;
+    tandem_status status =
+        tandem_plan_open(&plan, s->problem->graph, tandem_replayer_cluster(s->problem->replayer), "", error);
+    for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
+        if (tandem_plan_uniform(plan, s->problem->graph, s->c, (tandem_precision)p, NULL) != TANDEM_OK)
+            continue;
+        go(s->step, plan->precision[s->c]);
+        status = try_now(s, error);
+    }
+    tandem_plan_close(plan);
+    return status;
+}
+
+static tandem_status try_each(sizing *s, tandem_error *error)
+{
+    const tandem_graph *graph = s->step->graph;
+    const unsigned device = tandem_replayer_cluster(s->problem->replayer)->member[s->c].device.precisions;
+    tandem_status status = TANDEM_OK;
+    go(s->step, s->best);
+    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
+        if (!is_adjustable(graph, i)) continue;
+        const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions & device;
+        for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
+            if (!(precisions & 1u << p) || p == (int)s->best[i]) continue;
+            tandem_step_set(s->step, i, (tandem_precision)p);
+            status = try_now(s, error);
+        }
+        tandem_step_set(s->step, i, s->best[i]);
+    }
+    return status;
+}
+
+/* Leaves the precisions that take least in s->best, and what they take without workspaces. */
+static tandem_status find_smallest(sizing *s, tandem_error *error)
+{
+    tandem_status status = try_uniform(s, error);
+    uint64_t before = 0;
+    for (int round = 0; round < MOST_ROUNDS && status == TANDEM_OK && before != s->best_bytes; round++) {
+        before = s->best_bytes;
+        status = try_each(s, error);
+    }
+    return status;
+}
+
+/* The peak of the class's plan in the replayer with workspaces as measured; 0 where a time of it is missing. */
+static tandem_status replay_smallest(uint64_t *peak_bytes, const sizing *s, tandem_error *error)
+{
+    tandem_replay replay;
+    tandem_error why = {0};
+    *peak_bytes = 0;
+    for (int i = 0; i < s->step->graph->n_op; i++)
+        if (is_adjustable(s->step->graph, i)) tandem_replayer_set(s->problem->replayer, s->c, i, s->best[i]);
+    const tandem_status status = tandem_replayer_run(s->problem->replayer, &replay, TANDEM_REPLAY_MEMORY, &why);
+    if (status == TANDEM_OK) *peak_bytes = replay.member[s->c].peak_bytes;
+    if (status == TANDEM_OK || status == TANDEM_MISSING) return TANDEM_OK;
+    if (error) *error = why;
+    return status;
+}
+
+/* The class's peak at another batch: the least of the same precisions and the uniform ones, which suit small batches. */
+static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t batch, tandem_error *error)
+{
+    tandem_graph *graph = NULL;
+    sizing there = {.problem = s->problem, .c = s->c, .best_bytes = UINT64_MAX};
+    tandem_status status = tandem_graph_open(&graph, s->problem->graph->model, batch, error);
+    if (status == TANDEM_OK)
+        status = tandem_step_open(&there.step, graph, s->step->wider, s->step->bucket_bytes, error);
+    if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
+    if (status == TANDEM_OK) {
+        go(there.step, s->best);
+        status = try_now(&there, error);
+    }
+    if (status == TANDEM_OK) status = try_uniform(&there, error);
+    if (status == TANDEM_OK) *peak_bytes = there.best_bytes;
+    free(there.best);
+    tandem_step_close(there.step);
+    tandem_graph_close(graph);
+    return status;
+}
+
+/* The largest batch that fits, by bisection; 0 = not even 1. */
+static tandem_status find_batch(int64_t *batch, const sizing *s, uint64_t limit_bytes,
+                                uint64_t workspace_bytes, tandem_error *error)
+{
+    int64_t fits = 0, too_large = s->step->graph->batch;
+    while (too_large - fits > 1) {
+        const int64_t tried = fits + (too_large - fits) / 2;
+        uint64_t peak_bytes = 0;
+        const tandem_status status = measure_at(&peak_bytes, s, tried, error);
+        if (status != TANDEM_OK) return status;
+        if (peak_bytes + workspace_bytes <= limit_bytes)
+            fits = tried;
+        else
+            too_large = tried;
+    }
+    *batch = fits;
+    return TANDEM_OK;
+}
+
+/* *found = 0 where class c fits. */
+static tandem_status find_of(tandem_shortfall *out, int *found, const tandem_allocation_problem *problem,
+                             int c, tandem_error *error)
+{
+    const tandem_step *own = tandem_replayer_step(problem->replayer, c);
+    const uint64_t limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    sizing s = {.problem = problem, .c = c, .best_bytes = UINT64_MAX};
+    uint64_t replayed_bytes = 0;
+    *found = 0;
+    if (!limit_bytes) return TANDEM_OK;
+    s.best = calloc((size_t)own->graph->n_op + 1, sizeof *s.best);
+    tandem_status status =
+        s.best ? tandem_step_open(&s.step, own->graph, own->wider, own->bucket_bytes, error)
+               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
+    if (status == TANDEM_OK) status = find_smallest(&s, error);
+    if (status == TANDEM_OK) status = replay_smallest(&replayed_bytes, &s, error);
+    const uint64_t peak_bytes = replayed_bytes > s.best_bytes ? replayed_bytes : s.best_bytes;
+    if (status == TANDEM_OK && peak_bytes > limit_bytes) {
+        *found = 1;
+        *out = (tandem_shortfall){.c = c, .peak_bytes = peak_bytes, .limit_bytes = limit_bytes};
+        status = find_batch(&out->batch, &s, limit_bytes, peak_bytes - s.best_bytes, error);
+    }
+    tandem_step_close(s.step);
+    free(s.best);
+    return status;
+}
+
+tandem_status tandem_shortfalls_find(tandem_shortfall shortfall[TANDEM_MAX_CLASS], int *n_shortfall,
+                                     const tandem_allocation_problem *problem, tandem_error *error)
+{
+    tandem_shortfall found[TANDEM_MAX_CLASS];
+    int n = 0;
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < tandem_replayer_cluster(problem->replayer)->n_class && status == TANDEM_OK; c++) {
+        int is_short = 0;
+        status = find_of(&found[n], &is_short, problem, c, error);
+        n += is_short;
+    }
+    if (status != TANDEM_OK) return status;
+    for (int k = 0; k < n; k++) shortfall[k] = found[k];
+    *n_shortfall = n;
+    return TANDEM_OK;
+}

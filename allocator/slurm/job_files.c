@@ -1,0 +1,136 @@
+#include "allocator/slurm/job_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "profiles/plan_json.h"
+
+static tandem_status refuse(tandem_error *error, const char *name, const char *verb, int code)
+{
+    return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be %s in the job's working directory: %s",
+                            name, verb, strerror(code));
+}
+
+/* --- Reading a plan -------------------------------------------------------------------------------------------------------- */
+
+static tandem_status read_all(char **bytes, size_t *n, int file, const char *name, tandem_error *error)
+{
+    enum { MOST_BYTES = 64 << 20 };
+    struct stat seen;
+    if (fstat(file, &seen) != 0) return refuse(error, name, "read", errno);
+    if (!S_ISREG(seen.st_mode) || seen.st_uid != geteuid())
+        return tandem_error_set(error, TANDEM_IO,
+                                "'%.200s' in the job's working directory is not a file of this user's", name);
+    if (seen.st_size > MOST_BYTES)
+        return tandem_error_set(error, TANDEM_MALFORMED, "'%.200s' is larger than the %d bytes allowed", name,
+                                MOST_BYTES);
+    char *all = malloc((size_t)seen.st_size + 1);
+    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", name);
+    size_t used = 0;
+    for (ssize_t got = 1; got > 0 && used < (size_t)seen.st_size; used += (size_t)(got > 0 ? got : 0))
+        if ((got = read(file, all + used, (size_t)seen.st_size - used)) < 0) {
+            const int code = errno;
+            free(all);
+            return refuse(error, name, "read", code);
+        }
+    *bytes = all;
+    *n = used;
+    return TANDEM_OK;
+}
+
+/* Whether a file was written before `since`, or is not there. */
+static bool is_older(int directory, const char *name, time_t since)
+{
+    struct stat seen;
+    if (fstatat(directory, name, &seen, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT;
+    return seen.st_mtime < since;
+}
+
+tandem_status tandem_job_plan_read(tandem_plan **plan, tandem_graph **graph, int directory, const char *name,
+                                   time_t since, tandem_error *error)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    if (is_older(directory, name, since)) return TANDEM_OK;
+    const int file = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return refuse(error, name, "read", errno);
+    tandem_status status = read_all(&bytes, &n, file, name, error);
+    if (status == TANDEM_OK) status = tandem_plan_parse(plan, graph, bytes, n, name, error);
+    free(bytes);
+    (void)close(file);
+    return status;
+}
+
+/* --- Writing a plan -------------------------------------------------------------------------------------------------------- */
+
+static bool write_all(int file, const char *text)
+{
+    for (size_t left = strlen(text); left > 0;) {
+        const ssize_t done = write(file, text, left);
+        if (done < 0 && errno != EINTR) return false;
+        if (done < 0) continue;
+        text += done;
+        left -= (size_t)done;
+    }
+    return fsync(file) == 0;
+}
+
+tandem_status tandem_job_plan_write(int *exists, int directory, const char *name, const char *text,
+                                    time_t since, tandem_error *error)
+{
+    char partial[256];
+    (void)snprintf(partial, sizeof partial, ".%.200s.%ld.tmp", name, (long)getpid());
+    (void)unlinkat(directory, partial, 0); /* of a process of the same number that was killed */
+    const int file = openat(directory, partial, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file < 0) return refuse(error, name, "written", errno);
+    bool done = write_all(file, text);
+    int code = errno;
+    if (close(file) != 0 && done) {
+        done = false;
+        code = errno;
+    }
+    /* A link is made only where there is no file: of two steps that plan at the same time one is the first. */
+    *exists = 0;
+    if (done && linkat(directory, partial, directory, name, 0) != 0) {
+        code = errno;
+        *exists = code == EEXIST && !is_older(directory, name, since);
+        done = *exists || (code == EEXIST && renameat(directory, partial, directory, name) == 0);
+    }
+    (void)unlinkat(directory, partial, 0);
+    return done ? TANDEM_OK : refuse(error, name, "written", code);
+}
+
+/* --- Where ranks meet -------------------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_run_directory_make(int directory, const char *name, tandem_error *error)
+{
+    struct stat seen;
+    if (mkdirat(directory, name, 0700) == 0) return TANDEM_OK;
+    if (errno != EEXIST) return refuse(error, name, "made", errno);
+    if (fstatat(directory, name, &seen, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(seen.st_mode) ||
+        seen.st_uid != geteuid())
+        return tandem_error_set(error, TANDEM_IO,
+                                "'%.200s' in the job's working directory is not a directory of this user's", name);
+    tandem_run_directory_remove(directory, name);
+    return mkdirat(directory, name, 0700) == 0 ? TANDEM_OK : refuse(error, name, "made", errno);
+}
+
+void tandem_run_directory_remove(int directory, const char *name)
+{
+    const int inner = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *list = inner >= 0 ? fdopendir(inner) : NULL;
+    if (inner >= 0 && !list) (void)close(inner);
+    if (!list) return;
+    for (struct dirent *entry; (entry = readdir(list));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            (void)unlinkat(inner, entry->d_name, 0);
+    (void)closedir(list);
+    (void)unlinkat(directory, name, AT_REMOVEDIR);
+}

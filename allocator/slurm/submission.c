@@ -1,0 +1,169 @@
+#include "allocator/slurm/submission.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "allocator/slurm/fit.h"
+#include "base/quantity.h"
+#include "tandem/planner.h"
+
+enum { MOST_BATCH = 1 << 20, MOST_OP = 2000, MOST_TEXT = 1024 };
+
+typedef struct checking {
+    const tandem_submission *submission;
+    const tandem_site *site;
+    int64_t batch;
+    uint64_t memory_bytes; /* --tandem-memory; 0 = not given */
+    tandem_graph *graph;
+    int n_device;
+    tandem_device device[TANDEM_MAX_CLASS];
+    tandem_error *error;
+} checking;
+
+/* --- What was asked for -------------------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error)
+{
+    char *end = NULL;
+    errno = 0;
+    const long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 1 || n > MOST_BATCH)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH, text);
+    *batch = n;
+    return TANDEM_OK;
+}
+
+tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, tandem_error *error)
+{
+    uint64_t most = 0;
+    for (const char *at = text;; at++) {
+        char size[64];
+        uint64_t bytes = 0;
+        const size_t n = strcspn(at, ",");
+        (void)snprintf(size, sizeof size, "%.*s", (int)(n < sizeof size ? n : sizeof size - 1), at);
+        const tandem_status status = tandem_quantity_parse_bytes(&bytes, size, error);
+        if (status != TANDEM_OK) return status;
+        if (bytes > most) most = bytes;
+        at += n;
+        if (!*at) break;
+    }
+    *most_bytes = most;
+    return TANDEM_OK;
+}
+
+static void add_device(checking *c, const tandem_device *device)
+{
+    for (int i = 0; i < c->n_device; i++)
+        if (strcmp(c->device[i].name, device->name) == 0) return;
+    if (c->n_device < TANDEM_MAX_CLASS) c->device[c->n_device++] = *device;
+}
+
+static tandem_status read_devices(checking *c)
+{
+    tandem_device device;
+    const char *features = c->submission->features;
+    for (size_t k = 0; k < sizeof c->submission->resources / sizeof *c->submission->resources; k++) {
+        const char *list = c->submission->resources[k];
+        tandem_gres gres;
+        while (list && tandem_gres_next(&gres, &list)) {
+            const int found = tandem_site_gres(&device, c->site, &gres, c->error);
+            if (found < 0) return TANDEM_UNKNOWN_NAME;
+            if (found > 0) add_device(c, &device);
+        }
+    }
+    if (c->n_device || !features || strchr(features, '|')) return TANDEM_OK;
+    char name[TANDEM_SITE_NAME];
+    while (tandem_feature_next(name, &features))
+        if (tandem_site_feature(&device, c->site, name)) add_device(c, &device);
+    return TANDEM_OK;
+}
+
+/* --- Memory ---------------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t limit_of(const checking *c, const tandem_device *device)
+{
+    uint64_t limit = c->memory_bytes ? c->memory_bytes : device->memory_bytes;
+    const uint64_t host = c->submission->task_memory_bytes;
+    if (strncmp(device->name, "cpu:", 4) == 0 && host && (!limit || host < limit)) limit = host;
+    return limit;
+}
+
+static tandem_status refuse_memory(const checking *c, const tandem_device *device, uint64_t least_bytes,
+                                   uint64_t limit_bytes)
+{
+    char least[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
+    int64_t batch = 0;
+    tandem_precision precision;
+    const tandem_status status =
+        tandem_fit_batch(&batch, &precision, c->graph->model, device, limit_bytes, c->batch - 1, c->error);
+    if (status != TANDEM_OK) return status;
+    if (batch)
+        (void)snprintf(advice, sizeof advice, "--tandem-batch=%" PRId64 " fits, in %s", batch,
+                       tandem_precision_get(precision)->name);
+    else
+        (void)snprintf(advice, sizeof advice, "no batch fits");
+    return tandem_error_set(c->error, TANDEM_NO_FIT,
+                            "%s does not fit %s: at batch %" PRId64 " a rank takes %s (%" PRIu64
+                            " B) or more under any plan, the limit is %s (%" PRIu64 " B); %s",
+                            c->graph->model, device->name, c->batch,
+                            tandem_quantity_print_bytes(least, sizeof least, least_bytes), least_bytes,
+                            tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
+}
+
+static tandem_status check_memory(const checking *c)
+{
+    if (c->graph->n_op > MOST_OP) return TANDEM_OK;
+    for (int i = 0; i < c->n_device; i++) {
+        const uint64_t limit_bytes = limit_of(c, &c->device[i]);
+        uint64_t least_bytes = 0;
+        if (!limit_bytes) continue;
+        const tandem_status status = tandem_fit_least(&least_bytes, c->graph, &c->device[i], c->error);
+        if (status != TANDEM_OK) return status;
+        if (least_bytes > limit_bytes) return refuse_memory(c, &c->device[i], least_bytes, limit_bytes);
+    }
+    return TANDEM_OK;
+}
+
+/* --- All of it -------------------------------------------------------------------------------------------------------------------- */
+
+/* Nobody types more than this. */
+static tandem_status check_lengths(const tandem_submission *s, tandem_error *error)
+{
+    const char *const texts[] = {s->model,        s->batch,        s->memory,       s->features,
+                                 s->resources[0], s->resources[1], s->resources[2], s->resources[3]};
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+        if (texts[k] && strnlen(texts[k], MOST_TEXT) == MOST_TEXT)
+            return tandem_error_set(error, TANDEM_USAGE, "'%.40s…' is longer than the %d characters allowed",
+                                    texts[k], MOST_TEXT - 1);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_submission_check(const tandem_submission *submission, const char *site_path, tandem_error *error)
+{
+    tandem_site *site = NULL;
+    checking c = {.submission = submission, .batch = TANDEM_DEFAULT_BATCH, .error = error};
+    if (!submission->model) return TANDEM_OK;
+    tandem_status status = check_lengths(submission, error);
+    if (status == TANDEM_OK && submission->batch)
+        status = tandem_submission_batch(&c.batch, submission->batch, error);
+    if (status == TANDEM_OK && submission->memory)
+        status = tandem_submission_memory(&c.memory_bytes, submission->memory, error);
+    if (status == TANDEM_OK) status = tandem_graph_open(&c.graph, submission->model, c.batch, error);
+    if (status == TANDEM_OK) status = tandem_site_open(&site, site_path, error);
+    c.site = site;
+    if (status == TANDEM_OK) status = read_devices(&c);
+    if (status == TANDEM_OK) status = check_memory(&c);
+    tandem_site_close(site);
+    tandem_graph_close(c.graph);
+    return status;
+}
+
+int tandem_submission_is_refused(tandem_status status)
+{
+    return status == TANDEM_UNKNOWN_NAME || status == TANDEM_USAGE || status == TANDEM_NO_FIT ||
+           status == TANDEM_WRONG_GRAPH;
+}

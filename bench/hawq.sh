@@ -1,0 +1,45 @@
+#!/bin/bash
+# Real allocation instances solved to the end: ResNet-18 and ResNet-50 between int8 and int4 with measured latencies, from the input
+# of HAWQ-V3's integer program (a JSON file, given here or in $TANDEM_HAWQ; github.com/Zhen-Dong/HAWQ has it). Prints a table:
+# the optimum, how long its proof took (median of 9), how far policy greedy and the bound of the linear program are from
+# it, and what glpsol finds. Exits 1 where an optimum is not proven, or glpsol finds another.
+# usage: bench/hawq.sh [FILE]     needs `make`, jq; glpk-utils for the check
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+tandem=$here/../build/tandem
+file=${1:-${TANDEM_HAWQ:-}}
+[ -r "$file" ] || { echo "SKIP: no file of HAWQ-V3's inputs: give its path, or set TANDEM_HAWQ"; exit 0; }
+command -v jq >/dev/null || { echo "SKIP: jq is not installed; apt-get install jq"; exit 0; }
+command -v glpsol >/dev/null || echo "SKIP the check by glpsol: it is not installed; apt-get install glpk-utils"
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+
+allocate() { "$tandem" allocate --instance "$work/instance.json" --policy "$1" --json; }
+# What glpsol has for the same problem, or "-".
+check() {
+    command -v glpsol >/dev/null || { echo -; return; }
+    jq -rf "$here/instance_lp.jq" "$work/instance.json" >"$work/instance.lp"
+    glpsol --lp "$work/instance.lp" --output "$work/glpsol.txt" >/dev/null
+    grep -q '^Status: *INTEGER OPTIMAL' "$work/glpsol.txt" && sed -n 's/^Objective: *harm = \([^ ]*\) .*/\1/p' "$work/glpsol.txt"
+}
+
+failed=0
+printf '%-8s %4s  %6s %6s  %12s %6s %11s  %7s %7s  %12s\n' network part layers groups optimum gap seconds greedy bound glpsol
+for net in ResNet18 ResNet50; do
+    for part in .25 .5 .75; do
+        jq --arg net "$net" --argjson part "$part" -f "$here/hawq_instance.jq" "$file" >"$work/instance.json"
+        for _ in 1 2 3 4 5 6 7 8 9; do allocate exact; done >"$work/exact.json"
+        other=$(check)
+        jq -rn --arg net "$net" --arg part "$part" --arg other "$other" --slurpfile exact "$work/exact.json" \
+            --argjson greedy "$(allocate greedy)" --argjson bound "$(allocate bound)" '
+            def percent: . * 1e4 | round / 100 | "\(.)%";
+            $exact[0] as $e | [$net, $part, $e.items, $e.groups, $e.harm, ($e.gap | percent),
+                ($exact | map(.seconds) | sort | .[4]), ($greedy.harm / $e.harm - 1 | percent),
+                (1 - $bound.lower_bound / $e.harm | percent), $other] | @tsv' >"$work/row"
+        # shellcheck disable=SC2046,SC2183 # the row is ten words
+        printf '%-8s %4s  %6d %6d  %12.9f %6s %11.6f  %7s %7s  %12s\n' $(cat "$work/row")
+        jq -en --arg other "$other" --slurpfile exact "$work/exact.json" '
+            $exact[0].gap == 0 and ($other == "-" or ($exact[0].harm / ($other | tonumber) - 1 | fabs) < 1e-6)' >/dev/null ||
+            failed=1
+    done
+done
+exit $failed

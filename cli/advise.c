@@ -1,0 +1,215 @@
+/* advise.c: `tandem advise`: whether adding devices is worth it. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/prospect.h"
+#include "cli/table.h"
+
+enum { ALONE, ADDED_ALONE, ALL, FIRST_PART, MOST_CASE = FIRST_PART + 2 * TANDEM_MAX_CLASS };
+
+typedef struct advising {
+    const cli_options *options;
+    const tandem_policy *policy;
+    cli_prospect prospect[MOST_CASE]; /* A, B, A + B, then A with parts of B */
+    int n, best;
+} advising;
+
+/* --- Clusters --------------------------------------------------------------------------------- */
+
+static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const cli_options *options,
+                                   tandem_error *error)
+{
+    if (!options->model || !options->cluster || !options->add)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "say which model, which ranks there are and which might be added: "
+                                "--model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"");
+    tandem_status status = tandem_cluster_parse(a, options->cluster, error);
+    if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
+    if (status == TANDEM_OK) status = tandem_cluster_complete(a, options->batch, NULL, error);
+    if (status == TANDEM_OK) status = tandem_cluster_complete(b, options->batch, NULL, error);
+    if (status == TANDEM_OK && a->n_class + b->n_class > TANDEM_MAX_CLASS)
+        status = tandem_error_set(error, TANDEM_USAGE, "%d classes together; %d can be planned for",
+                                  a->n_class + b->n_class, TANDEM_MAX_CLASS);
+    return status;
+}
+
+/* The link of the whole is the slower of the two; where one says nothing, the other's. */
+static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
+{
+    tandem_cluster all = *a;
+    memcpy(&all.member[all.n_class], b->member, (size_t)b->n_class * sizeof *b->member);
+    all.n_class += b->n_class;
+    if (a->link_bytes_per_s <= 0)
+        all.link_bytes_per_s = b->link_bytes_per_s;
+    else if (b->link_bytes_per_s > 0)
+        all.link_bytes_per_s = fmin(a->link_bytes_per_s, b->link_bytes_per_s);
+    if (b->link_latency_ns > all.link_latency_ns) all.link_latency_ns = b->link_latency_ns;
+    return all;
+}
+
+/* --- Cases ------------------------------------------------------------------------------------ */
+
+static tandem_status add_case(advising *v, const tandem_cluster *cluster, tandem_error *error)
+{
+    cli_progress(v->options, -1, "looking for the best plan of %d classes", cluster->n_class);
+    return cli_prospect_find(&v->prospect[v->n++], v->options, cluster, v->policy, error);
+}
+
+static tandem_status add_parts(advising *v, const tandem_cluster *a, const tandem_cluster *b, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < b->n_class && b->n_class > 1 && status == TANDEM_OK; c++) {
+        const tandem_cluster part = cli_cluster_without(b, c), joined = join(a, &part);
+        status = add_case(v, &joined, error);
+    }
+    for (int c = 0; c < b->n_class && status == TANDEM_OK; c++) {
+        tandem_cluster part = *b;
+        if (part.member[c].n_rank < 2) continue;
+        part.member[c].n_rank /= 2;
+        if (part.member[c].per_node > part.member[c].n_rank) part.member[c].per_node = part.member[c].n_rank;
+        const tandem_cluster joined = join(a, &part);
+        status = add_case(v, &joined, error);
+    }
+    return status;
+}
+
+static tandem_status find_all(advising *v, tandem_error *error)
+{
+    tandem_cluster a, b;
+    tandem_status status = read_clusters(&a, &b, v->options, error);
+    v->policy = tandem_policy_get(0);
+    if (status == TANDEM_OK && v->options->policy)
+        status = tandem_policy_find(&v->policy, v->options->policy, error);
+    if (status == TANDEM_OK && strcmp(v->policy->name, "uniform") == 0)
+        status = tandem_error_set(error, TANDEM_USAGE, "policy uniform makes no best plan to compare clusters by");
+    if (status != TANDEM_OK) return status;
+    const tandem_cluster all = join(&a, &b);
+    status = add_case(v, &a, error);
+    if (status == TANDEM_OK) status = add_case(v, &b, error);
+    if (status == TANDEM_OK) status = add_case(v, &all, error);
+    if (status == TANDEM_OK) status = add_parts(v, &a, &b, error);
+    if (status != TANDEM_OK) return status;
+    /* B need not be able to train alone; without the other two there is no answer */
+    for (int k = ALONE; k <= ALL; k += ALL - ALONE)
+        if (v->prospect[k].lacks.status == TANDEM_MISSING) {
+            *error = v->prospect[k].lacks;
+            return error->status;
+        }
+    for (int k = 0; k < v->n; k++)
+        if (v->prospect[k].samples_per_s > v->prospect[v->best].samples_per_s) v->best = k;
+    if (v->prospect[v->best].samples_per_s > 0) return TANDEM_OK;
+    *error = v->prospect[ALL].lacks;
+    return error->status;
+}
+
+/* --- Output ----------------------------------------------------------------------------------- */
+
+/* Percent that the best makes more than another one. */
+static double gain(const advising *v, int other)
+{
+    return 100 * (v->prospect[v->best].samples_per_s / v->prospect[other].samples_per_s - 1);
+}
+
+static void print_against(char *text, size_t size, const advising *v, int other, const char *name)
+{
+    const size_t used = strlen(text);
+    const cli_prospect *p = &v->prospect[other];
+    if (p->samples_per_s > 0)
+        (void)snprintf(text + used, size - used, ", %.1f%% more than %s (%.1f)", gain(v, other), name,
+                       p->samples_per_s);
+    else
+        (void)snprintf(text + used, size - used, "; %s has no plan", name);
+}
+
+/* One or two sentences: what to do, and by how much. */
+static void print_verdict(char *text, size_t size, const advising *v)
+{
+    const cli_prospect *best = &v->prospect[v->best];
+    const char *what = v->best == ALL           ? "Add them"
+                       : v->best == ALONE       ? "Do not add them: use fewer devices"
+                       : v->best == ADDED_ALONE ? "Use only the added ones: fewer devices"
+                                                : "Add part of them: use fewer devices";
+    (void)snprintf(text, size, "%s. %s makes %.1f samples/s", what, best->name, best->samples_per_s);
+    if (v->best != ALONE) print_against(text, size, v, ALONE, v->prospect[ALONE].name);
+    if (v->best != ALL) print_against(text, size, v, ALL, v->prospect[ALL].name);
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g.", best->allocation.sensitivity);
+}
+
+static int print_text(const advising *v, const char *verdict)
+{
+    static const char *const role[] = {"as it is", "added alone", "all"};
+    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "\tranks\t>samples/s\t>step\t>sensitivity\t>memory\t");
+    for (int k = 0; k < v->n; k++) {
+        const cli_prospect *p = &v->prospect[k];
+        const char *name = k < FIRST_PART ? role[k] : "part";
+        if (p->samples_per_s > 0)
+            cli_table_row(&table, "%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, p->samples_per_s,
+                          tandem_quantity_print_ns(step, sizeof step, p->allocation.step_ns), p->allocation.sensitivity,
+                          tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
+        else
+            cli_table_row(&table, "%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
+                          p->lacks.status == TANDEM_MISSING ? "not measured" : "nothing fits");
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    if (!code) printf("\n%s\n", verdict);
+    for (int k = 0; k < v->n; k++)
+        if (v->prospect[k].lacks.status != TANDEM_OK)
+            cli_note(v->options, "%s: %s", v->prospect[k].name, v->prospect[k].lacks.text);
+    return code;
+}
+
+static int print_json(const advising *v, const char *verdict)
+{
+    static const char *const role[] = {"as_it_is", "added_alone", "all"};
+    json_t *result = cli_json("advise"), *cases = json_array();
+    for (int k = 0; k < v->n; k++) {
+        json_t *one = cli_prospect_json(&v->prospect[k]);
+        json_object_set_new(one, "role", json_string(k < FIRST_PART ? role[k] : "part"));
+        json_array_append_new(cases, one);
+    }
+    json_object_set_new(result, "model", json_string(v->options->model));
+    json_object_set_new(result, "policy", json_string(v->policy->name));
+    json_object_set_new(result, "slowdown", json_real(fmax(v->options->slowdown, 0)));
+    json_object_set_new(result, "cases", cases);
+    json_object_set_new(result, "best", json_integer(v->best));
+    json_object_set_new(result, "worth_adding", json_boolean(v->best != ALONE));
+    json_object_set_new(result, "verdict", json_string(verdict));
+    return cli_print_json(result);
+}
+
+/* --- The command ------------------------------------------------------------------------------ */
+
+static int run(const cli_options *options)
+{
+    tandem_error error = {0};
+    advising v = {.options = options};
+    char verdict[1024];
+    if (find_all(&v, &error) != TANDEM_OK) return cli_fail(&error);
+    print_verdict(verdict, sizeof verdict, &v);
+    return options->json ? print_json(&v, verdict) : print_text(&v, verdict);
+}
+
+static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,  OPTION_ADD,  OPTION_BATCH,
+                              OPTION_POLICY, OPTION_SLOWDOWN, OPTION_BASE, OPTION_METHOD,
+                              OPTION_BUCKET, OPTION_PREDICT,  OPTION_END};
+const cli_command command_advise = {
+    .name = "advise",
+    .words = "",
+    .summary = "Whether adding devices to a cluster is worth it",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem advise --model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"\n"
+        "  tandem advise --model resnet20 --cluster \"2*cpu:avx512\" --add \"2*cpu:avx2 + cpu:sse41\" --slowdown 3%\n"
+        "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"
+        "all, and of all but a class or half a class of what might be added: each with its best plan at the same\n"
+        "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"
+        "the cluster): more ranks take more samples a step. Needs costs and statistics as `tandem allocate` does.",
+    .run = run,
+};

@@ -1,0 +1,60 @@
+/* allocate.h: what the files of `tandem allocate` share: allocate.c chooses a plan, or hands on to the file of the question
+ * that was asked instead. */
+#ifndef TANDEM_CLI_ALLOCATE_H
+#define TANDEM_CLI_ALLOCATE_H
+
+#include "cli/prediction.h"
+#include "cli/prospect.h"
+
+/* A plan for a subject, and what is shown beside it. */
+typedef struct allocating {
+    const cli_options *options;
+    const tandem_policy *policy;
+    tandem_precision uniform;
+    tandem_goal goal;
+    cli_subject subject;
+    tandem_planner *planner;
+    tandem_allocation_problem *problem; /* the planner's */
+    tandem_allocation result;
+    tandem_plan *plan;
+    double seconds;
+    tandem_neighbour neighbour[TANDEM_N_PRECISION];
+    int n_neighbour;
+    cli_prospect fewer; /* the best cluster of fewer classes; samples_per_s = 0: none is better */
+    int explained;      /* operator; −1 = none */
+} allocating;
+
+/* allocate_choices.c: what is asked for, from the options. TANDEM_USAGE names two that contradict each other. */
+tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_error *error);
+/* A planner for options that have been read, by the limits in them. */
+tandem_status allocate_open(allocating *a, tandem_error *error);
+void allocate_close(allocating *a);
+
+/* allocate_text.c and allocate_json.c: a plan and its neighbours; they return the exit code. */
+int allocate_print_text(allocating *a);
+int allocate_print_json(allocating *a);
+/* Adjustable operators of a precision on a class. */
+typedef struct allocate_part {
+    int n_op;
+    double flops_share; /* of the forward pass of adjustable operators */
+} allocate_part;
+allocate_part allocate_part_of(const allocating *a, int c, tandem_precision precision);
+double allocate_samples_per_s(const allocating *a);
+
+/* allocate_explain.c: why one operator has its precision. */
+tandem_status allocate_find_explained(allocating *a, tandem_error *error);
+int allocate_explain_text(const allocating *a);
+json_t *allocate_explain_json(const allocating *a); /* NULL without memory, or where a replay failed */
+
+/* allocate_shortfall.c: `error` says that nothing fits: by how much. Prints; returns the exit code. */
+int allocate_shortfall(const allocating *a, const tandem_error *error);
+
+/* allocate_verify.c, allocate_front.c, allocate_batch.c: other questions; they return the exit code. */
+int allocate_verify(const cli_options *options);
+int allocate_front(allocating *a);
+int allocate_batch(allocating *a);
+
+/* allocate_svg.c: the front as a picture, drawn by gnuplot. TANDEM_MISSING says how to install it. */
+tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path, tandem_error *error);
+
+#endif

@@ -1,0 +1,156 @@
+/* allocate_batch.c: `tandem allocate --batch free`: the global batch split among the classes along with the precisions. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/allocate.h"
+#include "cli/table.h"
+
+/* --- Problems at other batches ---------------------------------------------------------------- */
+
+typedef struct source {
+    const cli_options *options;
+    cli_subject subject;
+    tandem_planner *planner; /* the one that is open */
+} source;
+
+static void close_problem(void *context, tandem_allocation_problem *problem)
+{
+    source *s = context;
+    (void)problem;
+    tandem_planner_close(s->planner);
+    s->planner = NULL;
+}
+
+static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_CLASS],
+                                  tandem_allocation_problem **problem, tandem_error *error)
+{
+    source *s = context;
+    const cli_options *options = s->options;
+    tandem_cluster cluster = s->subject.cluster;
+    char text[2048];
+    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
+    tandem_cluster_print(text, sizeof text, &cluster);
+    const tandem_request request = {.store = options->db,
+                                    .model = options->model,
+                                    .cluster = text,
+                                    .method = options->method,
+                                    .base = options->base,
+                                    .bucket_bytes = options->bucket_bytes,
+                                    .predict = options->predict};
+    const tandem_status status = tandem_planner_open(&s->planner, &request, error);
+    if (status != TANDEM_OK) return status;
+    *problem = tandem_planner_problem(s->planner);
+    (*problem)->slowdown = fmax(options->slowdown, 0);
+    (*problem)->target_ns = options->target_ns;
+    return TANDEM_OK;
+}
+
+/* --- Output ----------------------------------------------------------------------------------- */
+
+enum { N_WAY = 3 };
+static const char *const way_name[N_WAY] = {"precision alone", "batch alone", "both"};
+
+static const tandem_batch_plan *way_of(const tandem_batch_choice *choice, int k)
+{
+    return k == 0 ? &choice->precision_alone : k == 1 ? &choice->batch_alone : &choice->both;
+}
+
+static const char *print_split(char *text, size_t size, const tandem_batch_plan *way, int n_class)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < n_class && used < size; c++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", c ? " + " : "", (long long)way->batch[c]);
+    return text;
+}
+
+static int print_text(const source *s, const tandem_batch_choice *choice, const char *method)
+{
+    char split[256], step[TANDEM_QUANTITY_TEXT];
+    const int64_t samples = s->options->global_batch;
+    cli_table table = {0};
+    tandem_cluster_print(split, sizeof split, &s->subject.cluster);
+    printf("%s on %s, %lld samples a step; %d splits looked at", s->subject.graph[0]->model, split,
+           (long long)samples, choice->n_split);
+    if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
+    fputs("\n\n", stdout);
+    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)", method);
+    for (int k = 0; k < N_WAY; k++) {
+        const tandem_batch_plan *way = way_of(choice, k);
+        if (!way->plan) {
+            cli_table_row(&table, "%s\t%s\tno plan there", way_name[k],
+                          print_split(split, sizeof split, way, s->subject.cluster.n_class));
+            continue;
+        }
+        cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", way_name[k],
+                      print_split(split, sizeof split, way, s->subject.cluster.n_class),
+                      tandem_quantity_print_ns(step, sizeof step, way->allocation.step_ns),
+                      (double)samples / ((double)way->allocation.step_ns * 1e-9), way->allocation.sensitivity);
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static json_t *way_json(const tandem_batch_plan *way, int n_class, int64_t samples)
+{
+    json_t *batches = json_array();
+    for (int c = 0; c < n_class; c++) json_array_append_new(batches, json_integer(way->batch[c]));
+    if (!way->plan)
+        return json_pack("{s:o,s:n,s:n,s:n}", "batch", batches, "step_ns", "samples_per_s", "sensitivity");
+    return json_pack("{s:o,s:I,s:f,s:o}", "batch", batches, "step_ns", (json_int_t)way->allocation.step_ns,
+                     "samples_per_s", (double)samples / ((double)way->allocation.step_ns * 1e-9),
+                     "sensitivity", cli_number(way->allocation.sensitivity));
+}
+
+static int print_json(const source *s, const tandem_batch_choice *choice, const char *method)
+{
+    static const char *const member[N_WAY] = {"precision_alone", "batch_alone", "both"};
+    json_t *result = cli_json("allocate");
+    json_object_set_new(result, "model", json_string(s->subject.graph[0]->model));
+    json_object_set_new(result, "method", json_string(method));
+    json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
+    json_object_set_new(result, "splits", json_integer(choice->n_split));
+    json_object_set_new(result, "splits_not_measured", json_integer(choice->n_missing));
+    for (int k = 0; k < N_WAY; k++)
+        json_object_set_new(result, member[k],
+                            way_json(way_of(choice, k), s->subject.cluster.n_class, s->options->global_batch));
+    return cli_print_json(result);
+}
+
+/* --- Public ----------------------------------------------------------------------------------- */
+
+static tandem_status write_plan(const source *s, const tandem_batch_choice *choice, tandem_error *error)
+{
+    return s->options->output ? tandem_plan_write(choice->both.plan, s->subject.graph[0], s->options->output, error)
+                              : TANDEM_OK;
+}
+
+int allocate_batch(allocating *a)
+{
+    tandem_error error = {0};
+    tandem_batch_choice choice = {.n_split = 0};
+    source s = {.options = a->options};
+    const tandem_batch_source problems = {&s, open_problem, close_problem};
+    const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
+    const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
+    int code = 0;
+    tandem_status status = TANDEM_OK;
+    if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
+    if (status == TANDEM_OK) status = cli_subject_open(&s.subject, a->options, &error);
+    if (status == TANDEM_OK)
+        status = tandem_batch_choose(&choice, &s.subject.cluster, a->options->global_batch, &problems, a->policy,
+                                     method->name, a->options->target_ns, fmax(a->options->slowdown, 0), &error);
+    if (status == TANDEM_OK) status = write_plan(&s, &choice, &error);
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (!is_plan_on_stdout)
+        code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
+    if (code == 0 && a->options->output && !is_plan_on_stdout)
+        cli_note(a->options, "plan written to %s", a->options->output);
+    tandem_batch_choice_free(&choice);
+    cli_subject_close(&s.subject);
+    return code;
+}

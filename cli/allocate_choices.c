@@ -1,0 +1,106 @@
+/* allocate_choices.c: what `tandem allocate` is asked for, and which options contradict each other. */
+#include <math.h>
+#include <string.h>
+
+#include "cli/allocate.h"
+
+/* --- Contradictions --------------------------------------------------------------------------- */
+
+/* Questions of their own: at most one of them, and with some no limits. */
+static tandem_status check_pairs(const cli_options *o, tandem_error *error)
+{
+    const int target = o->target_ns > 0, slowdown = o->slowdown >= 0, budget = o->budget >= 0, front = o->front > 0;
+    const struct pair {
+        int first, second;
+        const char *names, *why;
+    } pairs[] = {
+        {target, slowdown, "--target and --slowdown contradict each other", "each says how long the step may be"},
+        {budget && !o->least_memory, target, "--budget and --target contradict each other",
+         "a budget asks for the fastest step, a target for the least sensitivity; with --least-memory both may stand"},
+        {budget && !o->least_memory, slowdown, "--budget and --slowdown contradict each other",
+         "a budget asks for the fastest step, a slowdown for the least sensitivity; with --least-memory both may stand"},
+        {o->batch_free, budget, "--batch free and --budget contradict each other", "batches are chosen for a step"},
+        {o->batch_free, o->least_memory, "--batch free and --least-memory contradict each other",
+         "batches are chosen for a step"},
+        {o->batch_free, front, "--batch free and --front contradict each other", "a front is of one batch"},
+        {o->batch_free, o->explain != NULL, "--batch free and --explain contradict each other",
+         "explain the plan that is written"},
+        {front, target, "--front and --target contradict each other", "a front is of all targets"},
+        {front, slowdown, "--front and --slowdown contradict each other", "a front is of all targets"},
+        {front, budget, "--front and --budget contradict each other", "a front is of all targets"},
+        {front, o->least_memory, "--front and --least-memory contradict each other", "a front is of all targets"},
+        {front, o->explain != NULL, "--front and --explain contradict each other", "a front is of many plans"},
+        {front, o->output != NULL, "--front and --output contradict each other",
+         "a front is of many plans; --target makes one of them"},
+        {o->svg != NULL, !front, "--svg without --front", "it draws the front"},
+        {o->batch_free, o->global_batch == 0, "--batch free without --global-batch", "say how many samples a step has"},
+        {o->global_batch > 0, !o->batch_free, "--global-batch without --batch free", "else --batch says it"},
+    };
+    for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)
+        if (pairs[k].first && pairs[k].second)
+            return tandem_error_set(error, TANDEM_USAGE, "%s: %s", pairs[k].names, pairs[k].why);
+    return TANDEM_OK;
+}
+
+/* The policy uniform has one precision and no choice; no other has one. */
+static tandem_status check_policy(const allocating *a, tandem_error *error)
+{
+    const cli_options *o = a->options;
+    const int is_uniform = strcmp(a->policy->name, "uniform") == 0;
+    const char *limit = o->target_ns > 0  ? "--target"
+                        : o->budget >= 0  ? "--budget"
+                        : o->least_memory ? "--least-memory"
+                        : o->front > 0    ? "--front"
+                        : o->batch_free   ? "--batch free"
+                                          : NULL;
+    if (is_uniform && !o->uniform)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "policy uniform needs a precision: --policy uniform --uniform int8");
+    if (!is_uniform && o->uniform)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--uniform %s goes with --policy uniform; policy %s chooses by itself",
+                                o->uniform, a->policy->name);
+    if (is_uniform && limit)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--policy uniform and %s: one precision for all leaves no choice", limit);
+    return TANDEM_OK;
+}
+
+/* --- Public ----------------------------------------------------------------------------------- */
+
+tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_error *error)
+{
+    *a = (allocating){.options = options, .policy = tandem_policy_get(0), .explained = -1};
+    tandem_status status = check_pairs(options, error);
+    if (status == TANDEM_OK && options->policy)
+        status = tandem_policy_find(&a->policy, options->policy, error);
+    if (status == TANDEM_OK) status = check_policy(a, error);
+    if (status == TANDEM_OK && options->uniform)
+        status = tandem_precision_find(&a->uniform, options->uniform, error);
+    a->goal.budget = options->budget >= 0 ? options->budget : INFINITY;
+    a->goal.objective = options->least_memory  ? TANDEM_LEAST_MEMORY
+                        : options->budget >= 0 ? TANDEM_LEAST_STEP
+                                               : TANDEM_LEAST_SENSITIVITY;
+    return status;
+}
+
+tandem_status allocate_open(allocating *a, tandem_error *error)
+{
+    cli_options subject_options = *a->options;
+    subject_options.uniform = NULL; /* of the policy, not of all classes */
+    tandem_status status = cli_subject_open(&a->subject, &subject_options, error);
+    if (status == TANDEM_OK) status = cli_planner_open(&a->planner, a->options, &a->subject, 0, error);
+    if (status != TANDEM_OK) return status;
+    a->problem = tandem_planner_problem(a->planner);
+    a->problem->uniform = a->uniform;
+    a->problem->slowdown = fmax(a->options->slowdown, 0);
+    a->problem->target_ns = a->options->target_ns;
+    return TANDEM_OK;
+}
+
+void allocate_close(allocating *a)
+{
+    tandem_plan_close(a->plan);
+    tandem_planner_close(a->planner);
+    cli_subject_close(&a->subject);
+}

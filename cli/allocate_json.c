@@ -1,0 +1,83 @@
+/* allocate_json.c: a plan and its neighbours, for programs. */
+#include <math.h>
+
+#include "cli/allocate.h"
+
+static json_t *devices_json(const allocating *a)
+{
+    json_t *devices = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+        json_t *precisions = json_array();
+        for (int k = 0; k < TANDEM_N_PRECISION; k++) {
+            const allocate_part part = allocate_part_of(a, c, (tandem_precision)k);
+            if (part.n_op > 0)
+                json_array_append_new(
+                    precisions, json_pack("{s:s,s:i,s:f}", "name", tandem_precision_get((tandem_precision)k)->name,
+                                          "operators", part.n_op, "flops_share", part.flops_share));
+        }
+        const int lowered = !tandem_plan_is_uniform(a->plan, a->problem->graph, c, a->problem->base);
+        json_array_append_new(devices, json_pack("{s:s,s:b,s:b,s:I,s:o,s:o}", "name",
+                                                 a->plan->cluster.member[c].device.name, "lowered", lowered,
+                                                 "held", (int)(a->result.held >> c & 1), "peak_bytes",
+                                                 (json_int_t)a->result.peak_bytes[c], "precisions", precisions,
+                                                 "costs", cli_provenance_json(a->problem->replayer, c)));
+    }
+    return devices;
+}
+
+static json_t *neighbours_json(const allocating *a)
+{
+    static const char *const relations[] = {NULL, "base", "faster", "slower"};
+    json_t *neighbours = json_array();
+    for (int k = 0; k < a->n_neighbour; k++) {
+        const tandem_neighbour *n = &a->neighbour[k];
+        json_array_append_new(neighbours, json_pack("{s:s,s:s,s:s?,s:I,s:o,s:b}", "name", n->name, "precision",
+                                                    tandem_precision_get(n->precision)->name, "relation",
+                                                    relations[n->relation], "step_ns", (json_int_t)n->step_ns,
+                                                    "sensitivity", cli_number(n->sensitivity), "fits", n->fits));
+    }
+    return neighbours;
+}
+
+static const char *objective_name(const allocating *a)
+{
+    switch (a->goal.objective) {
+    case TANDEM_LEAST_STEP: return "step";
+    case TANDEM_LEAST_MEMORY: return "memory";
+    case TANDEM_LEAST_SENSITIVITY: break;
+    }
+    return "sensitivity";
+}
+
+int allocate_print_json(allocating *a)
+{
+    json_t *result = cli_json("allocate"), *peaks = json_array();
+    for (int c = 0; c < a->plan->cluster.n_class; c++)
+        json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
+    json_object_set_new(result, "fits", json_true());
+    json_object_set_new(result, "plan", json_string(a->plan->name));
+    json_object_set_new(result, "policy", json_string(a->plan->policy));
+    json_object_set_new(result, "model", json_string(a->plan->model));
+    json_object_set_new(result, "method", json_string(a->plan->method));
+    json_object_set_new(result, "objective", json_string(objective_name(a)));
+    json_object_set_new(result, "budget", cli_number(a->goal.budget));
+    json_object_set_new(result, "slowdown", cli_number(a->problem->target_ns ? NAN : a->problem->slowdown));
+    json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
+    json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
+    json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));
+    json_object_set_new(result, "fastest_ns", json_integer(a->result.fastest_ns));
+    json_object_set_new(result, "sensitivity", cli_number(a->result.sensitivity));
+    json_object_set_new(result, "fastest_sensitivity", cli_number(a->result.fastest_sensitivity));
+    json_object_set_new(result, "lower_bound", cli_number(a->result.certificate.lower_bound));
+    json_object_set_new(result, "gap", cli_number(a->result.certificate.gap));
+    json_object_set_new(result, "proof", json_string(a->result.certificate.proof));
+    json_object_set_new(result, "replays", json_integer(a->result.replays));
+    json_object_set_new(result, "seconds", json_real(a->seconds));
+    json_object_set_new(result, "peak_bytes", peaks);
+    json_object_set_new(result, "neighbours", neighbours_json(a));
+    json_object_set_new(result, "devices", devices_json(a));
+    json_object_set_new(result, "fewer_devices",
+                        a->fewer.samples_per_s > 0 ? cli_prospect_json(&a->fewer) : json_null());
+    if (a->explained >= 0) json_object_set_new(result, "explained", allocate_explain_json(a));
+    return cli_print_json(result);
+}

@@ -1,0 +1,53 @@
+/* allocate_shortfall.c: what would have to change where nothing fits. */
+#include <stdio.h>
+
+#include "base/quantity.h"
+#include "cli/allocate.h"
+
+static void print_text(const allocating *a, const tandem_shortfall *shortfall, int n)
+{
+    char missing[TANDEM_QUANTITY_TEXT], least[TANDEM_QUANTITY_TEXT];
+    for (int k = 0; k < n; k++) {
+        const tandem_shortfall *s = &shortfall[k];
+        const uint64_t missing_bytes = s->peak_bytes - s->limit_bytes;
+        fprintf(stderr, "%s lacks %s (%llu B) a rank: the smallest plan at batch %lld takes %s; ",
+                a->subject.cluster.member[s->c].device.name,
+                tandem_quantity_print_bytes(missing, sizeof missing, missing_bytes),
+                (unsigned long long)missing_bytes, (long long)a->subject.cluster.member[s->c].batch,
+                tandem_quantity_print_bytes(least, sizeof least, s->peak_bytes));
+        if (s->batch > 0)
+            fprintf(stderr, "batch %lld would fit\n", (long long)s->batch);
+        else
+            fputs("no batch would fit\n", stderr);
+    }
+}
+
+static int print_json(const allocating *a, const tandem_shortfall *shortfall, int n, const tandem_error *error)
+{
+    json_t *result = cli_json("allocate"), *rows = json_array();
+    for (int k = 0; k < n; k++) {
+        const tandem_shortfall *s = &shortfall[k];
+        json_array_append_new(
+            rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:o}", "name", a->subject.cluster.member[s->c].device.name,
+                            "least_bytes", (json_int_t)s->peak_bytes, "limit_bytes", (json_int_t)s->limit_bytes,
+                            "missing_bytes", (json_int_t)(s->peak_bytes - s->limit_bytes), "batch",
+                            (json_int_t)a->subject.cluster.member[s->c].batch, "batch_that_fits",
+                            s->batch > 0 ? json_integer(s->batch) : json_null()));
+    }
+    json_object_set_new(result, "fits", json_false());
+    json_object_set_new(result, "why", json_string(error->text));
+    json_object_set_new(result, "shortfall", rows);
+    return cli_print_json(result);
+}
+
+int allocate_shortfall(const allocating *a, const tandem_error *error)
+{
+    tandem_shortfall shortfall[TANDEM_MAX_CLASS];
+    tandem_error failed = {0};
+    int n = 0, code = cli_fail(error);
+    if (tandem_shortfalls_find(shortfall, &n, a->problem, &failed) != TANDEM_OK) return cli_fail(&failed);
+    print_text(a, shortfall, n);
+    if (a->options->json && print_json(a, shortfall, n, error) != 0)
+        code = tandem_status_exit_code(TANDEM_IO);
+    return code;
+}

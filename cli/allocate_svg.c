@@ -1,0 +1,212 @@
+/* allocate_svg.c: draws a front with gnuplot, which reads a script from its standard input and writes SVG to its standard
+ * output: to a file beside the one asked for, which is renamed when it is whole. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/allocate.h"
+
+extern char **environ;
+
+/* --- The script ------------------------------------------------------------------------------- */
+
+typedef struct scale {
+    const char *unit;
+    double size;
+} scale;
+
+/* The unit in which the largest number is from 1 to 999, if there is one. */
+static scale scale_of(double largest, const scale *units)
+{
+    while (units[1].unit && largest >= units[1].size) units++;
+    return *units;
+}
+
+static const scale time_units[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}};
+static const scale byte_units[] = {{"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                                   {"GiB", 0x1p30}, {"TiB", 0x1p40}, {NULL, 0}};
+
+typedef struct drawing {
+    FILE *script;
+    const tandem_front *front;
+    scale time, bytes;
+    double least_bytes, most_bytes;
+    double floor; /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
+} drawing;
+
+static double height(const drawing *d, double sensitivity)
+{
+    return sensitivity > 0 ? sensitivity : d->floor;
+}
+
+/* A decade below the least that is above 0. */
+static double find_floor(const tandem_front *front)
+{
+    double least = INFINITY;
+    for (int k = 0; k < front->n_point; k++)
+        if (front->point[k].sensitivity > 0) least = fmin(least, front->point[k].sensitivity);
+    for (int k = 0; k < front->n_uniform; k++)
+        if (front->uniform[k].sensitivity > 0) least = fmin(least, front->uniform[k].sensitivity);
+    return isfinite(least) ? pow(10, floor(log10(least)) - 1) : 0;
+}
+
+static uint64_t largest(const uint64_t *peak_bytes)
+{
+    uint64_t most = 0;
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++)
+        if (peak_bytes[c] > most) most = peak_bytes[c];
+    return most;
+}
+
+static void stretch(drawing *d, int64_t step_ns, uint64_t bytes, double *longest_ns)
+{
+    *longest_ns = fmax(*longest_ns, (double)step_ns);
+    d->least_bytes = fmin(d->least_bytes, (double)bytes);
+    d->most_bytes = fmax(d->most_bytes, (double)bytes);
+}
+
+static drawing measure(FILE *script, const tandem_front *front)
+{
+    drawing d = {.script = script, .front = front, .least_bytes = INFINITY, .floor = find_floor(front)};
+    double longest_ns = 0;
+    for (int k = 0; k < front->n_point; k++)
+        stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes, &longest_ns);
+    for (int k = 0; k < front->n_uniform; k++)
+        stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes), &longest_ns);
+    d.time = scale_of(longest_ns, time_units);
+    d.bytes = scale_of(d.most_bytes, byte_units);
+    return d;
+}
+
+/* Names hold no quotes: those of models, devices and precisions are checked when they are read. */
+static void write_data(const drawing *d)
+{
+    fputs("$front << EOD\n", d->script);
+    for (int k = 0; k < d->front->n_point; k++) {
+        const tandem_front_point *p = &d->front->point[k];
+        fprintf(d->script, "%.9g %.9g %.6g %.9g\n", (double)p->step_ns / d->time.size, height(d, p->sensitivity),
+                (double)p->peak_bytes / d->bytes.size, p->lower_bound > 0 ? p->lower_bound : NAN);
+    }
+    fputs("EOD\n$uniform << EOD\n", d->script);
+    for (int k = 0; k < d->front->n_uniform; k++) {
+        const tandem_neighbour *u = &d->front->uniform[k];
+        fprintf(d->script, "%.9g %.9g %.6g \"%s\"\n", (double)u->step_ns / d->time.size,
+                height(d, u->sensitivity), (double)largest(u->peak_bytes) / d->bytes.size, u->name);
+    }
+    fputs("EOD\n", d->script);
+}
+
+static void write_axes(const drawing *d, const allocating *a)
+{
+    char cluster[256];
+    const tandem_sensitivity_method *method = NULL;
+    tandem_cluster_print(cluster, sizeof cluster, &a->subject.cluster);
+    (void)tandem_sensitivity_find(&method, tandem_planner_method(a->planner), NULL);
+    fprintf(d->script,
+            "set terminal svg size 900,600 noenhanced background 'white' font 'sans-serif,14'\n"
+            "set title \"%s: step against sensitivity, policy %s\\n%s\"\n",
+            a->problem->graph->model, a->policy->name, cluster);
+    fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity by %s%s%s%s'\n", d->time.unit,
+            method->name, method->unit[0] ? " (" : "", method->unit, method->unit[0] ? ")" : "");
+    /* a margin, so that what differs by less than a per cent has one colour */
+    fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
+            d->bytes.unit, (d->least_bytes - 0.02 * d->most_bytes) / d->bytes.size,
+            1.02 * d->most_bytes / d->bytes.size);
+    fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette defined (0 '#2b6cb0', 1 '#dd6b20')\n",
+          d->script);
+    if (d->floor > 0)
+        fprintf(d->script, "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' %.9g)\n",
+                d->floor / 2, d->floor);
+}
+
+static void write_plot(const drawing *d)
+{
+    int has_bounds = 0;
+    for (int k = 0; k < d->front->n_point; k++) has_bounds |= d->front->point[k].lower_bound > 0;
+    fputs("plot $front using 1:2 with steps lc '#a0aec0' notitle, \\\n", d->script);
+    if (has_bounds)
+        fputs("     $front using 1:4 with lines dt 2 lc '#718096' title 'lower bound', \\\n", d->script);
+    fputs("     $front using 1:2:3 with points pt 7 ps 1 palette title 'allocated'", d->script);
+    if (d->front->n_uniform > 0)
+        fputs(", \\\n     $uniform using 1:2:3 with points pt 4 ps 1.6 lw 2 palette title 'uniform', \\\n"
+              "     $uniform using 1:2:4 with labels left offset 1.2,0 notitle",
+              d->script);
+    fputc('\n', d->script);
+}
+
+/* A file in memory with the script, at its beginning; −1 = no memory. */
+static int make_script(const tandem_front *front, const allocating *a)
+{
+    const int file = memfd_create("front", MFD_CLOEXEC);
+    const int copy = file < 0 ? -1 : dup(file);
+    FILE *script = copy < 0 ? NULL : fdopen(copy, "w");
+    int whole = 0;
+    if (script) {
+        const drawing d = measure(script, front);
+        write_axes(&d, a);
+        write_data(&d);
+        write_plot(&d);
+        whole = !ferror(script);
+        whole = fclose(script) == 0 && whole;
+    } else if (copy >= 0) {
+        (void)close(copy);
+    }
+    if (whole && lseek(file, 0, SEEK_SET) == 0) return file;
+    if (file >= 0) (void)close(file);
+    return -1;
+}
+
+/* --- gnuplot ---------------------------------------------------------------------------------- */
+
+/* 0, its exit code, or −1 where it could not be started. */
+static int run_gnuplot(int script, int picture)
+{
+    char *const argument[] = {(char[]){"gnuplot"}, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    int how = 0;
+    if (posix_spawn_file_actions_init(&actions) != 0) return -1;
+    const int started = posix_spawn_file_actions_adddup2(&actions, script, STDIN_FILENO) == 0 &&
+                        posix_spawn_file_actions_adddup2(&actions, picture, STDOUT_FILENO) == 0 &&
+                        posix_spawnp(&child, argument[0], &actions, NULL, argument, environ) == 0;
+    (void)posix_spawn_file_actions_destroy(&actions);
+    if (!started) return -1;
+    while (waitpid(child, &how, 0) < 0)
+        if (errno != EINTR) return 1;
+    return WIFEXITED(how) ? WEXITSTATUS(how) : 1;
+}
+
+tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path, tandem_error *error)
+{
+    char part[4096];
+    if ((size_t)snprintf(part, sizeof part, "%s.tmp", path) >= sizeof part)
+        return tandem_error_set(error, TANDEM_IO, "'%.200s…': the name is too long", path);
+    const int script = make_script(front, a);
+    const int picture = script < 0 ? -1 : open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    tandem_status status = TANDEM_OK;
+    if (script < 0)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot");
+    else if (picture < 0)
+        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", part, strerror(errno));
+    const int code = status == TANDEM_OK ? run_gnuplot(script, picture) : 0;
+    if (code == -1 || code == 127)
+        status = tandem_error_set(
+            error, TANDEM_MISSING,
+            "gnuplot, which draws the front, is not installed; `apt-get install gnuplot-nox` installs it");
+    else if (code != 0)
+        status = tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
+    if (picture >= 0 && close(picture) != 0 && status == TANDEM_OK)
+        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", part, strerror(errno));
+    if (script >= 0) (void)close(script);
+    if (status == TANDEM_OK && rename(part, path) != 0)
+        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", path, strerror(errno));
+    if (status != TANDEM_OK && picture >= 0) (void)unlink(part);
+    return status;
+}

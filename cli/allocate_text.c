@@ -1,0 +1,144 @@
+/* allocate_text.c: a plan, its neighbours and what has which precision, for people. */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/quantity.h"
+#include "cli/allocate.h"
+#include "cli/table.h"
+
+double allocate_samples_per_s(const allocating *a)
+{
+    return (double)cli_cluster_samples(&a->plan->cluster) / ((double)a->result.step_ns * 1e-9);
+}
+
+allocate_part allocate_part_of(const allocating *a, int c, tandem_precision precision)
+{
+    const tandem_graph *graph = a->problem->graph;
+    allocate_part part = {0};
+    double flops = 0, all_flops = 0;
+    for (int i = 0; i < graph->n_op; i++) {
+        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+        all_flops += graph->op[i].flops;
+        if (a->plan->precision[c][i] != precision) continue;
+        part.n_op++;
+        flops += graph->op[i].flops;
+    }
+    if (all_flops > 0) part.flops_share = flops / all_flops;
+    return part;
+}
+
+/* --- Plans by their step ---------------------------------------------------------------------- */
+
+typedef struct row {
+    const char *name, *remark;
+    int64_t step_ns;
+    double sensitivity;
+} row;
+
+/* Behind those that are not slower. */
+static void put(row *rows, int *n, row added)
+{
+    int at = (*n)++;
+    for (; at > 0 && rows[at - 1].step_ns > added.step_ns; at--) rows[at] = rows[at - 1];
+    rows[at] = added;
+}
+
+static int print_plans(const allocating *a)
+{
+    char step[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    row rows[TANDEM_N_PRECISION + 1];
+    int n = 0;
+    for (int k = 0; k < a->n_neighbour; k++) {
+        const tandem_neighbour *neighbour = &a->neighbour[k];
+        put(rows, &n,
+            (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns, neighbour->sensitivity});
+    }
+    put(rows, &n, (row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", a->plan->method);
+    for (int k = 0; k < n; k++)
+        cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
+                      tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns), rows[k].sensitivity,
+                      rows[k].remark);
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- Devices ---------------------------------------------------------------------------------- */
+
+static int print_devices(const allocating *a)
+{
+    char bytes[TANDEM_QUANTITY_TEXT], share[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    cli_table_row(&table, "device\tprecision\t>operators\t>of the FLOPs\t>memory");
+    for (int c = 0; c < a->plan->cluster.n_class; c++) {
+        int first = 1;
+        for (int k = 0; k < TANDEM_N_PRECISION; k++) {
+            const allocate_part part = allocate_part_of(a, c, (tandem_precision)k);
+            if (part.n_op == 0) continue;
+            cli_table_row(&table, "%s\t%s\t%d\t%s\t%s", first ? a->plan->cluster.member[c].device.name : "",
+                          tandem_precision_get((tandem_precision)k)->name, part.n_op,
+                          tandem_quantity_print_ratio(share, sizeof share, part.flops_share),
+                          first ? tandem_quantity_print_bytes(bytes, sizeof bytes, a->result.peak_bytes[c]) : "");
+            first = 0;
+        }
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+/* --- What was asked for ------------------------------------------------------------------------ */
+
+static void print_question(const allocating *a)
+{
+    char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
+    printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy, (long long)a->result.replays,
+           tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
+    tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
+    if (a->goal.objective == TANDEM_LEAST_STEP)
+        printf("the fastest step within a sensitivity of %g", a->goal.budget);
+    else
+        printf("%sallowed step %s", a->goal.objective == TANDEM_LEAST_MEMORY ? "the least memory, " : "", step);
+    if (a->goal.objective != TANDEM_LEAST_STEP && !a->problem->target_ns)
+        printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
+    if (a->goal.objective == TANDEM_LEAST_MEMORY && isfinite(a->goal.budget))
+        printf(", sensitivity up to %g", a->goal.budget);
+    putchar('\n');
+}
+
+static void print_certificate(const allocating *a)
+{
+    char gap[TANDEM_QUANTITY_TEXT];
+    const tandem_certificate *certificate = &a->result.certificate;
+    if (!isfinite(certificate->lower_bound)) return;
+    if (certificate->gap < 1e-9) {
+        printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
+        return;
+    }
+    printf("no plan within that step has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
+           certificate->lower_bound, tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap),
+           certificate->proof);
+}
+
+static void print_fewer(const allocating *a)
+{
+    if (a->fewer.samples_per_s <= 0) return;
+    printf("\nusing fewer devices is faster: %s alone makes %.1f samples/s, sensitivity %.4g; this plan %.1f\n",
+           a->fewer.name, a->fewer.samples_per_s, a->fewer.allocation.sensitivity, allocate_samples_per_s(a));
+}
+
+int allocate_print_text(allocating *a)
+{
+    print_question(a);
+    print_certificate(a);
+    putchar('\n');
+    int code = print_plans(a);
+    if (code) return code;
+    putchar('\n');
+    code = a->explained >= 0 ? allocate_explain_text(a) : print_devices(a);
+    cli_provenance_print(a->problem->replayer);
+    if (!code) print_fewer(a);
+    return code;
+}

@@ -1,0 +1,109 @@
+/* allocate_verify.c: `tandem allocate --verify`: whether a plan's file is what it says. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/allocate.h"
+
+/* Options that say how to choose: there is nothing left to choose. */
+static const char *choosing(const cli_options *o)
+{
+    return o->model           ? "--model"
+           : o->cluster       ? "--cluster"
+           : o->device        ? "--device"
+           : o->policy        ? "--policy"
+           : o->uniform       ? "--uniform"
+           : o->base          ? "--base"
+           : o->target_ns > 0 ? "--target"
+           : o->slowdown >= 0 ? "--slowdown"
+           : o->budget >= 0   ? "--budget"
+           : o->least_memory  ? "--least-memory"
+           : o->batch_free    ? "--batch free"
+           : o->front > 0     ? "--front"
+           : o->explain       ? "--explain"
+           : o->output        ? "--output"
+                              : NULL;
+}
+
+typedef struct verifying {
+    cli_options options; /* with what the plan says of itself */
+    cli_subject subject;
+    tandem_planner *planner;
+    tandem_allocation found;
+} verifying;
+
+static tandem_status verify(verifying *v, tandem_error *error)
+{
+    tandem_status status = cli_subject_open(&v->subject, &v->options, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_plan *plan = v->subject.plan;
+    v->options.base = tandem_precision_get(plan->base)->name;
+    if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
+    if (!v->options.method && plan->method[0]) v->options.method = plan->method;
+    status = cli_planner_open(&v->planner, &v->options, &v->subject, 0, error);
+    return status == TANDEM_OK ? tandem_plan_verify(&v->found, plan, tandem_planner_problem(v->planner), error)
+                               : status;
+}
+
+static void print_text(const verifying *v, const char *path)
+{
+    char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    const tandem_plan *plan = v->subject.plan;
+    printf("%s is what it says: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
+    printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
+    if (plan->target_ns)
+        printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
+    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity, tandem_planner_method(v->planner));
+    if (isfinite(v->found.certificate.lower_bound))
+        printf("; none below %.4g is possible (proof: %s)", v->found.certificate.lower_bound,
+               v->found.certificate.proof);
+    putchar('\n');
+    for (int c = 0; c < plan->cluster.n_class; c++) {
+        const uint64_t limit_bytes = tandem_cluster_limit_bytes(&v->subject.cluster, c);
+        printf("memory       %s on %s", tandem_quantity_print_bytes(bytes, sizeof bytes, v->found.peak_bytes[c]),
+               plan->cluster.member[c].device.name);
+        if (limit_bytes) printf(", limit %s", tandem_quantity_print_bytes(bytes, sizeof bytes, limit_bytes));
+        putchar('\n');
+    }
+}
+
+static json_t *json_of(const verifying *v, const tandem_error *error)
+{
+    json_t *result = cli_json("allocate"), *peaks = json_array();
+    json_object_set_new(result, "verified", json_boolean(error->status == TANDEM_OK));
+    json_object_set_new(result, "why", error->status == TANDEM_OK ? json_null() : json_string(error->text));
+    if (error->status == TANDEM_OK) {
+        for (int c = 0; c < v->subject.cluster.n_class; c++)
+            json_array_append_new(peaks, json_integer((json_int_t)v->found.peak_bytes[c]));
+        json_object_set_new(result, "step_ns", json_integer(v->found.step_ns));
+        json_object_set_new(result, "sensitivity", cli_number(v->found.sensitivity));
+        json_object_set_new(result, "lower_bound", cli_number(v->found.certificate.lower_bound));
+        json_object_set_new(result, "gap", cli_number(v->found.certificate.gap));
+        json_object_set_new(result, "peak_bytes", json_incref(peaks));
+    }
+    json_decref(peaks);
+    return result;
+}
+
+int allocate_verify(const cli_options *options)
+{
+    const char *clash = choosing(options);
+    if (clash)
+        return cli_refuse(TANDEM_USAGE,
+                          "--verify and %s contradict each other: the plan's file says what it was made for", clash);
+    tandem_error error = {0};
+    verifying v = {.options = *options};
+    v.options.plan = options->verify;
+    int code = 0;
+    const tandem_status status = verify(&v, &error);
+    /* a negative answer is one, too: where the plan could be held against something at all */
+    if (options->json && (status == TANDEM_OK || status == TANDEM_NO_FIT || (status == TANDEM_MALFORMED && v.planner)))
+        code = cli_print_json(json_of(&v, &error));
+    else if (status == TANDEM_OK)
+        print_text(&v, options->verify);
+    if (status != TANDEM_OK) code = cli_fail(&error);
+    tandem_planner_close(v.planner);
+    cli_subject_close(&v.subject);
+    return code;
+}

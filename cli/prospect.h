@@ -1,0 +1,27 @@
+/* prospect.h: what a cluster would make of a model, each class at its best plan. */
+#ifndef TANDEM_CLI_PROSPECT_H
+#define TANDEM_CLI_PROSPECT_H
+
+#include "cli/cli.h"
+
+typedef struct cli_prospect {
+    tandem_cluster cluster;
+    char name[256];       /* its devices, cut to fit */
+    tandem_error lacks;   /* status TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT */
+    double samples_per_s; /* 0 where there is no plan */
+    uint64_t peak_bytes;  /* of the rank that takes most */
+    tandem_allocation allocation;
+} cli_prospect;
+
+/* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model, base and
+ * sensitivity of the options. That a cost is missing or nothing fits is no error, but in `lacks`. */
+tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *options,
+                                const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
+json_t *cli_prospect_json(const cli_prospect *prospect);
+
+/* The cluster without class c. */
+tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c);
+/* Samples that a step of all ranks takes. */
+int64_t cli_cluster_samples(const tandem_cluster *cluster);
+
+#endif

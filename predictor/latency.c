@@ -1,0 +1,275 @@
+/* latency.c: times of tasks that were never measured, from those on the same device that were.
+ *
+ * Tasks that are alike take
+ *
+ *   time = c₀ + c₁·flops + c₂·bytes        products of matrices
+ *   time = c₀ + c₂·bytes                   everything else
+ *
+ * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth), as a sum, so that they can be fitted, by robust
+ * regression of relative errors (predictor/robust.h). Alike means, the first of these classes that holds enough sizes:
+ *
+ *   0   same kind of operator, pass, type of operands and of result
+ *   1   … whatever the type of the result
+ *   2   products of the same pass and type; all that is no product
+ *   3   products of the same type
+ *
+ * Enough are 6 sizes of a product, 2 of anything else: with fewer a kind that is special (a first convolution with one
+ * channel) would speak for all of its kind. A described device leaves out classes 2 and 3 and takes its description instead
+ * (predictor/roofline.c), times the median of measured over described time where anything was measured.
+ *
+ * Of models that were left out it missed half of the single times by less than 5 to 20 %, where a regression of log time on
+ * log(flops) and log(bytes) in the same classes missed them by 20 to 50 %; bench/predict.sh prints what it misses now. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "predictor/robust.h"
+#include "tandem/predictor.h"
+
+enum { N_LEVEL = 4, N_PART = 3, MOST_ROWS = 512, PRODUCT_SIZES = 6, STREAM_SIZES = 2 };
+
+/* A class of tasks that are alike; what does not count at its level is −1 or NULL. */
+typedef struct likeness {
+    int level;
+    const char *kind;
+    int is_product, pass, from, to;
+} likeness;
+
+typedef struct sample {
+    likeness own, class; /* at level 0; at the level that is being fitted */
+    double flops, bytes, ns;
+} sample;
+
+typedef struct fitted {
+    likeness class;
+    double coefficient[N_PART], spread;
+} fitted;
+
+struct tandem_latency {
+    tandem_device device;
+    fitted *fit; /* [n_fit], sorted by class */
+    size_t n_fit;
+    double factor; /* measured over described time */
+    int64_t n_sample;
+};
+
+/* --- Classes ------------------------------------------------------------------------------------ */
+
+/* Of level 0; a cast's "pass" is whether its range is known. */
+static likeness class_of(const tandem_cost_key *key, const tandem_work *work)
+{
+    const int pass = key->kind == TANDEM_COST_CAST ? key->known_range != 0 : (int)key->pass;
+    return (likeness){0, work->kind, work->is_product, pass, (int)key->from, (int)key->to};
+}
+
+static likeness widen(likeness class, int level)
+{
+    class.level = level;
+    if (level >= 1) class.to = -1;
+    if (level >= 2) class.kind = NULL;
+    if (level >= 2 && !class.is_product) class.pass = class.from = -1;
+    if (level >= 3) class.pass = -1;
+    return class;
+}
+
+static int compare_classes(const void *a, const void *b)
+{
+    const likeness *x = a, *y = b;
+    if (x->level != y->level) return x->level < y->level ? -1 : 1;
+    const int kind = strcmp(x->kind ? x->kind : "", y->kind ? y->kind : "");
+    if (kind != 0) return kind;
+    if (x->is_product != y->is_product) return x->is_product < y->is_product ? -1 : 1;
+    if (x->pass != y->pass) return x->pass < y->pass ? -1 : 1;
+    if (x->from != y->from) return x->from < y->from ? -1 : 1;
+    return (x->to > y->to) - (x->to < y->to);
+}
+
+/* By class, and by size within it. */
+static int compare_samples(const void *a, const void *b)
+{
+    const sample *x = a, *y = b;
+    const int class = compare_classes(&x->class, &y->class);
+    if (class != 0) return class;
+    if (x->bytes < y->bytes || x->bytes > y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    if (x->flops < y->flops || x->flops > y->flops) return x->flops < y->flops ? -1 : 1;
+    return (x->ns > y->ns) - (x->ns < y->ns);
+}
+
+static size_t sizes_of(const sample *s, size_t n)
+{
+    size_t sizes = 1;
+    for (size_t i = 1; i < n; i++) sizes += s[i].bytes > s[i - 1].bytes || s[i].flops > s[i - 1].flops;
+    return sizes;
+}
+
+/* --- Fitting ------------------------------------------------------------------------------------ */
+
+static void parts_of(double part[N_PART], int is_product, double flops, double bytes)
+{
+    part[0] = 1;
+    part[1] = is_product ? flops : 0;
+    part[2] = bytes;
+}
+
+static double value_of(const fitted *fit, double flops, double bytes)
+{
+    double part[N_PART], ns = 0;
+    parts_of(part, fit->class.is_product, flops, bytes);
+    for (int k = 0; k < N_PART; k++) ns += fit->coefficient[k] * part[k];
+    return ns;
+}
+
+/* Fits one class; of more rows than suffice every so-manieth is taken. */
+static tandem_status fit_class(fitted *fit, const sample *s, size_t n, tandem_error *error)
+{
+    const size_t step = (n + MOST_ROWS - 1) / MOST_ROWS;
+    double x[MOST_ROWS * N_PART], y[MOST_ROWS];
+    size_t rows = 0;
+    for (size_t i = 0; i < n; i += step, rows++) {
+        parts_of(&x[rows * N_PART], s[i].class.is_product, s[i].flops, s[i].bytes);
+        y[rows] = s[i].ns;
+    }
+    fit->class = s[0].class;
+    return tandem_robust_fit(fit->coefficient, &fit->spread, x, y, rows, N_PART, error);
+}
+
+/* All classes of a level that hold enough sizes, behind those of the levels before. */
+static tandem_status fit_level(tandem_latency *latency, sample *s, size_t n, int level, tandem_error *error)
+{
+    if (n == 0) return TANDEM_OK;
+    for (size_t i = 0; i < n; i++) s[i].class = widen(s[i].own, level);
+    qsort(s, n, sizeof *s, compare_samples);
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && compare_classes(&s[i].class, &s[end].class) == 0; end++) {
+        }
+        if (sizes_of(&s[i], end - i) < (s[i].class.is_product ? PRODUCT_SIZES : STREAM_SIZES)) continue;
+        fitted *more = realloc(latency->fit, (latency->n_fit + 1) * sizeof *more);
+        if (!more) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
+        latency->fit = more;
+        const tandem_status status = fit_class(&more[latency->n_fit], &s[i], end - i, error);
+        if (status != TANDEM_OK) return status;
+        latency->n_fit++;
+    }
+    return TANDEM_OK;
+}
+
+/* --- Predicting --------------------------------------------------------------------------------- */
+
+static const fitted *find_fit(const tandem_latency *latency, const likeness *own)
+{
+    const int n_level = tandem_device_is_described(&latency->device) ? 2 : N_LEVEL;
+    for (int level = 0; level < n_level && latency->n_fit > 0; level++) {
+        const fitted wanted = {.class = widen(*own, level)};
+        const fitted *found = bsearch(&wanted, latency->fit, latency->n_fit, sizeof *found, compare_classes);
+        if (found) return found;
+    }
+    return NULL;
+}
+_Static_assert(offsetof(fitted, class) == 0, "compare_classes compares fits");
+
+int64_t tandem_latency_ns(const tandem_latency *latency, const tandem_cost_key *key, double *spread)
+{
+    tandem_work work;
+    if (!tandem_work_of(&work, key)) return -1;
+    const likeness own = class_of(key, &work);
+    const fitted *fit = find_fit(latency, &own);
+    double ns = -1;
+    if (fit)
+        ns = value_of(fit, work.flops, work.bytes);
+    else if (tandem_device_is_described(&latency->device))
+        ns = tandem_roofline_ns(&latency->device.facts, &work) * latency->factor;
+    if (!(ns >= 0) || ns > 1e18) return -1;
+    if (spread) *spread = fit ? fit->spread : NAN;
+    return ns > 1 ? llround(ns) : 1;
+}
+
+int64_t tandem_latency_fitted(const tandem_latency *latency) { return latency->n_sample; }
+
+/* --- Opening ------------------------------------------------------------------------------------ */
+
+typedef struct samples {
+    sample *one;
+    tandem_work *work; /* of each, for its time by the description */
+    size_t n, room;
+} samples;
+
+static tandem_status collect(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
+{
+    samples *all = context;
+    tandem_work work;
+    const double ns = cost->sum_ns / (double)cost->n;
+    if (!tandem_work_of(&work, key) || !(ns > 0)) return TANDEM_OK;
+    if (all->n == all->room) {
+        const size_t room = all->room ? 2 * all->room : 1024;
+        sample *more = realloc(all->one, room * sizeof *more);
+        if (more) all->one = more;
+        tandem_work *more_work = realloc(all->work, room * sizeof *more_work);
+        if (more_work) all->work = more_work;
+        if (!more || !more_work)
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for measured times");
+        all->room = room;
+    }
+    all->work[all->n] = work;
+    all->one[all->n++] = (sample){.own = class_of(key, &work), .flops = work.flops, .bytes = work.bytes, .ns = ns};
+    return TANDEM_OK;
+}
+
+static tandem_status find_factor(tandem_latency *latency, const samples *all, tandem_error *error)
+{
+    double *ratio = malloc(all->n * sizeof *ratio);
+    size_t n = 0;
+    if (!ratio) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %zu measured times", all->n);
+    for (size_t i = 0; i < all->n; i++) {
+        const double described = tandem_roofline_ns(&latency->device.facts, &all->work[i]);
+        if (described > 0) ratio[n++] = all->one[i].ns / described;
+    }
+    if (n > 0) latency->factor = tandem_median(ratio, n);
+    free(ratio);
+    return TANDEM_OK;
+}
+
+static tandem_status measured(samples *all, tandem_store *store, const tandem_device *device,
+                              const char *neighbour, tandem_error *error)
+{
+    if (!store) return TANDEM_OK;
+    tandem_status status = tandem_store_each_cost(store, device->name, neighbour, NULL, collect, all, error);
+    if (status == TANDEM_OK && all->n == 0 && neighbour[0])
+        status = tandem_store_each_cost(store, device->name, "", NULL, collect, all, error);
+    return status;
+}
+
+tandem_status tandem_latency_open(tandem_latency **out, const tandem_device *device, const char *neighbour,
+                                  tandem_store *store, tandem_error *error)
+{
+    samples all = {0};
+    const int described = tandem_device_is_described(device);
+    tandem_latency *latency = calloc(1, sizeof *latency);
+    if (!latency)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to predict times on %s", device->name);
+    latency->device = *device;
+    latency->factor = 1;
+    tandem_status status = measured(&all, store, device, neighbour, error);
+    if (status == TANDEM_OK && all.n == 0 && !described)
+        status = tandem_error_set(error, TANDEM_MISSING,
+                                  "nothing has been measured on %s, and it is no described device, so that no time on it can be "
+                                  "predicted; `tandem profile --device %s` with any model measures it",
+                                  device->name, device->name);
+    if (status == TANDEM_OK && described && all.n > 0) status = find_factor(latency, &all, error);
+    for (int level = 0; level < (described ? 2 : N_LEVEL) && status == TANDEM_OK; level++)
+        status = fit_level(latency, all.one, all.n, level, error);
+    latency->n_sample = (int64_t)all.n;
+    free(all.work);
+    free(all.one);
+    if (status == TANDEM_OK)
+        *out = latency;
+    else
+        tandem_latency_close(latency);
+    return status;
+}
+
+void tandem_latency_close(tandem_latency *latency)
+{
+    if (!latency) return;
+    free(latency->fit);
+    free(latency);
+}

@@ -1,0 +1,137 @@
+#include "predictor/robust.h"
+
+#include <gsl/gsl_errno.h>
+#include <gsl/gsl_multifit.h>
+#include <gsl/gsl_sort_double.h>
+#include <gsl/gsl_statistics_double.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+double tandem_median(double *value, size_t n)
+{
+    gsl_sort(value, 1, n);
+    return gsl_stats_median_from_sorted_data(value, 1, n);
+}
+
+/* Everything one least-squares problem needs: n rows, q of the parts. */
+typedef struct problem {
+    gsl_matrix *x, *covariance;
+    gsl_vector *target, *c;
+} problem;
+
+static void release(problem *p)
+{
+    gsl_vector_free(p->c);
+    gsl_vector_free(p->target);
+    gsl_matrix_free(p->covariance);
+    gsl_matrix_free(p->x);
+}
+
+static bool allocate(problem *p, size_t n, size_t q)
+{
+    *p = (problem){gsl_matrix_alloc(n, q), gsl_matrix_alloc(q, q), gsl_vector_alloc(n), gsl_vector_alloc(q)};
+    return p->x && p->covariance && p->target && p->c;
+}
+
+/* Least squares as such where there are no rows to spare for telling which lie off. */
+static bool solve_exact(problem *p)
+{
+    double chi_square = 0;
+    gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(p->x->size1, p->x->size2);
+    if (!w) return false;
+    (void)gsl_multifit_linear(p->x, p->target, p->c, p->covariance, &chi_square, w);
+    gsl_multifit_linear_free(w);
+    return true;
+}
+
+static bool solve_robust(problem *p)
+{
+    gsl_multifit_robust_workspace *w =
+        gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, p->x->size1, p->x->size2);
+    if (!w) return false;
+    (void)gsl_multifit_robust(p->x, p->target, p->c, p->covariance, w); /* where it has not settled, its last step serves */
+    gsl_multifit_robust_free(w);
+    return true;
+}
+
+/* Fits the parts that are kept; coefficients of the others are 0. */
+static bool fit(double *coefficient, const bool *kept, const double *x, const double *y, size_t n, size_t n_part)
+{
+    size_t q = 0;
+    problem p;
+    for (size_t k = 0; k < n_part; k++) q += kept[k];
+    bool fine = allocate(&p, n, q);
+    for (size_t i = 0; i < n && fine; i++) {
+        size_t column = 0;
+        for (size_t k = 0; k < n_part; k++)
+            if (kept[k]) gsl_matrix_set(p.x, i, column++, x[i * n_part + k] / y[i]);
+        gsl_vector_set(p.target, i, 1);
+    }
+    fine = fine && (n > q ? solve_robust(&p) : solve_exact(&p));
+    for (size_t k = 0, column = 0; k < n_part && fine; k++)
+        coefficient[k] = kept[k] ? gsl_vector_get(p.c, column++) : 0;
+    release(&p);
+    return fine;
+}
+
+/* The part with the most negative contribution, in units of y; n_part = none is negative. */
+static size_t most_negative(const double *coefficient, const double *x, const double *y, size_t n, size_t n_part)
+{
+    size_t worst = n_part;
+    double least = 0;
+    for (size_t k = 0; k < n_part; k++) {
+        double sum = 0;
+        for (size_t i = 0; i < n; i++) sum += x[i * n_part + k] / y[i];
+        if (coefficient[k] < 0 && coefficient[k] * sum <= least) {
+            least = coefficient[k] * sum;
+            worst = k;
+        }
+    }
+    return worst;
+}
+
+static tandem_status no_memory(size_t n, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to fit %zu measured times", n);
+}
+
+static tandem_status find_spread(double *spread, const double *coefficient, const double *x, const double *y,
+                                 size_t n, size_t n_part, tandem_error *error)
+{
+    double *residual = malloc(n * sizeof *residual);
+    if (!residual) return no_memory(n, error);
+    for (size_t i = 0; i < n; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < n_part; k++) sum += coefficient[k] * x[i * n_part + k];
+        residual[i] = fabs(sum - y[i]) / y[i];
+    }
+    *spread = tandem_median(residual, n) / 0.6745;
+    free(residual);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_robust_fit(double *out, double *spread, const double *x, const double *y, size_t n,
+                                size_t n_part, tandem_error *error)
+{
+    bool kept[TANDEM_ROBUST_MOST_PARTS];
+    double coefficient[TANDEM_ROBUST_MOST_PARTS];
+    size_t n_kept = 0;
+    for (size_t k = 0; k < n_part && n_part <= TANDEM_ROBUST_MOST_PARTS; k++) {
+        kept[k] = false;
+        for (size_t i = 0; i < n && !kept[k]; i++) kept[k] = x[i * n_part + k] > 0;
+        n_kept += kept[k];
+    }
+    if (n_kept == 0 || n < n_kept)
+        return tandem_error_set(error, TANDEM_USAGE, "%zu measured times are too few to fit %zu parts", n, n_part);
+    (void)gsl_set_error_handler_off();
+    for (;;) {
+        if (!fit(coefficient, kept, x, y, n, n_part)) return no_memory(n, error);
+        const size_t worst = most_negative(coefficient, x, y, n, n_part);
+        if (worst == n_part) break;
+        kept[worst] = false;
+    }
+    const tandem_status status = find_spread(spread, coefficient, x, y, n, n_part, error);
+    for (size_t k = 0; k < n_part && status == TANDEM_OK; k++) out[k] = coefficient[k];
+    return status;
+}

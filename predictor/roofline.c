@@ -1,0 +1,69 @@
+/* roofline.c: the time of a task on a device of which only its description is known.
+ *
+ *   time = max(launch, max(compute, memory) + launch / 2)
+ *
+ *   memory  = bytes / (bytes_per_s · achieved_bytes)
+ *   compute = flops / (flops_per_s · achieved)                    of what is no product
+ *   compute = waves · tile_m · tile_n · 2 · depth / (flops_per_s · achieved / n_unit)     of a product
+ *
+ * the roofline of Williams, Waterman and Patterson (Commun. ACM 52, 2009) with achieved rates for its roofs: on inference cards
+ * the datasheet's peak is no bound that a kernel comes near. Of a launch, the part that passes between two kernels is added
+ * always; no kernel takes less than a launch.
+ *
+ * Products: the (m, n) result is cut into tiles, one to a multiprocessor at a time; what does not fill a tile, or the last wave
+ * of tiles, costs as if it did (NVIDIA, "Matrix Multiplication Background User's Guide", on tile and wave quantization). Tiles
+ * are 128 × 128, 128 × 64, 64 × 128 or 64 × 64, whichever is fastest; the smaller ones read more for what they compute, and
+ * count 1.1 and 1.25 times (an estimate). Sides shorter than a tile get one as short as 32. Where there are fewer
+ * tiles than multiprocessors, k is split over the idle ones, down to a depth of 256, so that
+ *   depth = max(k / max(1, ⌊n_unit / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_unit⌉
+ * which falls in no dimension. A convolution is the product of its windows, `slower` times as long (predictor/work.c). */
+#include <math.h>
+
+#include "tandem/predictor.h"
+
+static const struct {
+    double m, n, slower;
+} tiles_of[] = {{128, 128, 1}, {128, 64, 1.1}, {64, 128, 1.1}, {64, 64, 1.25}};
+static const double tile_least = 32, depth_least = 256;
+
+static double tile_side(double size, double most)
+{
+    const double side = ceil(size / tile_least) * tile_least;
+    return side < most ? side : most;
+}
+
+/* FLOPs that each multiprocessor is busy with, padding included, under one choice of tiles. */
+static double unit_flops(const tandem_device_facts *facts, const tandem_work *work, double most_m, double most_n)
+{
+    const double tile_m = tile_side(work->m, most_m), tile_n = tile_side(work->n, most_n);
+    const double tiles = work->count * ceil(work->m / tile_m) * ceil(work->n / tile_n);
+    const double splits = tiles < facts->n_unit ? floor(facts->n_unit / tiles) : 1;
+    const double least = work->k < depth_least ? work->k : depth_least;
+    const double depth = work->k / splits > least ? work->k / splits : least;
+    return ceil(tiles / facts->n_unit) * tile_m * tile_n * 2 * depth;
+}
+
+static double product_flops(const tandem_device_facts *facts, const tandem_work *work)
+{
+    double least = INFINITY;
+    for (size_t i = 0; i < sizeof tiles_of / sizeof *tiles_of; i++) {
+        const double flops = unit_flops(facts, work, tiles_of[i].m, tiles_of[i].n) * tiles_of[i].slower;
+        if (flops < least) least = flops;
+    }
+    return least * facts->n_unit * work->slower;
+}
+
+double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *work)
+{
+    const tandem_dtype type = work->type < TANDEM_N_VERSION ? work->type : TANDEM_F32;
+    const double rate = facts->flops_per_s[type] * facts->achieved[type];
+    const double memory = work->bytes / (facts->bytes_per_s * facts->achieved_bytes);
+    double compute = 0;
+    if (work->is_product && !(rate > 0)) return -1;
+    if (work->is_product)
+        compute = product_flops(facts, work) / rate;
+    else if (facts->flops_per_s[TANDEM_F32] > 0)
+        compute = work->flops / (facts->flops_per_s[TANDEM_F32] * facts->achieved[TANDEM_F32]);
+    const double ns = 1e9 * (memory > compute ? memory : compute) + 0.5 * (double)facts->launch_ns;
+    return ns > (double)facts->launch_ns ? ns : (double)facts->launch_ns;
+}

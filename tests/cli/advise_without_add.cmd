@@ -1,0 +1,1 @@
+$TANDEM advise --model mlp --cluster cpu:avx2

@@ -1,0 +1,1 @@
+$TANDEM allocate --verify plan.json --model mlp

@@ -1,0 +1,1 @@
+$TANDEM allocate --verify nowhere.json

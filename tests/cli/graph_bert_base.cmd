@@ -1,0 +1,1 @@
+$TANDEM graph show bert_base:layers=1,seq=64,vocabulary=1000 --batch 2

@@ -1,0 +1,1 @@
+$TANDEM allocate --instance $FIXTURES/instance.json -o -

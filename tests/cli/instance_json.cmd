@@ -1,0 +1,1 @@
+cp $FIXTURES/instance.json . && $TANDEM allocate --instance instance.json --json | grep -v seconds

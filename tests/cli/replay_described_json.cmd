@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --device l4 --predict --json

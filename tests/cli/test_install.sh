@@ -1,0 +1,147 @@
+#!/bin/bash
+# What `make install` puts into place, used by itself: program, backend, headers, library, examples. Nothing of the source tree
+# is in reach of what is compiled and run here. Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+build=$(cd "${TANDEM_BUILD:-$source/build}" && pwd) || exit 4
+sanitizers=$(basename "$build" | sed 's/^build$//; s/-/,/g')
+export LC_ALL=C
+unset MAKEFLAGS MFLAGS MAKELEVEL TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE LOCAL_RANK LD_LIBRARY_PATH
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 5
+root=$work/root prefix=/opt/tandem
+at=$root$prefix
+
+n=0 failed=0
+report() { # report NAME CODE: one line of TAP; on failure with what the last command printed
+    n=$((n + 1))
+    if [ "$2" = 0 ]; then
+        echo "ok $n - $1"
+        return
+    fi
+    echo "not ok $n - $1"
+    failed=$((failed + 1))
+    { echo "out:"; head -n 30 out; echo "err:"; head -n 30 err; } 2>/dev/null | sed 's/^/# /'
+}
+skip() {
+    n=$((n + 1))
+    echo "SKIP: $1: $2"
+    echo "ok $n - $1 # SKIP $2"
+}
+make_in_source() { make --no-print-directory -C "$source" SAN="$sanitizers" DESTDIR="$root" PREFIX="$prefix" "$@" >out 2>err; }
+
+# --- Installing ------------------------------------------------------------------------------------------------------------
+make_in_source install && [ -x "$at/bin/tandem" ] && [ -e "$at/lib/libtandem_backend.so" ] && [ -e "$at/share/man/man1/tandem.1" ]
+report "make install" $?
+
+"$at/bin/tandem" --version >out 2>err && [ "$(cat out)" = "tandem $(sed -n 's/^Version: //p' "$at/lib/pkgconfig/tandem.pc")" ]
+report "the installed program runs, of the version that pkg-config names" $?
+
+# --- The library: what it shows and what it needs ------------------------------------------------------------------------------
+# Functions that a header declares, one a line; headers of the backend's side are left out of the core's.
+declared() {
+    printf '#include <tandem/%s>\n' "$@" >declared.c
+    gcc -std=c11 -I"$at/include" -fsyntax-only -aux-info declared.txt declared.c
+    sed -n "s|^/\* $at/include/tandem/.*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" declared.txt | sort -u
+}
+exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
+mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'backend.h|data.h')
+awaited='tandem_certify|tandem_plan_verify' # declared, and not yet defined
+
+declared "${of_core[@]}" | grep -vxE "$awaited" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
+exported "$at/lib/libtandem.so" | grep -vE "^($awaited)@" >out
+[ "$(wc -l <expected)" -gt 50 ] && diff expected out >err
+report "libtandem.so exports what its headers declare, versioned, and nothing else" $?
+
+echo tandem_backend_get >expected
+exported "$at/lib/libtandem_backend.so" >out && diff expected out >err
+report "libtandem_backend.so exports one function" $?
+
+needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+# Sanitizers bring libraries of their own, so with them only what it asks for itself is looked at.
+ldd "$at/lib/libtandem.so.0" >out 2>err && ! grep 'not found' out &&
+    ! { needs "$at/lib/libtandem.so.0"; [ -n "$sanitizers" ] || cat out; } | grep -E 'dnnl|gloo|gomp|libomp|cuda|cublas|cudnn|stdc\+\+' &&
+    readelf -d "$at/lib/libtandem.so.0" | grep -q 'SONAME.*\[libtandem\.so\.0\]' && [ "$(readlink "$at/lib/libtandem.so")" = libtandem.so.0 ]
+report "libtandem.so.0 needs neither oneDNN nor Gloo, OpenMP, CUDA or C++" $?
+
+! nm -D --undefined-only "$at/lib/libtandem_backend.so" | grep ' tandem_' >out
+report "libtandem_backend.so takes nothing from the program that opens it" $?
+
+# --- Headers, one by one -------------------------------------------------------------------------------------------------------
+code=0
+: >err
+for header in "${headers[@]}"; do # twice, and in a program that has a macro ROW of its own
+    printf '#define ROW 7\n#include <tandem/%s>\n#include <tandem/%s>\nint row = ROW;\n' "$header" "$header" >alone.c
+    gcc -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$at/include" -fsyntax-only alone.c 2>>err || code=1
+    g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$at/include" -fsyntax-only -x c++ alone.c 2>>err || code=1
+done
+[ "${#headers[@]}" -gt 10 ] || code=1
+report "every header compiles alone, as C11 and as C++17" $code
+
+# --- A store, by the installed program and its installed backend -----------------------------------------------------------------
+device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)
+model="gpt_tiny:width=16,depth=1,heads=2,length=8"
+if [ -z "$device" ]; then
+    skip "examples" "this machine is none of the devices"
+    echo "1..$n"
+    exit $failed
+fi
+yes 'unlike devices train one model together, each in the precision that suits it' | head -c 20000 >text
+"$at/bin/tandem" profile --model "$model" --batch 16 --device "$device,$device" --repetitions 3 -q >out 2>err &&
+    "$at/bin/tandem" sensitivity --model "$model" --batch 16 --device "$device" --data "$PWD/text" --steps 2 -q >out 2>err && [ -s tandem.db ]
+report "the installed program profiles: it finds the installed backend" $?
+
+# --- Examples, by pkg-config -----------------------------------------------------------------------------------------------------
+export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+pkg-config --cflags --libs tandem >flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem" flags
+report "pkg-config says how to compile and link" $?
+example() { # example NAME STANDARD-AND-COMPILER…: an installed example, compiled
+    local name=$1
+    shift
+    # shellcheck disable=SC2046 # flags are words
+    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} "$at/share/doc/tandem/examples/$name.c" $(cat flags) \
+        -Wl,-rpath,"$at/lib" -o "$name" >out 2>err
+}
+cluster="$device + $device"
+
+example plan gcc -std=c11 && ./plan tandem.db "$model" "$cluster" plan.json >out 2>err && [ "$(grep -cE "^$device:( [0-9]+ [a-z0-9_]+)+, [0-9.]+ MiB" out)" = 2 ] &&
+    grep -qE '^step [0-9.]+ ms' out && grep -qE '^no (bound|plan has less)' out
+report "docs/examples/plan.c gives each device its precisions, and the certificate" $?
+
+"$at/bin/tandem" allocate --model "$model" --device "$device,$device" -o - -q >out 2>err && diff plan.json out >err
+report "its plan is the one that tandem allocate writes" $?
+
+./plan tandem.db "$model" "cpu:avx3" none.json >out 2>err
+[ $? = 2 ] && [ ! -s out ] && [ ! -e none.json ] && grep -q "^plan: .*cpu:avx" err
+report "what is wrong is said, and the exit code is the status's" $?
+
+example tradeoff gcc -std=c11 && ./tradeoff tandem.db "$model" "$cluster" 1GiB >out 2>err && [ "$(wc -l <out)" = 8 ] &&
+    [ "$(grep -cE '^ +[0-9]+% +[0-9.]+ +[0-9.e+-]+ +[0-9]+$' out)" = 7 ] && ./tradeoff tandem.db "$model" "$cluster" 1KiB >out 2>err
+[ $? = 1 ] && [ "$(wc -l <out)" = 1 ] && grep -q '^tradeoff: no plan fits' err
+report "docs/examples/tradeoff.c: a row for each slowdown, and the memory limit kept" $?
+
+cat >version.cc <<'END'
+#include <cstdio>
+#include <tandem/planner.h>
+int main()
+{
+    tandem_planner *planner = nullptr;
+    tandem_error error = {};
+    tandem_request request = {};
+    const tandem_status status = tandem_planner_open(&planner, &request, &error);
+    std::printf("%s %s: %s\n", TANDEM_VERSION, tandem_status_name(status), error.text);
+}
+END
+# shellcheck disable=SC2046
+g++ -std=c++17 -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} version.cc $(cat flags) -Wl,-rpath,"$at/lib" -o version >out 2>err &&
+    ./version >out 2>err && grep -q 'USAGE: the request names no model' out
+report "a C++ program links the library" $?
+
+# --- Uninstalling ----------------------------------------------------------------------------------------------------------------
+make_in_source uninstall && [ -z "$(find "$root" ! -type d)" ] && [ ! -e "$at/include/tandem" ]
+report "make uninstall leaves nothing" $?
+
+echo "1..$n"
+[ $failed = 0 ]

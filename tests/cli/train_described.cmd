@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device t4 --steps 1

@@ -1,0 +1,56 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* Every allocation on the way to a network fails once: NO_MEMORY is said, nothing leaks, nothing is half done. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "allocator/network.h"
+#include "tests/fault/fail_allocation.h"
+#include "tests/property/priced_cluster.h"
+
+static tandem_network *const untouched = (tandem_network *)(uintptr_t)0x10;
+
+/* Of a model large enough that everything that grows has to grow. */
+static void opening_survives(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_error error = {0};
+    if (priced_cluster_open(&p, "gpt_tiny", "cpu:avx512_bf16", 4, 5, NULL, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    unsigned *allowed = calloc((size_t)p.graph[0]->n_op, sizeof *allowed);
+    assert_non_null(allowed);
+    for (int i = 0; i < p.graph[0]->n_op; i++)
+        allowed[i] = tandem_op_row_get(p.graph[0]->op[i].kind)->precisions;
+    long k = 0;
+    for (int failed = 1; failed; k++) {
+        const long alive = tandem_allocations_alive();
+        tandem_network *network = untouched;
+        error = (tandem_error){0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status = tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error);
+        failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
+        assert_int_equal(error.status, status);
+        if (!failed) tandem_network_close(network);
+        if (failed) assert_ptr_equal(network, untouched);
+        if (failed) assert_true(error.text[0] != '\0');
+        assert_int_equal(tandem_allocations_alive(), alive);
+    }
+    (void)printf("opening: survived %ld failures\n", k - 1);
+    assert_true(k > 40);
+    free(allowed);
+    priced_cluster_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(opening_survives),
+    };
+    return cmocka_run_group_tests_name("network: memory runs out", tests, NULL, NULL);
+}

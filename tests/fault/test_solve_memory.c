@@ -1,0 +1,193 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* Every allocation of the solvers and of bare instances fails once: NO_MEMORY is said, nothing leaks, outputs stay as they were. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "tandem/instance.h"
+#include "tests/fault/fail_allocation.h"
+#include "tests/property/drawn_network.h"
+
+static drawn_chain hard; /* thousands of labels, so that everything has to grow */
+
+static tandem_status shortest(tandem_error *error)
+{
+    double value = -7;
+    int choice[DRAWN_CHAIN_LAYERS] = {-7};
+    const tandem_status status =
+        tandem_solve_shortest(&value, choice, &hard.network, &hard.limits, 1, 1e-3, 0, error);
+    assert_true((status == TANDEM_OK) == (value != -7) && (status == TANDEM_OK) == (choice[0] != -7));
+    return status;
+}
+
+static tandem_status check_solution(tandem_status status, const tandem_solution *solution)
+{
+    assert_true((status == TANDEM_OK) == (solution->lower_bound != -7) &&
+                (status == TANDEM_OK) == (solution->harm != -7));
+    assert_true((status == TANDEM_OK) == (solution->choice[0] != -7) &&
+                (status == TANDEM_OK) == (solution->labels != -7));
+    return status;
+}
+
+static tandem_status lagrange(tandem_error *error)
+{
+    int choice[DRAWN_CHAIN_LAYERS] = {-7};
+    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    return check_solution(tandem_solve_lagrange(&solution, NULL, &hard.network, &hard.limits, error), &solution);
+}
+
+static tandem_status exact(tandem_error *error)
+{
+    int choice[DRAWN_CHAIN_LAYERS] = {-7};
+    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    return check_solution(tandem_solve_exact(&solution, &hard.network, &hard.limits, INFINITY, 0, 60, error),
+                          &solution);
+}
+
+/* With bytes of their own, which need a staircase. */
+static tandem_status exact_within_two_limits(tandem_error *error)
+{
+    static uint64_t bytes[1 + DRAWN_CHAIN_LAYERS * DRAWN_CHAIN_CHOICES];
+    int choice[DRAWN_CHAIN_LAYERS] = {-7};
+    tandem_solution solution = {.lower_bound = -7, .harm = -7, .labels = -7, .choice = choice};
+    tandem_limits limits = hard.limits;
+    for (size_t b = 1; b < sizeof bytes / sizeof *bytes; b++)
+        bytes[b] = (uint64_t)(hard.time_ns[b] * 7919 % 50);
+    limits.bytes = bytes;
+    limits.byte_limit = DRAWN_CHAIN_LAYERS * 20;
+    return check_solution(tandem_solve_exact(&solution, &hard.network, &limits, INFINITY, 0.001, 60, error), &solution);
+}
+
+/* An error in the middle leaves the enumeration where it was: what comes then is what comes without it. */
+static tandem_status enumerate(tandem_error *error)
+{
+    tandem_enumeration *e = NULL;
+    tandem_limits all = hard.limits;
+    double harm = -7, before = 0;
+    int choice[DRAWN_CHAIN_LAYERS];
+    all.time_limit_ns = INT64_MAX;
+    tandem_status status = tandem_enumeration_open(&e, &hard.network, &all, error);
+    if (status != TANDEM_OK) {
+        assert_null(e);
+        return status;
+    }
+    tandem_status seen = TANDEM_OK;
+    for (int k = 0; k < 40; k++) {
+        const double untouched = harm;
+        status = tandem_enumeration_next(e, &harm, choice, NULL, 1 << 20, error);
+        if (status != TANDEM_OK) {
+            assert_true(harm == untouched);
+            seen = status;
+            status = tandem_enumeration_next(e, &harm, choice, NULL, 1 << 20, NULL);
+        }
+        assert_int_equal(status, TANDEM_OK);
+        assert_true(harm >= before * (1 - 0x1p-29));
+        before = harm;
+    }
+    tandem_enumeration_close(e);
+    return seen;
+}
+
+/* Its items fill more than one block of an arena. */
+static char *instance_text(void)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&text, &n);
+    assert_non_null(stream);
+    (void)fputs("{\"schema\": \"tandem.instance/1\", \"items\": [", stream);
+    for (int i = 0; i < 200; i++) {
+        (void)fprintf(stream, "%s{\"name\": \"layer%d\", \"choices\": [", i ? ", " : "", i);
+        for (int k = 0; k < 3; k++)
+            (void)fprintf(stream, "%s{\"name\": \"choice%d\", \"time_ns\": %d.%d, \"harm\": %d}",
+                          k ? ", " : "", k, (i * 37 + k * 61) % 100, i % 10, (i * 53 + k * 17) % 90);
+        (void)fputs("]}", stream);
+    }
+    (void)fputs("], \"ties\": [[0, 5], [\"layer7\", 9]], \"limits\": {\"time_ns\": 9000}}", stream);
+    assert_int_equal(fclose(stream), 0);
+    return text;
+}
+
+static const char *text, *policy;
+
+static tandem_status parse(tandem_error *error)
+{
+    tandem_instance *const untouched = (tandem_instance *)(uintptr_t)0x10;
+    tandem_instance *instance = untouched;
+    const tandem_status status = tandem_instance_parse(&instance, text, strlen(text), "test.json", error);
+    assert_true((status == TANDEM_OK) == (instance != untouched));
+    if (status == TANDEM_OK) tandem_instance_close(instance);
+    return status;
+}
+
+static tandem_instance *parsed;
+
+static tandem_status solve(tandem_error *error)
+{
+    int choice[200] = {-7};
+    tandem_instance_answer answer = {.choice = choice, .harm = -7};
+    const tandem_status status = tandem_instance_solve(&answer, parsed, policy, 60, error);
+    assert_true((status == TANDEM_OK) == (answer.harm != -7) && (status == TANDEM_OK) == (choice[0] != -7));
+    return status;
+}
+
+/* Calls it with allocation 1, 2, 3 … failing until it succeeds; how many failed. */
+static long survive(const char *name, tandem_status (*called)(tandem_error *))
+{
+    for (long k = 0;; k++) {
+        const long alive = tandem_allocations_alive();
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status = called(&error);
+        const int failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
+        assert_int_equal(error.status, status);
+        assert_true(!failed == !error.text[0]);
+        assert_int_equal(tandem_allocations_alive(), alive);
+        if (!failed) {
+            (void)printf("%s: survived %ld failures\n", name, k);
+            return k;
+        }
+    }
+}
+
+static void solvers_survive(void **state)
+{
+    (void)state;
+    drawn_chain_make(&hard, 3);
+    assert_true(survive("shortest", shortest) == 2);
+    assert_true(survive("lagrange", lagrange) > 10);
+    assert_true(survive("exact", exact) > 40);
+    assert_true(survive("exact, two limits", exact_within_two_limits) > 40);
+    assert_true(survive("enumeration", enumerate) > 25);
+}
+
+static void instances_survive(void **state)
+{
+    (void)state;
+    char *made = instance_text();
+    text = made;
+    assert_true(survive("parse", parse) > 3);
+    assert_int_equal(tandem_instance_parse(&parsed, text, strlen(text), "test.json", NULL), TANDEM_OK);
+    for (const tandem_instance_policy *p = tandem_instance_policies; p->name; p++) {
+        policy = p->name;
+        assert_true(survive(policy, solve) > 10);
+    }
+    tandem_instance_close(parsed);
+    free(made);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(solvers_survive),
+        cmocka_unit_test(instances_survive),
+    };
+    return cmocka_run_group_tests_name("solvers: memory runs out", tests, NULL, NULL);
+}

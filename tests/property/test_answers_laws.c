@@ -1,0 +1,452 @@
+/* Laws of the other questions over clusters with drawn costs: beside every plan there is, beside every split there is, beside
+ * each other. A failure names its seed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/property/priced_cluster.h"
+
+static const char two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni", one_device[] = "cpu:avx512_bf16";
+static const char five_layers[] = "mlp:depth=4,width=64", attention[] = "vit_tiny:depth=2,width=32,heads=2";
+enum { MAX_ADJUSTABLE = 6, MAX_PLAN = 4096, BATCH = 256 };
+
+static void must(tandem_status status, const tandem_error *error, uint64_t seed)
+{
+    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)seed, error->text);
+}
+
+static const tandem_policy *policy_of(const char *name)
+{
+    const tandem_policy *policy = NULL;
+    tandem_error error = {0};
+    must(tandem_policy_find(&policy, name, &error), &error, 0);
+    return policy;
+}
+
+static void open_priced(priced_cluster *p, const char *model, const char *cluster, int64_t batch, uint64_t seed)
+{
+    tandem_error error = {0};
+    must(priced_cluster_open(p, model, cluster, batch, seed, NULL, &error), &error, seed);
+}
+
+/* --- Every plan of one class ------------------------------------------------------------------------------ */
+
+typedef struct figures {
+    int64_t step_ns;
+    double sensitivity;
+    uint64_t peak_bytes;
+} figures;
+
+typedef struct every_plan {
+    const priced_cluster *p;
+    tandem_allocation_problem problem;
+    int n, op[MAX_ADJUSTABLE], n_plan;
+    figures plan[MAX_PLAN];
+} every_plan;
+
+static void try_from(every_plan *all, int k)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    if (k == all->n) {
+        assert_true(all->n_plan < MAX_PLAN);
+        must(tandem_replayer_run(all->p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, 0);
+        all->plan[all->n_plan++] =
+            (figures){replay.step_ns, tandem_allocation_sensitivity(&all->problem), replay.member[0].peak_bytes};
+        return;
+    }
+    const unsigned precisions = tandem_op_row_get(all->p->graph[0]->op[all->op[k]].kind)->precisions &
+                                all->p->cluster.member[0].device.precisions;
+    for (int q = 0; q < TANDEM_N_PRECISION; q++) {
+        if (!(precisions & 1u << q)) continue;
+        tandem_replayer_set(all->p->replayer, 0, all->op[k], (tandem_precision)q);
+        try_from(all, k + 1);
+    }
+}
+
+static void try_every_plan(every_plan *all, const priced_cluster *p)
+{
+    all->p = p;
+    all->problem = priced_problem(p, 0);
+    all->n = all->n_plan = 0;
+    for (int i = 0; i < p->graph[0]->n_op; i++)
+        if (tandem_op_row_get(p->graph[0]->op[i].kind)->op_class == TANDEM_ADJUSTABLE) {
+            assert_true(all->n < MAX_ADJUSTABLE);
+            all->op[all->n++] = i;
+        }
+    try_from(all, 0);
+}
+
+static int64_t least_step(const every_plan *all, double budget)
+{
+    int64_t least_ns = INT64_MAX;
+    for (int k = 0; k < all->n_plan; k++)
+        if (all->plan[k].sensitivity <= budget && all->plan[k].step_ns < least_ns)
+            least_ns = all->plan[k].step_ns;
+    return least_ns;
+}
+
+static uint64_t least_peak(const every_plan *all, int64_t target_ns, double budget)
+{
+    uint64_t least_bytes = UINT64_MAX;
+    for (int k = 0; k < all->n_plan; k++)
+        if (all->plan[k].sensitivity <= budget && all->plan[k].step_ns <= target_ns &&
+            all->plan[k].peak_bytes < least_bytes)
+            least_bytes = all->plan[k].peak_bytes;
+    return least_bytes;
+}
+
+/* Budgets between none and all harm. */
+static double budget_of(const every_plan *all, int k)
+{
+    double most = 0;
+    for (int i = 0; i < all->n_plan; i++) most = fmax(most, all->plan[i].sensitivity);
+    static const double parts[] = {0, 1e-4, 1e-3, 0.01, 0.1, 0.5, 1};
+    return most * parts[k];
+}
+enum { N_BUDGET = 7 };
+
+static void check_reached(const priced_cluster *p, const tandem_plan *plan, const tandem_allocation *a, uint64_t seed)
+{
+    tandem_replay replay;
+    tandem_allocation found;
+    tandem_error error = {0};
+    const tandem_allocation_problem problem = priced_problem(p, 0);
+    for (int c = 0; c < p->cluster.n_class; c++) /* is left in the replayer */
+        for (int i = 0; i < plan->n_op; i++)
+            assert_int_equal(tandem_replayer_get(p->replayer, c, i), plan->precision[c][i]);
+    must(tandem_replayer_run(p->replayer, &replay, TANDEM_REPLAY_MEMORY, &error), &error, seed);
+    assert_int_equal(replay.step_ns, a->step_ns);
+    assert_int_equal(replay.member[0].peak_bytes, a->peak_bytes[0]);
+    assert_true(tandem_allocation_sensitivity(&problem) == a->sensitivity);
+    must(tandem_plan_verify(&found, plan, &problem, &error), &error, seed);
+}
+
+static void the_fastest_step_within_a_budget(void **state)
+{
+    (void)state;
+    static every_plan all;
+    int n_between = 0;
+    for (uint64_t seed = 1; seed <= 8; seed++) {
+        priced_cluster p;
+        open_priced(&p, five_layers, one_device, 16, seed);
+        try_every_plan(&all, &p);
+        for (int k = 0; k < N_BUDGET; k++) {
+            const tandem_goal goal = {TANDEM_LEAST_STEP, budget_of(&all, k)};
+            const tandem_allocation_problem problem = priced_problem(&p, 0.3); /* is not looked at */
+            tandem_plan *plan = NULL;
+            tandem_allocation a;
+            tandem_error error = {0};
+            must(tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error), &error, seed);
+            const int64_t least_ns = least_step(&all, goal.budget);
+            check_reached(&p, plan, &a, seed);
+            assert_true(a.sensitivity <= goal.budget);
+            assert_true(a.step_ns >= least_ns);
+            if (a.step_ns > least_ns + least_ns / 2048 + 2)
+                fail_msg("seed %llu: %lld ns within %g, but %lld ns can be had", (unsigned long long)seed,
+                         (long long)a.step_ns, goal.budget, (long long)least_ns);
+            n_between += least_ns > least_step(&all, INFINITY) && goal.budget > 0;
+            tandem_plan_close(plan);
+        }
+        priced_cluster_close(&p);
+    }
+    assert_true(n_between > 10);
+}
+
+static void the_least_memory_within_both(void **state)
+{
+    (void)state;
+    static every_plan all;
+    static const double slower[] = {1, 1.05, 1.3};
+    int n_less = 0, n = 0;
+    for (uint64_t seed = 20; seed < 24; seed++) {
+        priced_cluster p;
+        open_priced(&p, five_layers, one_device, BATCH, seed);
+        try_every_plan(&all, &p);
+        const int64_t fastest_ns = least_step(&all, INFINITY);
+        for (int k = 1; k < N_BUDGET * 3; k++) {
+            const tandem_goal goal = {TANDEM_LEAST_MEMORY, k % 2 ? INFINITY : budget_of(&all, k / 3)};
+            tandem_allocation_problem problem = priced_problem(&p, 0);
+            problem.target_ns = (int64_t)((double)fastest_ns * slower[k % 3]);
+            tandem_plan *plan = NULL;
+            tandem_allocation a;
+            tandem_error error = {0};
+            const uint64_t least_bytes = least_peak(&all, problem.target_ns, goal.budget);
+            const tandem_status status =
+                tandem_allocate_for(&plan, &a, &goal, policy_of("exact"), &problem, NULL, &error);
+            if (least_bytes == UINT64_MAX) {
+                assert_int_equal(status, TANDEM_NO_FIT);
+                continue;
+            }
+            must(status, &error, seed);
+            check_reached(&p, plan, &a, seed);
+            assert_true(a.sensitivity <= goal.budget && a.step_ns <= problem.target_ns);
+            assert_true(a.peak_bytes[0] >= least_bytes);
+            if (a.peak_bytes[0] > least_bytes + least_bytes / 2048 + 128)
+                fail_msg("seed %llu: %llu B within %lld ns and %g, but %llu B can be had",
+                         (unsigned long long)seed, (unsigned long long)a.peak_bytes[0],
+                         (long long)problem.target_ns, goal.budget, (unsigned long long)least_bytes);
+            n_less += least_bytes < least_peak(&all, INT64_MAX, 0);
+            n++;
+            tandem_plan_close(plan);
+        }
+        priced_cluster_close(&p);
+    }
+    assert_true(n > 40 && n_less > 20);
+}
+
+/* --- Plans of all policies ---------------------------------------------------------------------------------- */
+
+/* The published procedure's plan, and ours within the same step. */
+static void no_plan_is_worse_than_the_published_procedures(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *cluster;
+    } subjects[] = {{five_layers, one_device}, {attention, two_devices}, {attention, one_device}};
+    static const double slowdowns[] = {0, 0.01, 0.05, 0.2};
+    int n = 0;
+    double log_ratio = 0;
+    for (uint64_t seed = 40; seed < 52; seed++) {
+        priced_cluster p;
+        open_priced(&p, subjects[seed % 3].model, subjects[seed % 3].cluster, 16, seed);
+        for (size_t k = 0; k < sizeof slowdowns / sizeof slowdowns[0]; k++) {
+            tandem_allocation_problem problem = priced_problem(&p, slowdowns[k]);
+            tandem_allocation published, exact, greedy;
+            tandem_plan *plan = NULL;
+            tandem_error error = {0};
+            problem.without_certificate = 1;
+            must(tandem_allocate(&plan, &published, policy_of("qsync"), &problem, NULL, &error), &error, seed);
+            check_reached(&p, plan, &published, seed);
+            tandem_plan_close(plan);
+            problem.target_ns = published.target_ns;
+            problem.most_seconds = 0.02; /* need not be proven to be no worse */
+            must(tandem_allocate(&plan, &exact, policy_of("exact"), &problem, NULL, &error), &error, seed);
+            tandem_plan_close(plan);
+            must(tandem_allocate(&plan, &greedy, policy_of("greedy"), &problem, NULL, &error), &error, seed);
+            tandem_plan_close(plan);
+            if (exact.sensitivity > published.sensitivity * (1 + 1e-12))
+                fail_msg("seed %llu, slowdown %g: %g, but the published procedure finds %g",
+                         (unsigned long long)seed, slowdowns[k], exact.sensitivity, published.sensitivity);
+            if (greedy.sensitivity > published.sensitivity * (1 + 1e-12))
+                fail_msg("seed %llu, slowdown %g: %g by greedy, but the published procedure finds %g",
+                         (unsigned long long)seed, slowdowns[k], greedy.sensitivity, published.sensitivity);
+            if (exact.sensitivity > 0) {
+                log_ratio += log(published.sensitivity / exact.sensitivity);
+                n++;
+            }
+        }
+        priced_cluster_close(&p);
+    }
+    print_message("published / exact sensitivity: %.3f over %d problems\n", exp(log_ratio / n), n);
+    assert_true(n > 30 && log_ratio > 0);
+}
+
+/* --- The front ------------------------------------------------------------------------------------------------ */
+
+static void check_front(const priced_cluster *p, const char *policy, uint64_t seed)
+{
+    tandem_front *front = NULL;
+    tandem_error error = {0};
+    tandem_allocation fastest;
+    tandem_plan *plan = NULL;
+    tandem_allocation_problem problem = priced_problem(p, 0);
+    problem.most_seconds = 0.2;
+    must(tandem_allocate(&plan, &fastest, policy_of(policy), &problem, NULL, &error), &error, seed);
+    tandem_plan_close(plan);
+    must(tandem_front_open(&front, policy_of(policy), &problem, 12, &error), &error, seed);
+    assert_true(front->n_point >= 2 && front->n_point <= 12);
+    assert_int_equal(front->point[0].step_ns, fastest.step_ns);
+    if (strcmp(policy, "qsync") != 0) { /* which may be stuck on its way up; no limit forbids base */
+        assert_true(front->point[front->n_point - 1].sensitivity == 0);
+        assert_true(front->point[front->n_point - 1].step_ns <= fastest.base_ns);
+    }
+    for (int k = 0; k < front->n_point; k++) {
+        const tandem_front_point *a = &front->point[k];
+        assert_true(a->step_ns <= a->target_ns);
+        assert_true(isnan(a->lower_bound) || a->lower_bound <= a->sensitivity * (1 + 1e-9));
+        for (int other = 0; other < front->n_point; other++) {
+            const tandem_front_point *b = &front->point[other];
+            if (other > k) assert_true(a->step_ns <= b->step_ns);
+            assert_true(other == k || b->step_ns > a->step_ns || b->sensitivity > a->sensitivity ||
+                        b->peak_bytes > a->peak_bytes);
+        }
+    }
+    assert_int_equal(front->uniform[0].relation, TANDEM_NEIGHBOUR_BASE);
+    assert_int_equal(front->uniform[0].step_ns, fastest.base_ns);
+    tandem_front_close(front);
+}
+
+static void a_front_has_no_point_that_is_no_better(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 60; seed < 64; seed++) {
+        priced_cluster p;
+        open_priced(&p, seed % 2 ? five_layers : attention, seed % 2 ? one_device : two_devices, 16, seed);
+        check_front(&p, "exact", seed);
+        check_front(&p, "greedy", seed);
+        check_front(&p, "qsync", seed);
+        priced_cluster_close(&p);
+    }
+}
+
+/* --- Batches ---------------------------------------------------------------------------------------------------- */
+
+typedef struct splits {
+    priced_cluster p; /* the one that is open */
+    tandem_allocation_problem problem;
+    uint64_t seed;
+    priced_filter *measured;
+    const char *cluster; /* with two %lld for batches */
+    int n_open, n_opened;
+} splits;
+
+static tandem_status open_split(void *context, const int64_t batch[TANDEM_MAX_CLASS],
+                                tandem_allocation_problem **problem, tandem_error *error)
+{
+    splits *s = context;
+    char cluster[128];
+    assert_int_equal(s->n_open, 0);
+    (void)snprintf(cluster, sizeof cluster, s->cluster, (long long)batch[0], (long long)batch[1]);
+    const tandem_status status =
+        priced_cluster_open(&s->p, "mlp:depth=2,width=32", cluster, 1, s->seed, s->measured, error);
+    if (status != TANDEM_OK) return status;
+    s->n_open = 1;
+    s->n_opened++;
+    s->problem = priced_problem(&s->p, 0.02);
+    *problem = &s->problem;
+    return TANDEM_OK;
+}
+
+static void close_split(void *context, tandem_allocation_problem *problem)
+{
+    splits *s = context;
+    assert_ptr_equal(problem, &s->problem);
+    assert_int_equal(s->n_open, 1);
+    priced_cluster_close(&s->p);
+    s->n_open = 0;
+}
+
+/* What a policy finds at a split; INFINITY where times are missing or nothing fits. */
+static double value_at(splits *s, int64_t first, int64_t second, const char *policy, int64_t target_ns)
+{
+    const int64_t batch[TANDEM_MAX_CLASS] = {first, second};
+    tandem_allocation_problem *problem;
+    tandem_plan *plan = NULL;
+    tandem_allocation a;
+    tandem_error error = {0};
+    must(open_split(s, batch, &problem, &error), &error, s->seed);
+    problem->target_ns = target_ns;
+    problem->slowdown = 0;
+    problem->without_certificate = 1;
+    const int is_base = strcmp(policy, "base") == 0;
+    problem->uniform = TANDEM_PRECISION_FP32;
+    const tandem_status status =
+        tandem_allocate(&plan, &a, policy_of(is_base ? "uniform" : policy), problem, NULL, &error);
+    close_split(s, problem);
+    tandem_plan_close(plan);
+    if (status == TANDEM_MISSING || status == TANDEM_NO_FIT) return INFINITY;
+    must(status, &error, s->seed);
+    return target_ns ? a.sensitivity : (double)a.step_ns;
+}
+
+/* The least over all splits of n with `first` ranks of the first class, `second` of the other. */
+static double least_over_splits(splits *s, int64_t n, int first, int second, const char *policy, int64_t target_ns)
+{
+    double least = INFINITY;
+    for (int64_t b = 1; first * b < n; b++)
+        if ((n - first * b) % second == 0)
+            least = fmin(least, value_at(s, b, (n - first * b) / second, policy, target_ns));
+    return least;
+}
+
+static void check_choice(splits *s, int64_t n, int first, int second)
+{
+    char text[128];
+    tandem_cluster cluster;
+    tandem_batch_choice choice = {.n_split = 0};
+    tandem_error error = {0};
+    const tandem_batch_source source = {s, open_split, close_split};
+    (void)snprintf(text, sizeof text, s->cluster, 1LL, 1LL);
+    must(tandem_cluster_parse(&cluster, text, &error), &error, s->seed);
+    must(tandem_batch_choose(&choice, &cluster, n, &source, policy_of("greedy"), NULL, 0, 0.02, &error),
+         &error, s->seed);
+    const tandem_batch_plan *ways[] = {&choice.both, &choice.batch_alone, &choice.precision_alone};
+    for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++)
+        assert_int_equal(first * ways[k]->batch[0] + second * ways[k]->batch[1], n);
+    assert_true((double)choice.batch_alone.allocation.step_ns == least_over_splits(s, n, first, second, "base", 0));
+    const double fastest_ns = least_over_splits(s, n, first, second, "greedy", 0);
+    const int64_t target_ns = (int64_t)fastest_ns + (int64_t)(fastest_ns * 0.02);
+    assert_int_equal(choice.both.allocation.target_ns, target_ns);
+    assert_true(choice.both.allocation.step_ns <= target_ns);
+    assert_true(choice.both.allocation.sensitivity == least_over_splits(s, n, first, second, "greedy", target_ns));
+    assert_int_equal(choice.both.plan->cluster.member[0].batch, choice.both.batch[0]);
+    assert_int_equal(choice.both.plan->cluster.member[1].batch, choice.both.batch[1]);
+    tandem_batch_choice_free(&choice);
+}
+
+static int is_not_of_three_or_six(const tandem_cost_key *key)
+{
+    return !strstr(key->signature, "n=3 ") && !strstr(key->signature, "n=6 ");
+}
+
+static void the_best_split_of_all_is_found(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 80; seed < 82; seed++) {
+        splits s = {.seed = seed, .cluster = "cpu:avx512_bf16 batch=%lld + cpu:avx2_vnni batch=%lld"};
+        check_choice(&s, 9, 1, 1);
+        splits holes = s;
+        holes.measured = is_not_of_three_or_six;
+        check_choice(&holes, 9, 1, 1);
+        splits several = {.seed = seed,
+                          .cluster = "2*cpu:avx512_bf16 batch=%lld + 3*cpu:avx2_vnni batch=%lld net=10Gbit/s,5us"};
+        check_choice(&several, 22, 2, 3);
+    }
+}
+
+static int nothing(const tandem_cost_key *key) { return key->kind == TANDEM_COST_CAST; }
+
+static void splits_that_cannot_be_are_said(void **state)
+{
+    (void)state;
+    tandem_cluster cluster;
+    tandem_error error = {0};
+    tandem_batch_choice choice = {.n_split = -5};
+    splits s = {.seed = 1, .cluster = "2*cpu:avx512_bf16 batch=%lld + 2*cpu:avx2_vnni batch=%lld net=10Gbit/s,5us"};
+    const tandem_batch_source source = {&s, open_split, close_split};
+    must(tandem_cluster_parse(&cluster, "2*cpu:avx512_bf16 + 2*cpu:avx2_vnni", &error), &error, 0);
+    static const int64_t odd[] = {1, 2, 3, 31};
+    for (size_t k = 0; k < sizeof odd / sizeof odd[0]; k++) {
+        assert_int_equal(
+            tandem_batch_choose(&choice, &cluster, odd[k], &source, policy_of("greedy"), NULL, 0, 0, &error),
+            TANDEM_USAGE);
+        assert_non_null(strstr(error.text, odd[k] == 31 ? "; 28 can" : "; 4 can"));
+    }
+    assert_int_equal(s.n_opened, 0);
+    s.measured = nothing;
+    assert_int_equal(tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 0, 0, &error),
+                     TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "has not been measured"));
+    s.measured = NULL;
+    assert_int_equal(tandem_batch_choose(&choice, &cluster, 8, &source, policy_of("greedy"), NULL, 1, 0, &error),
+                     TANDEM_NO_FIT);
+    assert_non_null(strstr(error.text, "no split of a global batch of 8 has a plan within the limits"));
+    assert_int_equal(choice.n_split, -5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_fastest_step_within_a_budget),
+        cmocka_unit_test(the_least_memory_within_both),
+        cmocka_unit_test(no_plan_is_worse_than_the_published_procedures),
+        cmocka_unit_test(a_front_has_no_point_that_is_no_better),
+        cmocka_unit_test(the_best_split_of_all_is_found),
+        cmocka_unit_test(splits_that_cannot_be_are_said),
+    };
+    return cmocka_run_group_tests_name("answers", tests, NULL, NULL);
+}

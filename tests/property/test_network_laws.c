@@ -1,0 +1,528 @@
+/* Laws of the network of a class, over random graphs and the zoo, with all costs and with some missing: its ways are the
+ * plans that can be replayed, one way a plan; what lies on a way is what the resolver makes of the plan, each task once;
+ * its bytes are those that are alive while the loss is computed, so never more than the arena holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "allocator/network.h"
+#include "tests/property/priced_cluster.h"
+#include "tests/property/random_graph.h"
+
+enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
+static const uint64_t seed = 20241;
+
+/* On one machine alone, beside others of its kind, beside another class; wider: bf16, f32. */
+static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni"};
+enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
+
+static void must(tandem_status status, const tandem_error *error)
+{
+    if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+static void *array(size_t n, size_t size)
+{
+    void *a = calloc(n ? n : 1, size);
+    assert_non_null(a);
+    return a;
+}
+
+/* What is not there: one cost in fifty, or one cast in four. */
+static uint64_t missing_seed;
+
+static int is_measured_mostly(const tandem_cost_key *key)
+{
+    char text[2 * TANDEM_MAX_SIGNATURE];
+    tandem_cost_key_print(text, sizeof text, key);
+    return draw(missing_seed, text, 30) > 1.0 / 50;
+}
+
+static int is_measured_unless_cast(const tandem_cost_key *key)
+{
+    char text[2 * TANDEM_MAX_SIGNATURE];
+    tandem_cost_key_print(text, sizeof text, key);
+    return key->kind != TANDEM_COST_CAST || draw(missing_seed, text, 30) > 1.0 / 4;
+}
+static priced_filter *const filters[] = {NULL, is_measured_mostly, is_measured_unless_cast};
+enum { N_FILTER = sizeof filters / sizeof *filters };
+
+/* --- The class whose network is looked at ------------------------------------------------------------------------------ */
+
+typedef struct subject {
+    const tandem_replayer *replayer;
+    const tandem_graph *graph;
+    const double *harm;
+    int c, n_layer;
+    unsigned *allowed;
+    tandem_network *network; /* NULL: no plan can be replayed */
+    tandem_step *step;
+    int *op;      /* [n_layer] the adjustable operators */
+    int *variant; /* [n_task] on the way; −1 = not on it */
+    /* bytes of the way as a part of the arena's, over the plans looked at */
+    double tightness_sum, tightness_least;
+    int n_plan, n_way;
+} subject;
+
+static void draw_allowed(subject *s, chance *c, int all)
+{
+    for (int i = 0; i < s->graph->n_op; i++) {
+        const unsigned precisions = tandem_op_row_get(s->graph->op[i].kind)->precisions;
+        s->allowed[i] = precisions;
+        while (!all && precisions && draw_below(c, 4) == 0) {
+            s->allowed[i] = precisions & draw_below(c, 1u << TANDEM_N_PRECISION);
+            if (s->allowed[i]) break;
+            s->allowed[i] = precisions;
+        }
+    }
+}
+
+static void open_subject(subject *s, const priced_cluster *p, int c, chance *chances, int all)
+{
+    tandem_error error = {0};
+    const tandem_step *step = tandem_replayer_step(p->replayer, c);
+    *s = (subject){.replayer = p->replayer, .graph = p->graph[c], .harm = p->harm[c], .c = c, .tightness_least = 1};
+    s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
+    s->op = array((size_t)s->graph->n_op, sizeof *s->op);
+    s->variant = array((size_t)step->n_task, sizeof *s->variant);
+    must(tandem_step_open(&s->step, s->graph, step->wider, step->bucket_bytes, &error), &error);
+    assert_int_equal(s->step->n_task, step->n_task);
+    for (int i = 0; i < s->graph->n_op; i++)
+        if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
+    draw_allowed(s, chances, all);
+    const tandem_status status = tandem_network_open(&s->network, p->replayer, c, s->allowed, s->harm, &error);
+    if (status != TANDEM_MISSING) must(status, &error);
+    if (status != TANDEM_OK) assert_non_null(strstr(error.text, "has not been measured"));
+}
+
+static void close_subject(subject *s)
+{
+    tandem_network_close(s->network);
+    tandem_step_close(s->step);
+    free(s->variant);
+    free(s->op);
+    free(s->allowed);
+}
+
+/* --- Structure ----------------------------------------------------------------------------------------------------------- */
+
+static int n_state(const tandem_network *network) { return network->state_start[network->n_layer + 1]; }
+
+static void check_bundles(const tandem_network *network)
+{
+    int *users = array((size_t)network->n_bundle, sizeof *users);
+    for (int a = 0; a < network->arc_start[n_state(network)]; a++) {
+        assert_in_range(network->arc[a].bundle, 1, network->n_bundle - 1); /* no arc has bundle 0 */
+        users[network->arc[a].bundle]++;
+    }
+    for (int b = 0; b < network->n_bundle; b++) {
+        const int n = network->term_start[b + 1] - network->term_start[b];
+        const tandem_term *term = &network->term[network->term_start[b]];
+        assert_true(b == 0 || users[b] > 0);
+        assert_true(n >= 0);
+        for (int k = 1; b > 0 && k < n; k++) assert_true(term[k - 1].task < term[k].task);
+        for (int other = 1; b > 0 && other < b; other++) { /* equal content is shared; it may be empty but for bytes */
+            const int n_other = network->term_start[other + 1] - network->term_start[other];
+            if (n == 0 || n != n_other || network->bytes[b] != network->bytes[other]) continue;
+            assert_memory_not_equal(&network->term[network->term_start[other]], term, (size_t)n * sizeof *term);
+        }
+    }
+    free(users);
+}
+
+/* What all arcs of a layer add lies in bundle 0. */
+static void check_layer_bundles(const subject *s, int l)
+{
+    const tandem_network *network = s->network;
+    char *seen = array((size_t)network->n_bundle, 1);
+    int *n_user = array((size_t)s->step->n_task * TANDEM_MAX_VARIANT, sizeof *n_user), n = 0;
+    for (int a = network->arc_start[network->state_start[l]];
+         a < network->arc_start[network->state_start[l + 1]]; a++) {
+        const int b = network->arc[a].bundle;
+        if (seen[b]) continue;
+        seen[b] = 1;
+        n++;
+        for (int k = network->term_start[b]; k < network->term_start[b + 1]; k++)
+            n_user[network->term[k].task * TANDEM_MAX_VARIANT + network->term[k].variant]++;
+    }
+    for (int k = 0; k < s->step->n_task * TANDEM_MAX_VARIANT; k++) assert_true(n_user[k] < n);
+    free(n_user);
+    free(seen);
+}
+
+static void check_structure(const subject *s)
+{
+    const tandem_network *network = s->network;
+    assert_int_equal(network->n_layer, s->n_layer);
+    assert_int_equal(network->state_start[0], 0);
+    assert_int_equal(network->state_start[s->n_layer + 1], network->state_start[s->n_layer] + 1);
+    if (s->n_layer > 0) assert_int_equal(network->state_start[1], 1);
+    char *entered = array((size_t)n_state(network), 1);
+    entered[0] = 1;
+    for (int l = 0; l < s->n_layer; l++) {
+        assert_int_equal(network->op[l], s->op[l]);
+        check_layer_bundles(s, l);
+        for (int state = network->state_start[l]; state < network->state_start[l + 1]; state++) {
+            const int first = network->arc_start[state], end = network->arc_start[state + 1];
+            assert_true(entered[state] && end > first); /* it is on a way */
+            for (int a = first; a < end; a++) {
+                const tandem_arc *arc = &network->arc[a];
+                assert_in_range(arc->to, network->state_start[l + 1], network->state_start[l + 2] - 1);
+                assert_true(a == first || arc[-1].choice < arc->choice);
+                assert_true(s->allowed[s->op[l]] & 1u << arc->choice);
+                assert_true(arc->harm == s->harm[s->op[l] * TANDEM_N_PRECISION + arc->choice]);
+                entered[arc->to] = 1;
+            }
+        }
+    }
+    assert_int_equal(network->arc_start[n_state(network) - 1], network->arc_start[n_state(network)]);
+    free(entered);
+    check_bundles(network);
+}
+
+/* --- One plan ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether a replay has all the times it needs. */
+static int can_be_replayed(const subject *s)
+{
+    tandem_replay_company own, other;
+    tandem_replayer_company(s->replayer, s->c, &own);
+    int has_neighbour = own.is_own_neighbour;
+    for (int c = 0; c < tandem_replayer_cluster(s->replayer)->n_class; c++) {
+        tandem_replayer_company(s->replayer, c, &other);
+        if (c != s->c && own.shares_node && other.shares_node) has_neighbour = 1;
+    }
+    for (int t = 0; t < s->step->n_task; t++) {
+        const tandem_task *task = &s->step->task[t];
+        if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
+        if (!own.is_own_neighbour && tandem_replayer_form_ns(s->replayer, s->c, t, task->variant, 0) < 0)
+            return 0;
+        if (has_neighbour && tandem_replayer_form_ns(s->replayer, s->c, t, task->variant, 1) < 0) return 0;
+    }
+    return 1;
+}
+
+static uint64_t alive_at(const tandem_step *step, int t)
+{
+    uint64_t bytes = 0;
+    for (int v = 0; v < step->n_value; v++) {
+        const tandem_value *value = &step->value[v];
+        if (value->bytes && value->first <= t && t <= value->last) bytes += (value->bytes + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
+static void take(subject *s, int bundle)
+{
+    for (int k = s->network->term_start[bundle]; k < s->network->term_start[bundle + 1]; k++) {
+        const tandem_term *term = &s->network->term[k];
+        assert_in_range(term->task, 0, s->step->n_task - 1);
+        assert_int_equal(s->variant[term->task], -1); /* once */
+        s->variant[term->task] = term->variant;
+    }
+}
+
+/* Follows the plan; returns whether there is such a way. */
+static int follow(subject *s, const tandem_precision *precision, uint64_t *bytes)
+{
+    if (!s->network) return 0;
+    int state = 0;
+    for (int t = 0; t < s->step->n_task; t++) s->variant[t] = -1;
+    take(s, 0);
+    *bytes = s->network->bytes[0];
+    for (int l = 0; l < s->n_layer; l++) {
+        int a = s->network->arc_start[state];
+        const int end = s->network->arc_start[state + 1];
+        while (a < end && s->network->arc[a].choice != (int)precision[s->op[l]]) a++;
+        if (a == end) return 0;
+        take(s, s->network->arc[a].bundle);
+        *bytes += s->network->bytes[s->network->arc[a].bundle];
+        state = s->network->arc[a].to;
+    }
+    return 1;
+}
+
+/* Returns whether the plan has a way. */
+static int check_plan(subject *s, const tandem_precision *precision)
+{
+    tandem_memory memory;
+    uint64_t bytes = 0;
+    for (int l = 0; l < s->n_layer; l++) tandem_step_set(s->step, s->op[l], precision[s->op[l]]);
+    tandem_step_resolve(s->step);
+    const int exists = follow(s, precision, &bytes);
+    assert_int_equal(exists, can_be_replayed(s));
+    s->n_plan++;
+    if (!exists) return 0;
+    s->n_way++;
+    for (int t = 0; t < s->step->n_task; t++) {
+        const tandem_task *task = &s->step->task[t];
+        const int is_term = task->active && task->stream == TANDEM_STREAM_COMPUTE;
+        if (s->variant[t] != (is_term ? task->variant : -1))
+            fail_msg("task %d (%s of %s): variant %d on the way, %d resolved (active %d)", t,
+                     tandem_task_kind_name(task->kind), task->op >= 0 ? s->graph->op[task->op].name : "a bucket",
+                     s->variant[t], task->variant, task->active);
+    }
+    assert_int_equal(tandem_memory_plan(&memory, s->step, NULL, NULL, NULL, NULL), TANDEM_OK);
+    int loss_task = 0;
+    while (s->step->task[loss_task].kind != TANDEM_TASK_FORWARD || s->step->task[loss_task].op != s->graph->loss)
+        loss_task++;
+    assert_true(bytes == alive_at(s->step, loss_task));
+    assert_true(bytes <= memory.arena_live);
+    const double tightness = (double)bytes / (double)memory.arena_live;
+    s->tightness_sum += tightness;
+    if (tightness < s->tightness_least) s->tightness_least = tightness;
+    return 1;
+}
+
+static void draw_precisions(const subject *s, chance *c, tandem_precision *precision)
+{
+    const uint32_t alike = draw_below(c, TANDEM_N_PRECISION), change = 1 + draw_below(c, 4);
+    for (int l = 0; l < s->n_layer; l++) {
+        const unsigned allowed = s->allowed[s->op[l]];
+        uint32_t p = alike;
+        if (draw_below(c, change) == 0) p = draw_below(c, TANDEM_N_PRECISION);
+        while (!(allowed & 1u << p)) p = (p + 1) % TANDEM_N_PRECISION;
+        precision[s->op[l]] = (tandem_precision)p;
+    }
+}
+
+/* --- All plans ----------------------------------------------------------------------------------------------------------- */
+
+static double count_plans(const subject *s)
+{
+    double n = 1;
+    for (int l = 0; l < s->n_layer; l++) n *= (double)__builtin_popcount(s->allowed[s->op[l]]);
+    return n;
+}
+
+static double count_ways(const tandem_network *network)
+{
+    double *ways = array((size_t)n_state(network), sizeof *ways);
+    ways[0] = 1;
+    for (int state = 0; state < n_state(network); state++)
+        for (int a = network->arc_start[state]; a < network->arc_start[state + 1]; a++)
+            ways[network->arc[a].to] += ways[state];
+    const double all = ways[n_state(network) - 1];
+    free(ways);
+    return all;
+}
+
+/* The next plan in order of its choices; 0 = there is none. */
+static int advance(const subject *s, tandem_precision *precision)
+{
+    for (int l = s->n_layer - 1; l >= 0; l--) {
+        const unsigned allowed = s->allowed[s->op[l]];
+        unsigned p = precision[s->op[l]] + 1;
+        while (p < TANDEM_N_PRECISION && !(allowed & 1u << p)) p++;
+        if (p < TANDEM_N_PRECISION) {
+            precision[s->op[l]] = (tandem_precision)p;
+            return 1;
+        }
+        precision[s->op[l]] = (tandem_precision)__builtin_ctz(allowed);
+    }
+    return 0;
+}
+
+static void check_all_plans(subject *s, tandem_precision *precision)
+{
+    double n = 0;
+    for (int l = 0; l < s->n_layer; l++)
+        precision[s->op[l]] = (tandem_precision)__builtin_ctz(s->allowed[s->op[l]]);
+    do n += check_plan(s, precision);
+    while (advance(s, precision));
+    assert_true(n == (s->network ? count_ways(s->network) : 0));
+}
+
+static void check_class(subject *s, chance *c)
+{
+    tandem_precision *precision = array((size_t)s->graph->n_op, sizeof *precision);
+    if (s->network) check_structure(s);
+    if (count_plans(s) <= MOST_ENUMERATED)
+        check_all_plans(s, precision);
+    else
+        for (int k = 0; k < PLANS; k++) {
+            draw_precisions(s, c, precision);
+            check_plan(s, precision);
+        }
+    free(precision);
+}
+
+static int most_states(const tandem_network *network)
+{
+    int most = 1;
+    for (int l = 0; l < network->n_layer; l++) {
+        const int n = network->state_start[l + 1] - network->state_start[l];
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static void print_subject(const subject *s)
+{
+    print_message("%s on %s: %d layers, %d states (at most %d a layer), %d arcs, %d bundles, %d of %d plans have ways, "
+                  "bytes/arena %.3f (least %.3f)\n",
+                  s->graph->model, tandem_replayer_cluster(s->replayer)->member[s->c].device.name, s->n_layer,
+                  n_state(s->network), most_states(s->network), s->network->arc_start[n_state(s->network)],
+                  s->network->n_bundle, s->n_way, s->n_plan, s->tightness_sum / s->n_way, s->tightness_least);
+}
+
+static void laws_hold_on_the_zoo(void **state)
+{
+    (void)state;
+    for (int m = 0; m < tandem_model_count(); m++) {
+        priced_cluster p;
+        tandem_error error = {0};
+        chance c = {.seed = seed, .series = (uint32_t)m};
+        must(priced_cluster_open(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO, seed, NULL, &error),
+             &error);
+        for (int k = 0; k < p.cluster.n_class; k++) {
+            subject s;
+            open_subject(&s, &p, k, &c, 1);
+            assert_non_null(s.network);
+            check_class(&s, &c);
+            print_subject(&s);
+            assert_int_equal(s.n_way, s.n_plan);
+            close_subject(&s);
+        }
+        priced_cluster_close(&p);
+    }
+}
+
+static void laws_hold_on_random_graphs(void **state)
+{
+    (void)state;
+    int n_network = 0, n_way = 0, n_plan = 0, most = 0;
+    double tightness = 0, least = 1;
+    print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
+    for (int g = 0; g < RANDOM_GRAPHS; g++) {
+        priced_cluster p;
+        tandem_error error = {0};
+        chance c = {.seed = seed, .series = 1000 + (uint32_t)g}, again = c;
+        tandem_graph *const graph[2] = {random_graph(&c), random_graph(&again)};
+        missing_seed = seed + (uint64_t)g;
+        must(priced_cluster_of(&p, graph, clusters[g % N_CLUSTER], seed + (uint64_t)g,
+                               filters[g / N_CLUSTER % N_FILTER], &error),
+             &error);
+        subject s;
+        open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
+        check_class(&s, &c);
+        n_network += s.network != NULL;
+        n_way += s.n_way;
+        n_plan += s.n_plan;
+        tightness += s.tightness_sum;
+        if (s.tightness_least < least) least = s.tightness_least;
+        if (s.network && most_states(s.network) > most) most = most_states(s.network);
+        close_subject(&s);
+        priced_cluster_close(&p);
+    }
+    print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least %.3f)\n",
+                  n_network, n_way, n_plan, most, tightness / n_way, least);
+    assert_true(n_network > RANDOM_GRAPHS / 2 && n_way > n_plan / 4 && n_way < n_plan);
+}
+
+/* --- A frontier wider than a word ---------------------------------------------------------------------------------------- */
+
+enum { N_BRANCH = 90, N_FREE = 4 };
+static char bound_signature[TANDEM_MAX_SIGNATURE]; /* operators of this one are measured in bf16 only */
+
+static int is_measured_in_bf16(const tandem_cost_key *key)
+{
+    return key->kind != TANDEM_COST_OP || strcmp(key->signature, bound_signature) != 0 ||
+           strcmp(key->precision, "bf16") == 0;
+}
+
+/* Many products of one tensor, all of them open until they are added up; few have a choice. */
+static tandem_graph *wide_graph(void)
+{
+    tandem_builder *b = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    static const int64_t shape[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
+    char name[32];
+    int branch[N_BRANCH];
+    must(tandem_builder_open(&b, BATCH, &error), &error);
+    const int x = tandem_build_reshape(b, "in", tandem_build_images(b, "image", ROWS, 2, WIDTH / 2), 3, shape);
+    const int labels = tandem_build_labels(b, "label", 1);
+    const int y = tandem_build_gelu(b, "gelu", tandem_build_linear(b, "wide", x, 2 * WIDTH, 0.1f));
+    for (int k = 0; k < N_BRANCH; k++) {
+        const int is_free = k % (N_BRANCH / N_FREE) == 1;
+        (void)snprintf(name, sizeof name, "%s%d", is_free ? "free" : "bound", k);
+        branch[k] = tandem_build_linear(b, name, is_free ? y : x, WIDTH, 0.1f);
+    }
+    int sum = branch[N_BRANCH - 1];
+    for (int k = N_BRANCH - 2; k >= 0; k--) {
+        (void)snprintf(name, sizeof name, "sum%d", k);
+        sum = tandem_build_add(b, name, sum, branch[k]);
+    }
+    sum = tandem_build_linear(b, "head", tandem_build_reshape(b, "flatten", sum, 2, flat), 10, 0.1f);
+    tandem_build_cross_entropy(b, "loss", sum, labels);
+    const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
+    must(tandem_builder_finish(b, "wide", &options, &graph, &error), &error);
+    tandem_builder_close(b);
+    return graph;
+}
+
+static void wide_frontiers_take_more_words(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_error error = {0};
+    chance c = {.seed = seed, .series = 1};
+    tandem_graph *const graph[2] = {wide_graph(), NULL};
+    int bound = -1;
+    must(tandem_graph_find(&bound, graph[0], "bound0", &error), &error);
+    (void)snprintf(bound_signature, sizeof bound_signature, "%s", graph[0]->op[bound].signature);
+    must(priced_cluster_of(&p, graph, clusters[0], seed, is_measured_in_bf16, &error), &error);
+    subject s;
+    open_subject(&s, &p, 0, &c, 1);
+    assert_non_null(s.network);
+    check_structure(&s);
+    tandem_precision *precision = array((size_t)s.graph->n_op, sizeof *precision);
+    for (int k = 0; k < PLANS; k++) {
+        draw_precisions(&s, &c, precision);
+        for (int i = 0; i < s.graph->n_op; i++)
+            if (strcmp(s.graph->op[i].signature, bound_signature) == 0) precision[i] = TANDEM_PRECISION_BF16;
+        assert_true(check_plan(&s, precision));
+        precision[bound] = TANDEM_PRECISION_INT8;
+        assert_false(check_plan(&s, precision));
+    }
+    print_subject(&s);
+    free(precision);
+    close_subject(&s);
+    priced_cluster_close(&p);
+}
+
+/* … and of a graph that leaves open more than can be gone through it says so, instead of going on for ever. */
+static void what_cannot_be_gone_through_is_said(void **state)
+{
+    (void)state;
+    priced_cluster p;
+    tandem_error error = {0};
+    tandem_graph *const graph[2] = {wide_graph(), NULL};
+    must(priced_cluster_of(&p, graph, clusters[0], seed, NULL, &error), &error);
+    unsigned *allowed = array((size_t)graph[0]->n_op, sizeof *allowed);
+    for (int i = 0; i < graph[0]->n_op; i++) allowed[i] = tandem_op_row_get(graph[0]->op[i].kind)->precisions;
+    tandem_network *network = NULL;
+    assert_int_equal(tandem_network_open(&network, p.replayer, 0, allowed, p.harm[0], &error), TANDEM_NO_MEMORY);
+    assert_null(network);
+    assert_non_null(strstr(error.text, "open at once"));
+    free(allowed);
+    priced_cluster_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(laws_hold_on_the_zoo),
+        cmocka_unit_test(laws_hold_on_random_graphs),
+        cmocka_unit_test(wide_frontiers_take_more_words),
+        cmocka_unit_test(what_cannot_be_gone_through_is_said),
+    };
+    return cmocka_run_group_tests_name("network laws", tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* Laws of the solvers over drawn networks, beside all ways there are. A failure names its seed. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tests/property/drawn_network.h"
+
+enum { N_SEED = 2000 };
+
+typedef struct problem {
+    drawn_network drawn;
+    uint64_t seed;
+    drawn_way way[DRAWN_WAYS]; /* in the order of their choices */
+    int n_way;
+    double best;  /* the least harm within the limits; INFINITY: none is */
+    int n_within; /* ways within the limits */
+} problem;
+
+#define demand(p, law)                                                                                       \
+    do {                                                                                                     \
+        if (!(law)) fail_msg("seed %llu: %s", (unsigned long long)(p)->seed, #law);                          \
+    } while (0)
+
+static void must(tandem_status status, const tandem_error *error, const problem *p)
+{
+    if (status != TANDEM_OK) fail_msg("seed %llu: %s", (unsigned long long)p->seed, error->text);
+}
+
+static int is_within(const problem *p, const drawn_way *way)
+{
+    return way->time_ns <= p->drawn.limits.time_limit_ns && way->bytes <= p->drawn.limits.byte_limit;
+}
+
+/* Limits that nothing, something, one way to the last bit, or everything keeps. */
+static void draw_limits(problem *p, drawn_random *random)
+{
+    tandem_limits *const limits = &p->drawn.limits;
+    const drawn_way *const some = &p->way[draw_whole(random, p->n_way)], *const other =
+                                                                             &p->way[draw_whole(random, p->n_way)];
+    const int kind = draw_whole(random, 8);
+    if (kind != 0) limits->time_limit_ns = some->time_ns;
+    if (kind >= 4) limits->byte_limit = other->bytes;
+    if (kind == 1) limits->time_limit_ns = INT64_MAX, limits->byte_limit = some->bytes;
+    if (kind == 2)
+        for (int w = 0; w < p->n_way; w++)
+            if (p->way[w].time_ns <= limits->time_limit_ns) limits->time_limit_ns = p->way[w].time_ns;
+    if (kind == 2 && draw(random) < 0.5) limits->time_limit_ns--;
+    if (kind == 7) limits->byte_limit = some->bytes;
+}
+
+static void make(problem *p, uint64_t seed)
+{
+    drawn_random random = {.seed = seed, .n = 100000};
+    p->seed = seed;
+    drawn_network_make(&p->drawn, seed);
+    p->n_way = drawn_network_walk(&p->drawn, p->way);
+    if (p->n_way > 0) draw_limits(p, &random);
+    p->best = INFINITY;
+    p->n_within = 0;
+    for (int w = 0; w < p->n_way; w++) {
+        if (!is_within(p, &p->way[w])) continue;
+        p->n_within++;
+        if (p->way[w].harm < p->best) p->best = p->way[w].harm;
+    }
+}
+
+/* The way with these choices. */
+static const drawn_way *find(const problem *p, const int *choice)
+{
+    for (int w = 0; w < p->n_way; w++)
+        if (memcmp(p->way[w].choice, choice, (size_t)p->drawn.network.n_layer * sizeof *choice) == 0)
+            return &p->way[w];
+    fail_msg("seed %llu: no way has these choices", (unsigned long long)p->seed);
+    return NULL;
+}
+
+/* What is said about the way found is so. */
+static void check_way(const problem *p, const tandem_solution *solution)
+{
+    if (!(solution->harm < INFINITY)) return;
+    const drawn_way *const way = find(p, solution->choice);
+    demand(p, is_within(p, way));
+    demand(p, way->harm == solution->harm);
+    demand(p, way->time_ns == solution->time_ns && way->bytes == solution->bytes);
+}
+
+/* --- Shortest ways ------------------------------------------------------------------------------------------ */
+
+static void check_shortest(const problem *p, double harm_weight, double time_weight, double byte_weight)
+{
+    double value = -1, least = INFINITY;
+    int choice[DRAWN_LAYERS] = {0};
+    tandem_error error = {0};
+    must(tandem_solve_shortest(&value, choice, &p->drawn.network, &p->drawn.limits, harm_weight, time_weight,
+                               byte_weight, &error),
+         &error, p);
+    for (int w = 0; w < p->n_way; w++)
+        least = fmin(least, harm_weight * p->way[w].harm + time_weight * (double)p->way[w].time_ns +
+                                byte_weight * (double)p->way[w].bytes);
+    if (p->n_way == 0) {
+        demand(p, isinf(value));
+        return;
+    }
+    const drawn_way *const way = find(p, choice);
+    const double reached =
+        harm_weight * way->harm + time_weight * (double)way->time_ns + byte_weight * (double)way->bytes;
+    demand(p, fabs(value - least) <= 1e-12 * least && fabs(reached - least) <= 1e-12 * least);
+}
+
+static void shortest_ways_are_the_shortest_of_all(void **state)
+{
+    problem *const p = *state;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        make(p, seed);
+        check_shortest(p, 1, 0, 0);
+        check_shortest(p, 0, 1, 0);
+        check_shortest(p, 0, 0, 1);
+        check_shortest(p, 1, 1e-15, 1e-14);
+    }
+}
+
+/* --- Bounds ------------------------------------------------------------------------------------------------- */
+
+/* The best bound that one limit has: where the lower hull of all ways, as points (time, harm), crosses it. */
+static double hull_at_limit(const problem *p)
+{
+    const int64_t limit_ns = p->drawn.limits.time_limit_ns;
+    double least = p->best;
+    for (int a = 0; a < p->n_way; a++) {
+        if (p->way[a].time_ns > limit_ns || p->way[a].harm > p->best * 1e6) continue;
+        for (int b = 0; b < p->n_way; b++) {
+            const drawn_way *const in = &p->way[a], *const out = &p->way[b];
+            if (out->time_ns <= limit_ns || out->harm >= least) continue;
+            const double share = (double)(limit_ns - in->time_ns) / (double)(out->time_ns - in->time_ns);
+            least = fmin(least, in->harm + (out->harm - in->harm) * share);
+        }
+    }
+    return least;
+}
+
+static double lagrange(const problem *p, const tandem_limits *limits, tandem_solution *solution,
+                       double multiplier[2])
+{
+    tandem_error error = {0};
+    must(tandem_solve_lagrange(solution, multiplier, &p->drawn.network, limits, &error), &error, p);
+    return solution->lower_bound;
+}
+
+static void bounds_are_no_more_than_the_best_and_no_less_than_they_can_be(void **state)
+{
+    problem *const p = *state;
+    int n_hull = 0, n_tight = 0, n_loose = 0;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        int choice[DRAWN_LAYERS];
+        tandem_solution solution = {.choice = choice}, one = {0};
+        double multiplier[2] = {-1, -1};
+        make(p, seed);
+        tandem_limits limits = p->drawn.limits;
+        const double bound = lagrange(p, &limits, &solution, multiplier);
+        demand(p, bound <= p->best);
+        demand(p, solution.harm >= p->best);
+        demand(p, multiplier[0] >= 0 && multiplier[1] >= 0);
+        demand(p, !solution.proven || solution.harm <= p->best * (1 + 2e-9) || isinf(bound));
+        check_way(p, &solution);
+        limits.byte_limit = UINT64_MAX;
+        demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
+        limits = p->drawn.limits;
+        limits.time_limit_ns = INT64_MAX;
+        demand(p, bound >= lagrange(p, &limits, &one, NULL) * (1 - 2e-6));
+        if (p->n_within > 0 && p->n_way < 600 && p->drawn.limits.byte_limit == UINT64_MAX) {
+            demand(p, bound >= hull_at_limit(p) * (1 - 2e-6));
+            n_hull++;
+        }
+        n_tight += bound == p->best;
+        n_loose += bound < p->best * 0.9;
+    }
+    demand(p, n_hull > 50 && n_tight > 50 && n_loose > 50);
+}
+
+/* --- The least harm ----------------------------------------------------------------------------------------- */
+
+static void solve(const problem *p, tandem_solution *solution, double cutoff, double tolerance, double most_seconds)
+{
+    tandem_error error = {0};
+    solution->lower_bound = solution->harm = -1;
+    must(tandem_solve_exact(solution, &p->drawn.network, &p->drawn.limits, cutoff, tolerance, most_seconds, &error),
+         &error, p);
+    demand(p, solution->lower_bound <= p->best);
+    demand(p, solution->harm >= p->best);
+    check_way(p, solution);
+}
+
+static void exact_is_exact(void **state)
+{
+    problem *const p = *state;
+    int n_none = 0;
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        int choice[DRAWN_LAYERS];
+        tandem_solution s = {.choice = choice};
+        make(p, seed);
+        solve(p, &s, INFINITY, 0, 10);
+        demand(p, s.proven && s.harm == p->best && s.lower_bound == p->best);
+        n_none += p->n_within == 0;
+        solve(p, &s, p->best, 0, 10);
+        demand(p, s.proven && s.lower_bound == p->best);
+        solve(p, &s, p->best * 1.01 + 1e-30, 0, 10);
+        demand(p, s.proven && s.harm == p->best && s.lower_bound == p->best);
+        solve(p, &s, p->best / 2, 0, 10);
+        demand(p, s.proven && s.lower_bound >= p->best / 2);
+        solve(p, &s, INFINITY, 0.05, 10);
+        demand(p, s.proven && (s.harm == p->best || s.harm * 0.95 <= s.lower_bound));
+        solve(p, &s, INFINITY, 0, 0);
+        demand(p, s.proven == (s.lower_bound >= s.harm));
+    }
+    demand(p, n_none > 10 && n_none < N_SEED / 4);
+}
+
+/* --- One after the other ------------------------------------------------------------------------------------ */
+
+static int compare_choices(const problem *p, const int *a, const int *b)
+{
+    for (int l = 0; l < p->drawn.network.n_layer; l++)
+        if (a[l] != b[l]) return a[l] < b[l] ? -1 : 1;
+    return 0;
+}
+
+/* All that come, in their order, at most so many labels at a time; how many. */
+static int enumerate(const problem *p, drawn_way *found, int64_t most_labels)
+{
+    tandem_enumeration *enumeration = NULL;
+    tandem_error error = {0};
+    double harm = 0, bound = 0, bounded = 0;
+    int n = 0, choice[DRAWN_LAYERS];
+    must(tandem_enumeration_open(&enumeration, &p->drawn.network, &p->drawn.limits, &error), &error, p);
+    while (harm < INFINITY || isnan(harm)) {
+        must(tandem_enumeration_next(enumeration, &harm, choice, &bound, most_labels, &error), &error, p);
+        demand(p, isnan(harm) || harm >= bounded);
+        demand(p, bound >= bounded * (1 - 0x1p-29));
+        bounded = bound;
+        if (!(harm < INFINITY)) continue;
+        demand(p, n < p->n_within);
+        found[n] = *find(p, choice);
+        demand(p, is_within(p, &found[n]) && found[n].harm == harm);
+        n++;
+    }
+    demand(p, isinf(bound));
+    tandem_enumeration_close(enumeration);
+    return n;
+}
+
+static void ways_come_once_each_in_their_order(void **state)
+{
+    problem *const p = *state;
+    static drawn_way found[DRAWN_WAYS];
+    static char seen[DRAWN_WAYS];
+    for (uint64_t seed = 1; seed <= N_SEED; seed++) {
+        make(p, seed);
+        if (p->n_way > 1500) continue;
+        const int n = enumerate(p, found, seed % 3 == 0 ? 7 : 1 << 20);
+        demand(p, n == p->n_within);
+        memset(seen, 0, sizeof seen);
+        for (int i = 0; i < n; i++) {
+            const long w = find(p, found[i].choice) - p->way;
+            demand(p, !seen[w]);
+            seen[w] = 1;
+            if (i == 0) continue;
+            demand(p, found[i].harm >= found[i - 1].harm * (1 - 0x1p-29));
+            demand(p, found[i].harm != found[i - 1].harm ||
+                          compare_choices(p, found[i - 1].choice, found[i].choice) < 0);
+        }
+    }
+}
+
+/* --- Chains too long for all their ways ---------------------------------------------------------------------- */
+
+/* The least harm for each time that is allowed: dynamic programming over times. */
+static double best_of_chain(const drawn_chain *c)
+{
+    static double least[2][DRAWN_CHAIN_MOST_NS + 1];
+    for (int t = 0; t <= DRAWN_CHAIN_MOST_NS; t++) least[0][t] = 0;
+    for (int l = 0; l < DRAWN_CHAIN_LAYERS; l++)
+        for (int t = 0; t <= DRAWN_CHAIN_MOST_NS; t++) {
+            least[(l + 1) % 2][t] = INFINITY;
+            for (int a = c->arc_start[l]; a < c->arc_start[l + 1]; a++) {
+                const int64_t rest_ns = t - c->time_ns[a + 1];
+                if (rest_ns < 0) continue;
+                least[(l + 1) % 2][t] = fmin(least[(l + 1) % 2][t], least[l % 2][rest_ns] + c->arc[a].harm);
+            }
+        }
+    return least[DRAWN_CHAIN_LAYERS % 2][c->limits.time_limit_ns];
+}
+
+static void long_chains_are_solved_as_dynamic_programming_solves_them(void **state)
+{
+    (void)state;
+    int64_t most_labels = 0;
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        drawn_chain c;
+        tandem_solution s = {0};
+        tandem_error error = {0};
+        drawn_chain_make(&c, seed);
+        const double best = best_of_chain(&c);
+        assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 60, &error), TANDEM_OK);
+        if (!s.proven || s.harm != best || s.lower_bound != best)
+            fail_msg("seed %llu: %.17g, %.17g proven; the best is %.17g", (unsigned long long)seed, s.harm,
+                     s.lower_bound, best);
+        if (s.labels > most_labels) most_labels = s.labels;
+        assert_int_equal(tandem_solve_exact(&s, &c.network, &c.limits, INFINITY, 0, 0, &error), TANDEM_OK);
+        if (s.lower_bound > best || s.harm < best)
+            fail_msg("seed %llu: %.17g to %.17g without time; the best is %.17g", (unsigned long long)seed,
+                     s.lower_bound, s.harm, best);
+    }
+    print_message("at most %lld labels\n", (long long)most_labels);
+    assert_true(most_labels > 100000); /* so that some had to be left out at first */
+}
+
+static int open_problem(void **state)
+{
+    *state = malloc(sizeof(problem));
+    return *state ? 0 : -1;
+}
+
+static int close_problem(void **state)
+{
+    free(*state);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shortest_ways_are_the_shortest_of_all),
+        cmocka_unit_test(bounds_are_no_more_than_the_best_and_no_less_than_they_can_be),
+        cmocka_unit_test(exact_is_exact),
+        cmocka_unit_test(ways_come_once_each_in_their_order),
+        cmocka_unit_test(long_chains_are_solved_as_dynamic_programming_solves_them),
+    };
+    return cmocka_run_group_tests_name("solvers: laws", tests, open_problem, close_problem);
+}

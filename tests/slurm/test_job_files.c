@@ -1,0 +1,196 @@
+/* What is left in a job's working directory: whole, this user's, and never through a link. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "allocator/slurm/job_files.h"
+
+typedef struct place {
+    char path[32];
+    int directory;
+    char *text; /* a plan */
+} place;
+
+static int open_place(void **state)
+{
+    static place p;
+    tandem_graph *graph = NULL;
+    tandem_plan *plan = NULL;
+    tandem_cluster cluster;
+    (void)strcpy(p.path, "/tmp/tandem-job-XXXXXX");
+    assert_non_null(mkdtemp(p.path));
+    p.directory = open(p.path, O_RDONLY | O_DIRECTORY);
+    assert_true(p.directory >= 0);
+    assert_int_equal(tandem_graph_open(&graph, "mlp:width=16", 4, NULL), TANDEM_OK);
+    assert_int_equal(tandem_cluster_parse(&cluster, "cpu:avx batch=4", NULL), TANDEM_OK);
+    assert_int_equal(tandem_plan_open(&plan, graph, &cluster, "a plan", NULL), TANDEM_OK);
+    p.text = tandem_plan_text(plan, graph);
+    assert_non_null(p.text);
+    tandem_plan_close(plan);
+    tandem_graph_close(graph);
+    *state = &p;
+    return 0;
+}
+
+static int close_place(void **state)
+{
+    place *p = *state;
+    static const char *const names[] = {"plan.json", "victim", "run/left", "run/environment"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) (void)unlinkat(p->directory, names[k], 0);
+    (void)unlinkat(p->directory, "run", AT_REMOVEDIR);
+    (void)close(p->directory);
+    free(p->text);
+    assert_int_equal(rmdir(p->path), 0); /* so nothing else was left */
+    return 0;
+}
+
+static void put(const place *p, const char *name, const char *text)
+{
+    const int file = openat(p->directory, name, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, text, strlen(text)), strlen(text));
+    (void)close(file);
+}
+
+static void expect_plan(const place *p, const char *name)
+{
+    tandem_plan *plan = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    if (tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    if (name) {
+        assert_non_null(plan);
+        assert_string_equal(plan->name, name);
+    } else {
+        assert_null(plan);
+    }
+    tandem_plan_close(plan);
+    tandem_graph_close(graph);
+}
+
+static void a_plan_is_written_and_read(void **state)
+{
+    const place *p = *state;
+    int exists = -1;
+    expect_plan(p, NULL);
+    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 0, NULL), TANDEM_OK);
+    assert_int_equal(exists, 0);
+    expect_plan(p, "a plan");
+}
+
+static void the_first_plan_stays(void **state)
+{
+    const place *p = *state;
+    int exists = -1;
+    put(p, "plan.json", "the first");
+    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 0, NULL), TANDEM_OK);
+    assert_int_equal(exists, 1);
+    tandem_plan *plan = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_MALFORMED);
+    assert_non_null(strstr(error.text, "plan.json"));
+    assert_null(plan);
+}
+
+static void an_earlier_jobs_plan_is_replaced(void **state)
+{
+    const place *p = *state;
+    const struct timespec long_ago[2] = {{1000, 0}, {1000, 0}};
+    tandem_plan *plan = NULL;
+    tandem_graph *graph = NULL;
+    int exists = -1;
+    put(p, "plan.json", "of an earlier job");
+    assert_int_equal(utimensat(p->directory, "plan.json", long_ago, 0), 0);
+    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 1001, NULL), TANDEM_OK);
+    assert_null(plan);
+    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 1001, NULL), TANDEM_OK);
+    assert_int_equal(exists, 0);
+    expect_plan(p, "a plan");
+}
+
+static void links_are_not_followed(void **state)
+{
+    const place *p = *state;
+    tandem_plan *plan = NULL;
+    tandem_graph *graph = NULL;
+    tandem_error error = {0};
+    struct stat seen;
+    int exists = -1;
+    put(p, "victim", p->text);
+    assert_int_equal(symlinkat("victim", p->directory, "plan.json"), 0);
+    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_IO);
+    assert_null(plan);
+    put(p, "victim", "untouched");
+    assert_int_equal(tandem_job_plan_write(&exists, p->directory, "plan.json", p->text, 0, NULL), TANDEM_OK);
+    assert_int_equal(exists, 1);
+    assert_int_equal(fstatat(p->directory, "victim", &seen, 0), 0);
+    assert_int_equal(seen.st_size, strlen("untouched"));
+
+    /* what is no file at all */
+    (void)unlinkat(p->directory, "plan.json", 0);
+    assert_int_equal(mkfifoat(p->directory, "plan.json", 0600), 0);
+    assert_int_equal(tandem_job_plan_read(&plan, &graph, p->directory, "plan.json", 0, &error), TANDEM_IO);
+}
+
+static void a_directory_that_cannot_be_written_says_so(void **state)
+{
+    const place *p = *state;
+    tandem_error error = {0};
+    int exists = -1;
+    const int proc = open("/proc", O_RDONLY | O_DIRECTORY); /* refuses even root */
+    assert_true(proc >= 0);
+    assert_int_equal(tandem_job_plan_write(&exists, proc, "plan.json", p->text, 0, &error), TANDEM_IO);
+    assert_non_null(strstr(error.text, "'plan.json' cannot be written in the job's working directory"));
+    assert_int_equal(tandem_run_directory_make(proc, "run", &error), TANDEM_IO);
+    (void)close(proc);
+}
+
+static void a_meeting_place_is_empty_and_private(void **state)
+{
+    const place *p = *state;
+    struct stat seen;
+    tandem_error error = {0};
+    assert_int_equal(tandem_run_directory_make(p->directory, "run", NULL), TANDEM_OK);
+    assert_int_equal(fstatat(p->directory, "run", &seen, 0), 0);
+    assert_int_equal(seen.st_mode & 0777, 0700);
+    put(p, "run/left", "by an earlier run");
+    assert_int_equal(tandem_run_directory_make(p->directory, "run", NULL), TANDEM_OK);
+    assert_int_not_equal(fstatat(p->directory, "run/left", &seen, 0), 0);
+    put(p, "run/environment", "of this one");
+    tandem_run_directory_remove(p->directory, "run");
+    assert_int_not_equal(fstatat(p->directory, "run", &seen, 0), 0);
+    tandem_run_directory_remove(p->directory, "run");
+
+    /* a link to a directory of ours is none */
+    assert_int_equal(mkdirat(p->directory, "run", 0700), 0);
+    put(p, "run/left", "stays");
+    assert_int_equal(symlinkat("run", p->directory, "victim"), 0);
+    assert_int_equal(tandem_run_directory_make(p->directory, "victim", &error), TANDEM_IO);
+    assert_int_equal(fstatat(p->directory, "run/left", &seen, 0), 0);
+}
+
+int main(void)
+{
+#define ROW(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
+    const struct CMUnitTest tests[] = {
+        ROW(a_plan_is_written_and_read),
+        ROW(the_first_plan_stays),
+        ROW(an_earlier_jobs_plan_is_replaced),
+        ROW(links_are_not_followed),
+        ROW(a_directory_that_cannot_be_written_says_so),
+        ROW(a_meeting_place_is_empty_and_private),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

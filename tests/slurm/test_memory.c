@@ -1,0 +1,86 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc --wrap=free */
+/* The plug-ins' parts while memory runs out: NO_MEMORY is said, nothing is lost, slurmctld lives. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "allocator/slurm/fit.h"
+#include "allocator/slurm/submission.h"
+#include "tests/fault/fail_allocation.h"
+
+static char site[] = "/tmp/tandem-site-XXXXXX";
+
+static int make_site(void **state)
+{
+    (void)state;
+    const int file = mkstemp(site);
+    if (file < 0 || write(file, "gres gpu:old cpu:sse41\n", 23) != 23) return 1;
+    return close(file);
+}
+
+static int remove_site(void **state)
+{
+    (void)state;
+    return unlink(site);
+}
+
+/* Lets allocation 1, 2, 3, … fail until there are no more; `expected` is what comes out then. */
+static void survive(const tandem_submission *submission, tandem_status expected, const char *says)
+{
+    const long before = tandem_allocations_alive();
+    long k = 0;
+    for (int failed = 1; failed; k++) {
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status = tandem_submission_check(submission, site, &error);
+        failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        /* without memory for the names to choose from, the nearest is left out and the answer is the same */
+        if (status != expected && !(failed && status == TANDEM_NO_MEMORY))
+            fail_msg("allocation %ld: %s: %s", k, tandem_status_name(status), error.text);
+        if (!failed && says) assert_non_null(strstr(error.text, says));
+        assert_int_equal(tandem_allocations_alive(), before);
+    }
+    (void)printf("# survived %ld failures\n", k - 1);
+    assert_true(k > 5);
+}
+
+static void a_job_that_fits_survives(void **state)
+{
+    (void)state;
+    const tandem_submission submission = {.model = "mlp", .memory = "1GiB", .resources = {"gpu:old:1"}};
+    survive(&submission, TANDEM_OK, NULL);
+}
+
+static void a_job_that_does_not_fit_survives(void **state)
+{
+    (void)state;
+    const tandem_submission submission = {
+        .model = "mlp", .batch = "3000", .memory = "10MiB", .resources = {"gpu:old:1"}};
+    survive(&submission, TANDEM_NO_FIT, " fits, in ");
+}
+
+static void an_unknown_resource_survives(void **state)
+{
+    (void)state;
+    const tandem_submission submission = {.model = "mlp", .resources = {"gpu:odl:1"}};
+    survive(&submission, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_job_that_fits_survives),
+        cmocka_unit_test(a_job_that_does_not_fit_survives),
+        cmocka_unit_test(an_unknown_resource_survives),
+    };
+    return cmocka_run_group_tests(tests, make_site, remove_site);
+}

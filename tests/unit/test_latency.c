@@ -1,0 +1,523 @@
+/* Times that were never measured: work and roofline by hand, fits that are known, and who says so. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+
+#include "predictor/robust.h"
+#include "tandem/planner.h"
+#include "tandem/predictor.h"
+#include "tests/unit/replay_store.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static tandem_cost_key op_key(const char *signature, tandem_pass pass, tandem_dtype from, tandem_dtype to)
+{
+    tandem_cost_key key = {.kind = TANDEM_COST_OP, .precision = "fp32", .pass = pass, .from = from, .to = to};
+    (void)snprintf(key.signature, sizeof key.signature, "%s", signature);
+    return key;
+}
+
+static tandem_cost_key f32_key(const char *signature, tandem_pass pass)
+{
+    return op_key(signature, pass, TANDEM_F32, TANDEM_F32);
+}
+
+static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to, int known_range)
+{
+    return (tandem_cost_key){
+        .kind = TANDEM_COST_CAST, .precision = "", .from = from, .to = to, .elements = elements, .known_range = known_range};
+}
+
+/* --- Work ----------------------------------------------------------------------------------------------- */
+
+static void work_is_counted_by_hand(void **state)
+{
+    (void)state;
+    static const tandem_pass FORWARD = TANDEM_PASS_FORWARD, DGRAD = TANDEM_PASS_DGRAD,
+                             WGRAD = TANDEM_PASS_WGRAD, UPDATE = TANDEM_PASS_UPDATE;
+    const struct {
+        const char *signature;
+        tandem_pass pass;
+        tandem_dtype from, to;
+        double flops, bytes;
+    } rows[] = {
+        {"linear m=8 k=4 n=2", FORWARD, TANDEM_F32, TANDEM_F32, 128, (32 + 8) * 4 + 16 * 4},
+        {"linear m=8 k=4 n=2", FORWARD, TANDEM_S8, TANDEM_F32, 128, (32 + 8) * 1 + 16 * 4},
+        {"linear m=8 k=4 n=2", DGRAD, TANDEM_F32, TANDEM_F32, 128, (16 + 8) * 4 + 32 * 4},
+        {"linear m=8 k=4 n=2", WGRAD, TANDEM_BF16, TANDEM_F32, 128, (32 + 16) * 2 + 8 * 4},
+        {"linear m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 128, 224},
+        {"matmul batch=3 m=8 k=4 n=2 tb=1", FORWARD, TANDEM_F32, TANDEM_F32, 384, 672},
+        {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", FORWARD, TANDEM_F32, TANDEM_F32, 2 * 18 * 27 * 4,
+         (150 + 108 + 72) * 4},
+        {"conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", WGRAD, TANDEM_BF16, TANDEM_F32, 3888, (150 + 72) * 2 + 108 * 4},
+        {"maxpool n=1 h=4 w=4 c=2 k=2x2 s=2 p=0", FORWARD, TANDEM_F32, TANDEM_F32, 8 * 4, (32 + 8) * 4},
+        {"embedding rows=6 vocabulary=10 width=4", FORWARD, TANDEM_F32, TANDEM_F32, 0, 24 * 4 * 2},
+        {"embedding rows=6 vocabulary=10 width=4", WGRAD, TANDEM_BF16, TANDEM_F32, 0, 24 * 2 + (40 + 24) * 4},
+        {"bias n=12 period=4", FORWARD, TANDEM_BF16, TANDEM_BF16, 12, 12 * 2 * 2},
+        {"bias n=12 period=4", WGRAD, TANDEM_F32, TANDEM_F32, 12, 12 * 4},
+        {"relu n=12", DGRAD, TANDEM_F32, TANDEM_F32, 12, 12 * 3 * 4},
+        {"gelu n=12", FORWARD, TANDEM_F32, TANDEM_F32, 96, 12 * 2 * 4},
+        {"add n=12", FORWARD, TANDEM_F32, TANDEM_F32, 12, 12 * 3 * 4},
+        {"accumulate n=12", DGRAD, TANDEM_BF16, TANDEM_BF16, 12, 12 * 3 * 2},
+        {"transpose 2x3x4 axes=021", FORWARD, TANDEM_F32, TANDEM_F32, 0, 24 * 2 * 4},
+        {"softmax rows=3 n=5 causal=1", FORWARD, TANDEM_F32, TANDEM_F32, 90, 15 * 2 * 4},
+        {"layernorm rows=3 n=5", DGRAD, TANDEM_F32, TANDEM_F32, 105, 15 * 5 * 4},
+        {"batchnorm rows=3 n=5", FORWARD, TANDEM_F32, TANDEM_F32, 105, 15 * 3 * 4},
+        {"cross_entropy rows=3 n=5", FORWARD, TANDEM_F32, TANDEM_F32, 75, 15 * 2 * 4},
+        {"images n=2 h=3 w=3 c=1", FORWARD, TANDEM_F32, TANDEM_F32, 0, 72},
+        {"tokens n=2 length=7", FORWARD, TANDEM_F32, TANDEM_F32, 0, 56},
+        {"sgd n=100 parameters=2", UPDATE, TANDEM_F32, TANDEM_F32, 400, 100 * 5 * 4},
+        {"adamw n=100 parameters=2", UPDATE, TANDEM_F32, TANDEM_F32, 1200, 100 * 7 * 4},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        tandem_work work = {0};
+        const tandem_cost_key key = op_key(rows[i].signature, rows[i].pass, rows[i].from, rows[i].to);
+        if (!tandem_work_of(&work, &key)) fail_msg("%s is not known", rows[i].signature);
+        if (work.flops != rows[i].flops || work.bytes != rows[i].bytes)
+            fail_msg("%s: %g FLOP, %g bytes; expected %g, %g", rows[i].signature, work.flops, work.bytes,
+                     rows[i].flops, rows[i].bytes);
+        assert_int_equal(work.type, rows[i].from);
+    }
+}
+
+static void casts_read_twice_where_the_range_is_not_known(void **state)
+{
+    (void)state;
+    const struct {
+        tandem_dtype from, to;
+        int known_range;
+        double bytes;
+    } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},
+                {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
+                {TANDEM_S8, TANDEM_BF16, 0, 10 * 3}};
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        tandem_work work;
+        const tandem_cost_key key = cast_key(10, rows[i].from, rows[i].to, rows[i].known_range);
+        assert_true(tandem_work_of(&work, &key));
+        assert_true(work.bytes == rows[i].bytes && work.flops == 0 && !work.is_product);
+    }
+}
+
+static void products_turn_with_their_pass(void **state)
+{
+    (void)state;
+    const double mnk[3][3] = {{8, 2, 4}, {8, 4, 2}, {4, 2, 8}};
+    for (int pass = 0; pass < 3; pass++) {
+        tandem_work work;
+        tandem_cost_key key = f32_key("linear m=8 k=4 n=2", (tandem_pass)pass);
+        assert_true(tandem_work_of(&work, &key) && work.is_product && work.count == 1 && work.slower == 1);
+        assert_true(work.m == mnk[pass][0] && work.n == mnk[pass][1] && work.k == mnk[pass][2]);
+        key = f32_key("conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=2 p=1", (tandem_pass)pass);
+        assert_true(tandem_work_of(&work, &key));
+        assert_true(work.slower == (pass == TANDEM_PASS_FORWARD ? 1 : 1.35));
+        assert_true(fabs(work.flops - 2 * work.m * work.n * work.k) < 1e-6);
+        assert_true(work.n == (pass == TANDEM_PASS_DGRAD ? 3 : 4)); /* channels of what is computed */
+    }
+}
+
+static void convolutions_may_be_transformed(void **state)
+{
+    (void)state;
+    tandem_work work;
+    const char *signature = "conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1";
+    const tandem_cost_key forward = f32_key(signature, TANDEM_PASS_FORWARD),
+                          wgrad = f32_key(signature, TANDEM_PASS_WGRAD),
+                          narrow = op_key(signature, TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+    assert_true(tandem_work_of(&work, &forward) && work.slower == 0.7);
+    assert_true(tandem_work_of(&work, &wgrad) && fabs(work.slower - 0.7 * 1.35) < 1e-9);
+    assert_true(tandem_work_of(&work, &narrow) && work.slower == 1);
+}
+
+static void has_no_work(const tandem_cost_key *key)
+{
+    tandem_work work = {.bytes = 7};
+    if (tandem_work_of(&work, key)) fail_msg("'%s' has work", key->signature);
+    assert_true(work.bytes == 7); /* untouched */
+}
+
+static void what_is_not_known_has_no_work(void **state)
+{
+    (void)state;
+    const struct {
+        const char *signature;
+        tandem_pass pass;
+    } rows[] = {
+        {"warp n=4", TANDEM_PASS_FORWARD},
+        {"linearly m=8 k=4 n=2", TANDEM_PASS_FORWARD},
+        {"linear", TANDEM_PASS_FORWARD},
+        {"linear m=8 k=4 n=2", TANDEM_PASS_UPDATE},
+        {"add n=4", TANDEM_PASS_DGRAD},
+        {"conv2d n=2 h=5 w=5 c=3 c=4", TANDEM_PASS_FORWARD},
+        {"conv2d n=0 h=5 w=5 c=0 -> c=0 k=3x3 s=0 p=1", TANDEM_PASS_FORWARD},
+        {"linear m=-8 k=4 n=2", TANDEM_PASS_FORWARD},
+        {"", TANDEM_PASS_FORWARD},
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        const tandem_cost_key key = f32_key(rows[i].signature, rows[i].pass);
+        has_no_work(&key);
+    }
+    const tandem_cost_key cast = cast_key(-5, TANDEM_F32, TANDEM_S8, 0),
+                          collective = {.kind = TANDEM_COST_COLLECTIVE, .precision = "", .elements = 7};
+    has_no_work(&cast);
+    has_no_work(&collective);
+}
+
+/* --- Roofline ------------------------------------------------------------------------------------------- */
+
+/* Half of 1 TFLOP/s and of 100 GB/s are reached. */
+static const tandem_device_facts four_units = {.flops_per_s = {[TANDEM_F32] = 1e12},
+                                               .achieved = {[TANDEM_F32] = 0.5},
+                                               .bytes_per_s = 1e11,
+                                               .achieved_bytes = 0.5,
+                                               .launch_ns = 1000,
+                                               .n_unit = 4};
+
+static double roofline(const char *signature, tandem_pass pass)
+{
+    tandem_work work;
+    const tandem_cost_key key = f32_key(signature, pass);
+    assert_true(tandem_work_of(&work, &key));
+    return tandem_roofline_ns(&four_units, &work);
+}
+
+static void the_roofline_is_worked_out_by_hand(void **state)
+{
+    (void)state;
+    const struct {
+        const char *signature;
+        double ns;
+    } rows[] = {
+        /* 4 tiles on 4 units: 128² · 2 · 1000 FLOP each at 125 GFLOP/s, and half a launch */
+        {"linear m=256 k=1000 n=256", 262144 + 500},
+        /* 6 tiles would be two waves, which cost 524288; 20 of 64² are five, each a quarter as long, and 1.25 times */
+        {"linear m=256 k=1000 n=257", 409600 + 500},
+        /* one tile, its depth split into four */
+        {"linear m=128 k=4096 n=128", 268435.456 + 500},
+        /* a small tile of 32², split down to a depth of 256, not 75 */
+        {"linear m=10 k=300 n=10", 4194.304 + 500},
+        /* (8 + 8·10⁶ + 8·10⁶)·4 bytes at 50 GB/s */
+        {"linear m=1 k=1 n=8000000", (1 + 8e6 + 8e6) * 4 / 50 + 500},
+        {"add n=1000000", 12e6 / 50 + 500},
+        {"relu n=100", 1000}, /* no less than a launch */
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        const double ns = roofline(rows[i].signature, TANDEM_PASS_FORWARD);
+        if (fabs(ns - rows[i].ns) > 1e-6 * rows[i].ns)
+            fail_msg("%s: %g ns, not %g", rows[i].signature, ns, rows[i].ns);
+    }
+    const char *conv = "conv2d n=64 h=32 w=32 c=64 -> c=64 k=3x3 s=1 p=1";
+    const double forward = roofline(conv, TANDEM_PASS_FORWARD) - 500,
+                 dgrad = roofline(conv, TANDEM_PASS_DGRAD) - 500;
+    assert_true(fabs(dgrad / forward - 1.35) < 1e-6);
+}
+
+static void a_type_without_units_is_refused(void **state)
+{
+    (void)state;
+    tandem_work work;
+    const tandem_cost_key product = op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_S8, TANDEM_F32);
+    assert_true(tandem_work_of(&work, &product));
+    assert_true(tandem_roofline_ns(&four_units, &work) < 0);
+    const tandem_cost_key cast = cast_key(1000000, TANDEM_F32, TANDEM_S8, 1);
+    assert_true(tandem_work_of(&work, &cast));
+    assert_true(fabs(tandem_roofline_ns(&four_units, &work) - (5e6 / 50 + 500)) < 1e-6);
+}
+
+/* --- Robust fits ---------------------------------------------------------------------------------------- */
+
+static void a_fit_looks_past_what_lies_off(void **state)
+{
+    (void)state;
+    enum { N = 20 };
+    double x[N * 3], y[N], coefficient[3], spread = -1;
+    for (int i = 0; i < N; i++) {
+        x[3 * i] = 1;
+        x[3 * i + 1] = (double)(i * i % 7);
+        x[3 * i + 2] = (double)(i + 1);
+        y[i] = 50 + 3 * x[3 * i + 1] + 20 * x[3 * i + 2];
+    }
+    assert_int_equal(tandem_robust_fit(coefficient, &spread, x, y, N, 3, NULL), TANDEM_OK);
+    assert_true(fabs(coefficient[0] - 50) < 1e-6 && fabs(coefficient[1] - 3) < 1e-6 &&
+                fabs(coefficient[2] - 20) < 1e-6);
+    assert_true(spread < 1e-9);
+    y[3] *= 30;
+    y[11] /= 30;
+    assert_int_equal(tandem_robust_fit(coefficient, &spread, x, y, N, 3, NULL), TANDEM_OK);
+    assert_true(fabs(coefficient[0] - 50) < 1 && fabs(coefficient[2] - 20) < 0.2);
+    for (int i = 0; i < N; i++)
+        y[i] = 500 - 20 * x[3 * i + 2]; /* a part that would be negative is left out */
+    assert_int_equal(tandem_robust_fit(coefficient, &spread, x, y, N, 3, NULL), TANDEM_OK);
+    assert_true(coefficient[0] > 0 && coefficient[1] >= 0 && coefficient[2] >= 0);
+    assert_int_equal(tandem_robust_fit(coefficient, &spread, x, y, 2, 3, NULL), TANDEM_USAGE);
+    const double nothing[3] = {0, 0, 0};
+    assert_int_equal(tandem_robust_fit(coefficient, &spread, nothing, y, 1, 3, NULL), TANDEM_USAGE);
+}
+
+/* --- Fitted to a store ---------------------------------------------------------------------------------- */
+
+static void put(replay_store *s, const char *device, const char *neighbour, const tandem_cost_key *key, double ns)
+{
+    tandem_error error = {0};
+    const tandem_cost cost = replay_cost((int64_t)ns, 0);
+    if (tandem_store_put_cost(s->store, device, neighbour, key, &cost, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+}
+
+/* 2 µs, 100 FLOP a ns, 10 bytes a ns: linear forward in f32 at 8 sizes; relu at 2 with a µs and 5 bytes a ns. */
+static double linear_ns(double m, double k, double n)
+{
+    return 2000 + 2 * m * k * n / 100 + (m * k + k * n + m * n) * 4 / 10;
+}
+
+static void measure(replay_store *s, const char *device, const char *neighbour, double times)
+{
+    for (int i = 0; i < 8; i++) {
+        char text[64];
+        const int m = 100 + 300 * i, k = 64 << i % 3, n = 50 + 70 * (i % 4);
+        (void)snprintf(text, sizeof text, "linear m=%d k=%d n=%d", m, k, n);
+        const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
+        put(s, device, neighbour, &key, times * linear_ns(m, k, n));
+    }
+    const tandem_cost_key small = f32_key("relu n=1000", TANDEM_PASS_FORWARD),
+                          large = f32_key("relu n=100000", TANDEM_PASS_FORWARD);
+    put(s, device, neighbour, &small, times * (1000 + 8000 / 5.0));
+    put(s, device, neighbour, &large, times * (1000 + 800000 / 5.0));
+}
+
+static int64_t predicted(const tandem_latency *latency, const char *signature, tandem_pass pass, double *spread)
+{
+    const tandem_cost_key key = f32_key(signature, pass);
+    return tandem_latency_ns(latency, &key, spread);
+}
+
+static void a_device_is_fitted_to_what_was_measured(void **state)
+{
+    (void)state;
+    replay_store s = {.path = ""};
+    tandem_device device;
+    tandem_latency *latency = NULL;
+    double spread = -1;
+    replay_store_open(&s);
+    measure(&s, "cpu:avx2", "", 1);
+    measure(&s, "cpu:avx2", "cpu:sse41", 3);
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
+    const struct {
+        const char *neighbour;
+        double times;
+    } rows[] = {{"", 1}, {"cpu:sse41", 3}, {"cpu:avx512", 1}}; /* beside what was not measured: as alone */
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        assert_int_equal(tandem_latency_open(&latency, &device, rows[i].neighbour, s.store, NULL), TANDEM_OK);
+        assert_int_equal(tandem_latency_fitted(latency), 10);
+        const double expected = rows[i].times * linear_ns(1234, 77, 333);
+        const int64_t ns = predicted(latency, "linear m=1234 k=77 n=333", TANDEM_PASS_FORWARD, &spread);
+        assert_true(fabs((double)ns - expected) < 0.001 * expected && spread < 0.001);
+        /* a pass that was not measured: the products' class */
+        assert_true(predicted(latency, "linear m=1234 k=77 n=333", TANDEM_PASS_DGRAD, NULL) > 0);
+        /* 40,000 elements: (1 µs + 320,000 / 5) */
+        assert_true(fabs((double)predicted(latency, "relu n=40000", TANDEM_PASS_FORWARD, NULL) -
+                         rows[i].times * 65000) < 2);
+        /* a kind that was never seen moves its bytes as relu does */
+        assert_true(fabs((double)predicted(latency, "gelu n=40000", TANDEM_PASS_FORWARD, NULL) -
+                         rows[i].times * 65000) < 2);
+        const tandem_cost_key narrow = op_key("linear m=8 k=4 n=2", TANDEM_PASS_FORWARD, TANDEM_BF16, TANDEM_BF16);
+        assert_int_equal(tandem_latency_ns(latency, &narrow, NULL), -1); /* no product in bf16 was measured */
+        assert_int_equal(predicted(latency, "warp n=8", TANDEM_PASS_FORWARD, NULL), -1);
+        tandem_latency_close(latency);
+    }
+    replay_store_close(&s);
+}
+
+/* Of five sizes nothing is learned about a product: its rate and its bandwidth could be anything. */
+static void few_sizes_do_not_speak_for_a_kind(void **state)
+{
+    (void)state;
+    replay_store s = {.path = ""};
+    tandem_device device;
+    tandem_latency *latency = NULL;
+    replay_store_open(&s);
+    for (int i = 0; i < 5; i++) {
+        char text[64];
+        (void)snprintf(text, sizeof text, "linear m=%d k=64 n=50", 100 + 300 * i);
+        const tandem_cost_key key = f32_key(text, TANDEM_PASS_FORWARD);
+        put(&s, "cpu:avx2", "", &key, 10000 * (i + 1));
+    }
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
+    assert_int_equal(predicted(latency, "linear m=50 k=64 n=50", TANDEM_PASS_FORWARD, NULL), -1);
+    tandem_latency_close(latency);
+    replay_store_close(&s);
+}
+
+static void a_description_is_scaled_to_what_was_measured(void **state)
+{
+    (void)state;
+    replay_store s = {.path = ""};
+    tandem_device device;
+    tandem_latency *latency = NULL;
+    tandem_work work;
+    double spread = 0;
+    const tandem_cost_key product = f32_key("linear m=4096 k=1024 n=1024", TANDEM_PASS_DGRAD),
+                          measured = f32_key("layernorm rows=4096 n=1024", TANDEM_PASS_FORWARD);
+    assert_int_equal(tandem_device_find(&device, "t4", NULL), TANDEM_OK);
+    assert_true(tandem_work_of(&work, &product));
+    const double described = tandem_roofline_ns(&device.facts, &work);
+    assert_int_equal(tandem_latency_open(&latency, &device, "", NULL, NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_ns(latency, &product, &spread), llround(described));
+    assert_true(isnan(spread));
+    assert_int_equal(tandem_latency_fitted(latency), 0);
+    tandem_latency_close(latency);
+
+    replay_store_open(&s);
+    assert_true(tandem_work_of(&work, &measured));
+    put(&s, "t4", "", &measured, 3 * tandem_roofline_ns(&device.facts, &work));
+    assert_int_equal(tandem_latency_open(&latency, &device, "", s.store, NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_fitted(latency), 1);
+    assert_true(fabs((double)tandem_latency_ns(latency, &product, NULL) / described - 3) < 0.001);
+    tandem_latency_close(latency);
+    replay_store_close(&s);
+}
+
+static void a_device_of_which_nothing_is_known_is_refused(void **state)
+{
+    (void)state;
+    replay_store s = {.path = ""};
+    tandem_device device;
+    tandem_error error = {0};
+    tandem_latency *untouched = (tandem_latency *)(uintptr_t)0x10, *latency = untouched;
+    replay_store_open(&s);
+    assert_int_equal(tandem_device_find(&device, "cpu:avx2", NULL), TANDEM_OK);
+    assert_int_equal(tandem_latency_open(&latency, &device, "cpu:sse41", s.store, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "tandem profile --device cpu:avx2"));
+    assert_int_equal(tandem_latency_open(&latency, &device, "", NULL, &error), TANDEM_MISSING);
+    assert_ptr_equal(latency, untouched);
+    tandem_latency_close(NULL);
+    replay_store_close(&s);
+}
+
+/* --- In a replay ---------------------------------------------------------------------------------------- */
+
+static const char model[] = "mlp:width=64,depth=2,image=8x8x1";
+
+static void a_described_cluster_replays_where_that_is_asked_for(void **state)
+{
+    (void)state;
+    tandem_cluster cluster;
+    tandem_graph *graph = NULL;
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay;
+    tandem_error error = {0};
+    assert_int_equal(tandem_cluster_parse(&cluster, "v100 + t4 net=10Gbit/s,20us", &error), TANDEM_OK);
+    assert_int_equal(tandem_graph_open(&graph, model, 32, &error), TANDEM_OK);
+    const tandem_graph *graphs[] = {graph, graph};
+    tandem_replayer_options options = {.predict = 0};
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "--predict"));
+    options.predict = 1;
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, NULL, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &replay, TANDEM_REPLAY_MEMORY, &error), TANDEM_OK);
+    assert_true(replay.step_ns > 0);
+    for (int c = 0; c < 2; c++) {
+        tandem_provenance provenance;
+        tandem_replayer_provenance(replayer, c, &provenance);
+        assert_true(provenance.n_task[TANDEM_ORIGIN_PREDICTED] > 20 && isnan(provenance.spread));
+        assert_int_equal(provenance.n_task[TANDEM_ORIGIN_MEASURED] + provenance.n_task[TANDEM_ORIGIN_INTERPOLATED] +
+                             provenance.n_task[TANDEM_ORIGIN_EXTRAPOLATED],
+                         0);
+        assert_int_equal(provenance.n_fitted, 0);
+        const tandem_step *step = tandem_replayer_step(replayer, c);
+        for (int t = 0; t < step->n_task; t++) /* neither card has bf16 */
+            for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++) {
+                tandem_cost_key key;
+                if (!tandem_step_key(step, t, variant, &key) || key.kind == TANDEM_COST_COLLECTIVE) continue;
+                const int can = key.from != TANDEM_BF16 && key.to != TANDEM_BF16;
+                assert_int_equal(tandem_replayer_form_ns(replayer, c, t, variant, 0) > 0, can);
+            }
+    }
+    assert_int_equal(tandem_replayer_exchange(replayer)->n_point, 0);
+    tandem_replayer_close(replayer);
+    tandem_graph_close(graph);
+}
+
+static int64_t hundred(void *context, const tandem_cost_key *key, uint64_t *workspace_bytes)
+{
+    const char *without = context;
+    *workspace_bytes = 64;
+    return strncmp(key->signature, without, strlen(without)) == 0 ? -1 : 100;
+}
+
+static void what_was_measured_stays_as_it_is(void **state)
+{
+    (void)state;
+    replay_store s = {.path = ""};
+    char without[] = "relu";
+    tandem_graph *graph = NULL;
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay;
+    tandem_error error = {0};
+    tandem_provenance provenance;
+    replay_store_open(&s);
+    tandem_cluster cluster = {.n_class = 1, .member = {replay_class("cpu:avx2", TANDEM_F32, 1, 0)}};
+    assert_int_equal(tandem_graph_open(&graph, model, 32, &error), TANDEM_OK);
+    replay_store_fill(&s, graph, TANDEM_F32, 0, "cpu:avx2", "", hundred, without);
+    const tandem_graph *graphs[] = {graph};
+    tandem_replayer_options options = {.predict = 0};
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &replay, 0, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "relu"));
+    tandem_replayer_close(replayer);
+    options.predict = 1;
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, graphs, s.store, &options, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &replay, 0, &error), TANDEM_OK);
+    tandem_replayer_provenance(replayer, 0, &provenance);
+    assert_int_equal(provenance.n_task[TANDEM_ORIGIN_PREDICTED], 4); /* two relus, forward and backward */
+    assert_int_equal(provenance.ns[TANDEM_ORIGIN_MEASURED], 100 * provenance.n_task[TANDEM_ORIGIN_MEASURED]);
+    assert_true(provenance.n_fitted > 20 && provenance.spread >= 0);
+    assert_true(provenance.ns[TANDEM_ORIGIN_PREDICTED] > 0);
+    tandem_replayer_close(replayer);
+    tandem_graph_close(graph);
+    replay_store_close(&s);
+}
+
+static void a_planner_predicts_where_it_is_asked_to(void **state)
+{
+    (void)state;
+    tandem_planner *planner = NULL;
+    tandem_error error = {0};
+    tandem_replay replay;
+    tandem_request request = {
+        .store = "/nowhere/tandem.db", .model = model, .cluster = "v100 + t4 net=10Gbit/s,20us", .times_only = 1};
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);
+    request.predict = 1;
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), TANDEM_OK);
+    tandem_planner_close(planner);
+    request.times_only = 0; /* sensitivities are never predicted */
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "/nowhere/tandem.db"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_is_counted_by_hand),
+        cmocka_unit_test(casts_read_twice_where_the_range_is_not_known),
+        cmocka_unit_test(products_turn_with_their_pass),
+        cmocka_unit_test(convolutions_may_be_transformed),
+        cmocka_unit_test(what_is_not_known_has_no_work),
+        cmocka_unit_test(the_roofline_is_worked_out_by_hand),
+        cmocka_unit_test(a_type_without_units_is_refused),
+        cmocka_unit_test(a_fit_looks_past_what_lies_off),
+        cmocka_unit_test(a_device_is_fitted_to_what_was_measured),
+        cmocka_unit_test(few_sizes_do_not_speak_for_a_kind),
+        cmocka_unit_test(a_description_is_scaled_to_what_was_measured),
+        cmocka_unit_test(a_device_of_which_nothing_is_known_is_refused),
+        cmocka_unit_test(a_described_cluster_replays_where_that_is_asked_for),
+        cmocka_unit_test(what_was_measured_stays_as_it_is),
+        cmocka_unit_test(a_planner_predicts_where_it_is_asked_to),
+    };
+    return cmocka_run_group_tests_name("latency", tests, NULL, NULL);
+}

@@ -1,0 +1,399 @@
+/* A planner against the same steps by hand, what it refuses, and many of them at once over one store. */
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tandem/planner.h"
+#include "tests/unit/scored_cluster.h"
+
+#define N_OF(array) (sizeof(array) / sizeof *(array))
+
+static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
+enum { BATCH = 4 };
+static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
+
+static void must(tandem_status status, const tandem_error *error)
+{
+    if (status != TANDEM_OK) fail_msg("%s", error->text);
+}
+
+static int set_up(void **state)
+{
+    static priced_cluster p;
+    tandem_error error = {0};
+    must(priced_cluster_open(&p, model, two_devices, BATCH, 11, NULL, &error), &error);
+    scored_cluster_file(&p, "first", 1);
+    scored_cluster_file(&p, "second", 7);
+    *state = &p;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    priced_cluster_close(*state);
+    return 0;
+}
+
+static tandem_request request_of(const priced_cluster *p)
+{
+    return (tandem_request){.store = p->path, .model = model, .cluster = two_devices, .batch = BATCH};
+}
+
+static tandem_planner *open_planner(const tandem_request *request)
+{
+    tandem_planner *planner = NULL;
+    tandem_error error = {0};
+    must(tandem_planner_open(&planner, request, &error), &error);
+    return planner;
+}
+
+/* The plan's text, which the caller frees; *allocation may be NULL. */
+static char *allocate(tandem_planner *planner, const char *policy, double slowdown, tandem_allocation *allocation)
+{
+    tandem_plan *plan = NULL;
+    tandem_allocation figures;
+    tandem_error error = {0};
+    tandem_planner_problem(planner)->slowdown = slowdown;
+    must(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
+    char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
+    assert_non_null(text);
+    tandem_plan_close(plan);
+    if (allocation) *allocation = figures;
+    return text;
+}
+
+/* --- The plan ------------------------------------------------------------------------------------------ */
+
+static void it_allocates_what_the_steps_by_hand_do(void **state)
+{
+    priced_cluster *p = *state;
+    tandem_error error = {0};
+    tandem_allocation_problem problem = priced_problem(p, 0.02);
+    double *harm[2];
+    for (int c = 0; c < 2; c++) {
+        harm[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **harm);
+        assert_non_null(harm[c]);
+        must(tandem_sensitivity_load(harm[c], p->store, p->graph[c], "fisher", NULL,
+                                     p->cluster.member[c].device.wider, &error),
+             &error);
+        problem.harm[c] = harm[c];
+    }
+    tandem_plan *plan = NULL;
+    tandem_allocation by_hand, by_planner;
+    must(tandem_allocate(&plan, &by_hand, tandem_policy_get(0), &problem, "fisher", &error), &error);
+    char *expected = tandem_plan_text(plan, p->graph[0]);
+
+    const tandem_request request = request_of(p);
+    tandem_planner *planner = open_planner(&request);
+    char *text = allocate(planner, NULL, 0.02, &by_planner);
+    assert_string_equal(text, expected);
+    assert_true(by_planner.sensitivity > 0 && by_planner.sensitivity == by_hand.sensitivity);
+    assert_int_equal(by_planner.step_ns, by_hand.step_ns);
+    assert_string_equal(tandem_planner_method(planner), "fisher");
+    free(text);
+    tandem_planner_close(planner);
+
+    planner = NULL; /* the same with graphs that are borrowed */
+    must(tandem_planner_open_for(&planner, &(tandem_request){.store = p->path}, &p->cluster,
+                                 (const tandem_graph *const *)p->graph, &error),
+         &error);
+    assert_ptr_equal(tandem_planner_graph(planner, 1), p->graph[1]);
+    text = allocate(planner, NULL, 0.02, NULL);
+    assert_string_equal(text, expected);
+    free(text);
+    tandem_planner_close(planner);
+
+    free(expected);
+    tandem_plan_close(plan);
+    for (int c = 0; c < 2; c++) free(harm[c]);
+}
+
+static void the_policy_is_the_one_named(void **state)
+{
+    const tandem_request request = request_of(*state);
+    tandem_planner *planner = open_planner(&request);
+    tandem_plan *plan = NULL;
+    tandem_allocation allocation;
+    tandem_error error = {0};
+    tandem_planner_problem(planner)->uniform = TANDEM_PRECISION_INT8;
+    must(tandem_planner_allocate(&plan, &allocation, planner, "uniform", &error), &error);
+    assert_string_equal(plan->policy, "uniform");
+    assert_string_equal(plan->name, "uniform int8");
+    tandem_plan *const before = plan;
+    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, "unifrom", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "'uniform'"));
+    assert_ptr_equal(plan, before);
+    tandem_plan_close(plan);
+    tandem_planner_close(planner);
+}
+
+static void a_printed_cluster_plans_the_same(void **state)
+{
+    tandem_request request = request_of(*state);
+    request.memory = "1000MiB,3GB";
+    char cluster[512];
+    tandem_planner *planner = open_planner(&request);
+    tandem_cluster_print(cluster, sizeof cluster, tandem_planner_cluster(planner));
+    char *expected = allocate(planner, NULL, 0.05, NULL);
+    tandem_planner_close(planner);
+    request.cluster = cluster;
+    request.batch = 99;
+    request.memory = NULL;
+    planner = open_planner(&request);
+    char *text = allocate(planner, NULL, 0.05, NULL);
+    assert_string_equal(text, expected);
+    tandem_planner_close(planner);
+    free(text);
+    free(expected);
+}
+
+/* --- What a request says ------------------------------------------------------------------------------- */
+
+static void batches_and_limits_are_filled_in(void **state)
+{
+    const priced_cluster *p = *state;
+    static const struct {
+        const char *cluster, *memory;
+        int64_t batch, batches[2];
+        uint64_t limits[2];
+    } cases[] = {
+        {"cpu:avx512_bf16 + cpu:avx2_vnni", NULL, 0, {TANDEM_DEFAULT_BATCH, TANDEM_DEFAULT_BATCH}, {0, 0}},
+        {"cpu:avx512_bf16 batch=3 + cpu:avx2_vnni", NULL, 5, {3, 5}, {0, 0}},
+        {"cpu:avx512_bf16 + cpu:avx2_vnni memory=2GiB", NULL, 4, {4, 4}, {0, (uint64_t)2 << 30}},
+        {"cpu:avx512_bf16 + cpu:avx2_vnni memory=2GiB", "1GiB", 4, {4, 4}, {1 << 30, 1 << 30}},
+        {"cpu:avx512_bf16 + cpu:avx2_vnni", "1GiB,512MiB", 4, {4, 4}, {1 << 30, 1 << 29}},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        const tandem_request request = {.store = p->path,
+                                        .model = model,
+                                        .cluster = cases[i].cluster,
+                                        .memory = cases[i].memory,
+                                        .batch = cases[i].batch,
+                                        .times_only = 1};
+        tandem_planner *planner = open_planner(&request);
+        const tandem_cluster *cluster = tandem_planner_cluster(planner);
+        for (int c = 0; c < 2; c++) {
+            assert_int_equal(cluster->member[c].batch, cases[i].batches[c]);
+            assert_int_equal(tandem_planner_graph(planner, c)->batch, cases[i].batches[c]);
+            assert_int_equal(tandem_cluster_limit_bytes(cluster, c), cases[i].limits[c]);
+        }
+        tandem_planner_close(planner);
+    }
+}
+
+static void a_limit_is_kept(void **state)
+{
+    tandem_request request = request_of(*state);
+    tandem_allocation allocation;
+    tandem_planner *planner = open_planner(&request);
+    free(allocate(planner, NULL, 0, &allocation));
+    tandem_planner_close(planner);
+    char memory[64];
+    (void)snprintf(memory, sizeof memory, "1GiB,%lluB", (unsigned long long)allocation.peak_bytes[1] / 4);
+    request.memory = memory;
+    planner = open_planner(&request);
+    tandem_plan *plan = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, NULL, &error), TANDEM_NO_FIT);
+    assert_non_null(strstr(error.text, "cpu:avx2_vnni"));
+    tandem_planner_close(planner);
+}
+
+static void choices_reach_the_problem(void **state)
+{
+    const priced_cluster *p = *state;
+    tandem_request request = request_of(p);
+    tandem_planner *planner = open_planner(&request);
+    const int head = p->graph[0]->n_op - 3, place = head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
+    assert_int_equal(tandem_op_row_get(p->graph[0]->op[head].kind)->op_class, TANDEM_ADJUSTABLE);
+    const double newest = tandem_planner_problem(planner)->harm[1][place];
+    assert_int_equal(tandem_planner_problem(planner)->base, TANDEM_PRECISION_FP32);
+    tandem_planner_close(planner);
+
+    request.method = "qsync";
+    request.base = "bf16";
+    planner = open_planner(&request);
+    assert_string_equal(tandem_planner_method(planner), "qsync");
+    assert_true(tandem_planner_problem(planner)->harm[1][place] != newest);
+    assert_int_equal(tandem_planner_problem(planner)->base, TANDEM_PRECISION_BF16);
+    tandem_planner_close(planner);
+
+    request.method = NULL;
+    request.base = NULL;
+    request.data = "second";
+    planner = open_planner(&request);
+    assert_true(tandem_planner_problem(planner)->harm[1][place] == newest);
+    tandem_planner_close(planner);
+    request.data = "first";
+    planner = open_planner(&request);
+    const double first = tandem_planner_problem(planner)->harm[1][place];
+    assert_true(first > 0 && fabs(newest / first - 7) < 1e-9); /* in proportion to the squared gradients */
+    tandem_planner_close(planner);
+}
+
+/* Classes 0 and 3 share wider type and batch, and so do 1 and 4; 2 is alone. */
+static void each_class_has_the_harm_of_its_own_device_and_batch(void **state)
+{
+    const priced_cluster *p = *state;
+    tandem_request request = request_of(p);
+    request.cluster =
+        "cpu:avx512_bf16 + cpu:avx2_vnni + cpu:avx2_vnni batch=2 + cpu:avx512_bf16 + cpu:avx2_vnni net=1GB/s,5us";
+    tandem_planner *planner = open_planner(&request);
+    tandem_error error = {0};
+    const size_t n = (size_t)p->graph[0]->n_op * TANDEM_N_PRECISION;
+    double *expected = calloc(n, sizeof *expected);
+    assert_non_null(expected);
+    for (int c = 0; c < 5; c++) {
+        must(tandem_sensitivity_load(expected, p->store, tandem_planner_graph(planner, c), "fisher", NULL,
+                                     tandem_planner_cluster(planner)->member[c].device.wider, &error),
+             &error);
+        assert_memory_equal(tandem_planner_problem(planner)->harm[c], expected, n * sizeof *expected);
+    }
+    free(expected);
+    tandem_planner_close(planner);
+}
+
+static void times_alone_replay_but_do_not_allocate(void **state)
+{
+    const priced_cluster *p = *state;
+    tandem_request request = request_of(p);
+    request.data = "neither"; /* of which there are no statistics */
+    request.times_only = 1;
+    tandem_planner *planner = open_planner(&request);
+    tandem_replay replay, expected;
+    tandem_error error = {0};
+    tandem_plan *plan = NULL;
+    tandem_allocation allocation;
+    must(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), &error);
+    must(tandem_plan_open(&plan, p->graph[0], &p->cluster, "all fp32", &error), &error);
+    tandem_replayer_set_plan(p->replayer, plan);
+    must(tandem_replayer_run(p->replayer, &expected, 0, &error), &error);
+    assert_int_equal(replay.step_ns, expected.step_ns);
+    tandem_plan_close(plan);
+    plan = NULL;
+    assert_int_equal(tandem_planner_allocate(&plan, &allocation, planner, NULL, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "times only"));
+    assert_null(plan);
+    tandem_planner_close(planner);
+}
+
+/* --- What is refused ----------------------------------------------------------------------------------- */
+
+static void what_is_wrong_is_said(void **state)
+{
+    const priced_cluster *p = *state;
+    const struct {
+        tandem_request request;
+        tandem_status status;
+        const char *says;
+    } cases[] = {
+        {{.model = model, .cluster = two_devices}, TANDEM_USAGE, "names no profile store"},
+        {{.store = p->path, .cluster = two_devices}, TANDEM_USAGE, "names no model"},
+        {{.store = p->path, .model = model}, TANDEM_USAGE, "names no cluster"},
+        {{.store = p->path, .model = "mpl", .cluster = two_devices}, TANDEM_UNKNOWN_NAME, "'mlp'"},
+        {{.store = p->path, .model = model, .cluster = "cpu:avx512_fb16"}, TANDEM_UNKNOWN_NAME, "cpu:avx512_bf16"},
+        {{.store = p->path, .model = model, .cluster = "cpu:avx2 +"}, TANDEM_USAGE, "a device is missing"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .batch = -1}, TANDEM_USAGE, "-1"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = ""}, TANDEM_USAGE, "does not fit"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,"}, TANDEM_USAGE, "does not fit"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,2GiB,3GiB"},
+         TANDEM_USAGE,
+         "does not fit 2 classes"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "12"}, TANDEM_USAGE, "unit is missing"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .memory = "1GiB,0B"}, TANDEM_USAGE, "more than nothing"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .method = "fischer"}, TANDEM_UNKNOWN_NAME, "'fisher'"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .base = "fp23"}, TANDEM_UNKNOWN_NAME, "'fp32'"},
+        {{.store = "/nowhere/tandem.db", .model = model, .cluster = two_devices}, TANDEM_MISSING, "tandem profile"},
+        {{.store = p->path, .model = model, .cluster = "cpu:sse41"}, TANDEM_MISSING, "`tandem profile --model mlp"},
+        {{.store = p->path, .model = model, .cluster = two_devices, .data = "third"}, TANDEM_MISSING, "tandem sensitivity"},
+        {{.store = p->path, .model = "mlp:depth=2", .cluster = two_devices}, TANDEM_MISSING, "tandem sensitivity"},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_planner *planner = untouched;
+        tandem_error error = {0};
+        const tandem_status status = tandem_planner_open(&planner, &cases[i].request, &error);
+        if (status != cases[i].status || error.status != status || !strstr(error.text, cases[i].says))
+            fail_msg("case %zu: %s: %s", i, tandem_status_name(status), error.text);
+        assert_ptr_equal(planner, untouched);
+        assert_int_equal(tandem_planner_open(&planner, &cases[i].request, NULL), status);
+    }
+    tandem_planner_close(NULL);
+}
+
+/* --- Many at once -------------------------------------------------------------------------------------- */
+
+enum { N_THREAD = 4, N_ROUND = 5, N_SLOWDOWN = 3 };
+static const double slowdowns[N_SLOWDOWN] = {0, 0.03, 0.2};
+
+/* cmocka's assertions are for its own thread: what is wrong is counted. */
+typedef struct worker {
+    pthread_t thread;
+    const tandem_request *request;
+    char *const *expected;
+    int n_wrong;
+} worker;
+
+static void *plan_again_and_again(void *argument)
+{
+    worker *w = argument;
+    for (int k = 0; k < N_ROUND * N_SLOWDOWN; k++) {
+        tandem_planner *planner = NULL;
+        tandem_plan *plan = NULL;
+        tandem_allocation allocation;
+        tandem_status status = tandem_planner_open(&planner, w->request, NULL);
+        if (status == TANDEM_OK) {
+            tandem_planner_problem(planner)->slowdown = slowdowns[k % N_SLOWDOWN];
+            status = tandem_planner_allocate(&plan, &allocation, planner, NULL, NULL);
+        }
+        char *text = status == TANDEM_OK ? tandem_plan_text(plan, tandem_planner_graph(planner, 0)) : NULL;
+        if (!text || strcmp(text, w->expected[k % N_SLOWDOWN]) != 0) w->n_wrong++;
+        free(text);
+        tandem_plan_close(plan);
+        tandem_planner_close(planner);
+    }
+    return NULL;
+}
+
+static void threads_plan_at_once_over_one_store(void **state)
+{
+    const tandem_request request = request_of(*state);
+    char *expected[N_SLOWDOWN];
+    for (int k = 0; k < N_SLOWDOWN; k++) {
+        tandem_planner *planner = open_planner(&request);
+        expected[k] = allocate(planner, NULL, slowdowns[k], NULL);
+        tandem_planner_close(planner);
+    }
+    assert_string_not_equal(expected[0], expected[N_SLOWDOWN - 1]);
+    worker workers[N_THREAD];
+    for (int t = 0; t < N_THREAD; t++) {
+        workers[t] = (worker){.request = &request, .expected = expected};
+        assert_int_equal(pthread_create(&workers[t].thread, NULL, plan_again_and_again, &workers[t]), 0);
+    }
+    for (int t = 0; t < N_THREAD; t++) {
+        assert_int_equal(pthread_join(workers[t].thread, NULL), 0);
+        assert_int_equal(workers[t].n_wrong, 0);
+    }
+    for (int k = 0; k < N_SLOWDOWN; k++) free(expected[k]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_allocates_what_the_steps_by_hand_do),
+        cmocka_unit_test(the_policy_is_the_one_named),
+        cmocka_unit_test(a_printed_cluster_plans_the_same),
+        cmocka_unit_test(batches_and_limits_are_filled_in),
+        cmocka_unit_test(a_limit_is_kept),
+        cmocka_unit_test(choices_reach_the_problem),
+        cmocka_unit_test(each_class_has_the_harm_of_its_own_device_and_batch),
+        cmocka_unit_test(times_alone_replay_but_do_not_allocate),
+        cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(threads_plan_at_once_over_one_store),
+    };
+    return cmocka_run_group_tests_name("planner", tests, set_up, tear_down);
+}
