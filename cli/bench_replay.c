@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
-#include "cli/bench_stand_in.h"
+#include "cli/bench_wide.h"
 
 enum { BATCHES = 50, AT_ONCE = 8 };
 static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
@@ -164,15 +164,25 @@ static tandem_status rehearse(replays *r, tandem_error *error)
     return status;
 }
 
-static tandem_status open_from_store(replays *r, const cli_options *options, const cli_subject *subject,
-                                     tandem_error *error)
+static tandem_status open_from_store(replays *r, const char *path, const tandem_graph *const *graph,
+                                     uint64_t bucket_bytes, tandem_error *error)
 {
     tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_READ, error);
     if (status == TANDEM_OK)
-        status = tandem_replayer_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph, store,
-                                      options->bucket_bytes, error);
+        status = tandem_replayer_open(&r->replayer, r->cluster, graph, store, bucket_bytes, error);
     tandem_store_close(store);
+    return status;
+}
+
+static tandem_status open_stand_in(replays *r, const tandem_graph *const *graph, uint64_t bucket_bytes,
+                                   tandem_error *error)
+{
+    char path[BENCH_STORE_PATH];
+    tandem_status status = bench_store_make(path, r->cluster, graph, bucket_bytes, 0, error);
+    if (status != TANDEM_OK) return status;
+    status = open_from_store(r, path, graph, bucket_bytes, error);
+    bench_store_remove(path);
     return status;
 }
 
@@ -181,10 +191,11 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
                                   const cli_subject *subject, tandem_error *error)
 {
     const replays closed = {.graph = subject->graph[0], .cluster = &subject->cluster};
+    const tandem_graph *const *graph = (const tandem_graph *const *)subject->graph;
     tandem_error lacks = {0};
     *r = closed;
     (void)snprintf(result->costs, sizeof result->costs, "%s", options->db);
-    tandem_status status = open_from_store(r, options, subject, &lacks);
+    tandem_status status = open_from_store(r, options->db, graph, options->bucket_bytes, &lacks);
     if (status == TANDEM_OK) status = rehearse(r, &lacks);
     if (status == TANDEM_OK) return TANDEM_OK;
     close_replays(r);
@@ -193,9 +204,8 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
         return status;
     }
     *r = closed;
-    (void)snprintf(result->costs, sizeof result->costs, "%s", bench_stand_in_costs);
-    status = bench_stand_in_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph,
-                                 options->bucket_bytes, error);
+    (void)snprintf(result->costs, sizeof result->costs, "%s", BENCH_STORE_COSTS);
+    status = open_stand_in(r, graph, options->bucket_bytes, error);
     return status == TANDEM_OK ? rehearse(r, error) : status;
 }
 
@@ -232,7 +242,7 @@ static tandem_status measure_wide_cluster(bench_result *result, const tandem_gra
     const tandem_graph *graphs[TANDEM_MAX_CLASS];
     replays r = {.graph = graph, .cluster = cluster};
     for (int c = 0; c < cluster->n_class; c++) graphs[c] = graph;
-    tandem_status status = bench_stand_in_open(&r.replayer, cluster, graphs, BENCH_WIDE_BUCKET_BYTES, error);
+    tandem_status status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
     if (status == TANDEM_OK) status = find_changes(&r, error);
     if (status == TANDEM_OK)
         status = measure_cases(result, &r, prefix, cases, sizeof cases / sizeof *cases, batches, error);
