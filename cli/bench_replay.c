@@ -234,43 +234,50 @@ static tandem_status measure_model(bench_result *result, const cli_options *opti
 
 /* --- 1,000 operators ---------------------------------------------------------------------------- */
 
+/* On the one, classes wait for the wire; on the other they have updates left when a step's last bucket is through, and a
+ * replay takes several laps. */
+#define SLOW_LINK 1e8
+#define FAST_LINK 1e11
+
+typedef struct wide_cluster {
+    const char *name;
+    int n_class, n_rank;
+    double link_bytes_per_s; /* 0: on one CPU */
+    int n_case;
+} wide_cluster;
+
 static tandem_status measure_wide_cluster(bench_result *result, const tandem_graph *graph,
-                                          const tandem_cluster *cluster, const char *prefix, int64_t batches,
-                                          tandem_error *error)
+                                          const wide_cluster *wide, int64_t batches, tandem_error *error)
 {
     static const replay_case cases[] = {{"cost", change_cost, TANDEM_REPLAY_MEMORY}, {"flipped", flip, 0}};
     const tandem_graph *graphs[TANDEM_MAX_CLASS];
-    replays r = {.graph = graph, .cluster = cluster};
-    for (int c = 0; c < cluster->n_class; c++) graphs[c] = graph;
-    tandem_status status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
+    tandem_cluster cluster;
+    char prefix[96];
+    replays r = {.graph = graph, .cluster = &cluster};
+    tandem_status status = TANDEM_OK;
+    if (wide->link_bytes_per_s > 0)
+        bench_wide_cluster(&cluster, wide->n_class, wide->n_rank, wide->link_bytes_per_s);
+    else
+        status = tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:sse41", error);
+    (void)snprintf(prefix, sizeof prefix, "%d op, %s: ", BENCH_WIDE_OPS, wide->name);
+    for (int c = 0; c < wide->n_class; c++) graphs[c] = graph;
+    if (status == TANDEM_OK) status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
     if (status == TANDEM_OK) status = find_changes(&r, error);
-    if (status == TANDEM_OK)
-        status = measure_cases(result, &r, prefix, cases, sizeof cases / sizeof *cases, batches, error);
+    if (status == TANDEM_OK) status = measure_cases(result, &r, prefix, cases, wide->n_case, batches, error);
     close_replays(&r);
     return status;
 }
 
 static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_error *error)
 {
-    static const struct {
-        const char *prefix;
-        int n_class, n_rank, contended;
-    } clusters[] = {{"1000 op, 2 classes, 2 ranks: ", 2, 2, 0},
-                    {"1000 op, 2 classes, 32 ranks: ", 2, 32, 0},
-                    {"1000 op, 2 classes, 12288 ranks: ", 2, 12288, 0},
-                    {"1000 op, 32 classes, 32 ranks: ", 32, 32, 0},
-                    {"1000 op, 2 classes on one CPU: ", 2, 2, 1}};
+    static const wide_cluster clusters[] = {
+        {"2 classes, 2 ranks", 2, 2, SLOW_LINK, 1},   {"2 classes, 12288 ranks", 2, 12288, SLOW_LINK, 1},
+        {"2 classes, 32 ranks", 2, 32, SLOW_LINK, 2}, {"2 classes, fast link", 2, 32, FAST_LINK, 2},
+        {"32 classes", 32, 32, SLOW_LINK, 2},         {"2 classes, one CPU", 2, 2, 0, 2}};
     tandem_graph *graph = NULL;
     tandem_status status = bench_wide_graph(&graph, error);
-    for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++) {
-        tandem_cluster cluster;
-        if (clusters[k].contended)
-            status = tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:sse41", error);
-        else
-            bench_wide_cluster(&cluster, clusters[k].n_class, clusters[k].n_rank);
-        if (status == TANDEM_OK)
-            status = measure_wide_cluster(result, graph, &cluster, clusters[k].prefix, batches, error);
-    }
+    for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++)
+        status = measure_wide_cluster(result, graph, &clusters[k], batches, error);
     tandem_graph_close(graph);
     return status;
 }

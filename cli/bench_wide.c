@@ -35,9 +35,9 @@ tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error)
     return status;
 }
 
-void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank)
+void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double link_bytes_per_s)
 {
-    *cluster = (tandem_cluster){.n_class = n_class, .link_bytes_per_s = 12.5e9, .link_latency_ns = 20000};
+    *cluster = (tandem_cluster){.n_class = n_class, .link_bytes_per_s = link_bytes_per_s};
     for (int c = 0; c < n_class; c++) {
         tandem_cluster_class *member = &cluster->member[c];
         *member = (tandem_cluster_class){.n_rank = n_rank / n_class, .per_node = 1, .batch = BATCH};

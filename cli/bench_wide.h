@@ -11,6 +11,6 @@ tandem_status bench_wide_graph(tandem_graph **graph, tandem_error *error);
 
 /* n_class classes of n_rank / n_class cards, each rank on a node of its own, joined by a link: nobody interferes with
  * anybody. */
-void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank);
+void bench_wide_cluster(tandem_cluster *cluster, int n_class, int n_rank, double link_bytes_per_s);
 
 #endif
