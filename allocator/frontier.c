@@ -123,7 +123,7 @@ static void want_gradient(tandem_frontier *f, int i, tandem_dtype type)
     if (gradient_varies(f, root) || type != f->index.gradient_native[root]) settle(f, root, GRADIENT, type);
 }
 
-static int source_of(const tandem_frontier *f, int i, int slot)
+static int input_of(const tandem_frontier *f, int i, int slot)
 {
     const tandem_graph *graph = f->step.graph;
     return graph->view[graph->op[i].input[slot]];
@@ -135,14 +135,14 @@ static void settle_wants(tandem_frontier *f, int i)
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     const int has_dgrad = f->index.dgrad[i] >= 0;
     for (int slot = 0; slot < row->n_input; slot++)
-        if (graph->op[source_of(f, i, slot)].dtype == TANDEM_F32)
-            want(f, source_of(f, i, slot), operand_type(&f->step, i));
+        if (graph->op[input_of(f, i, slot)].dtype == TANDEM_F32)
+            want(f, input_of(f, i, slot), operand_type(&f->step, i));
     if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT)) want(f, i, dgrad_type(&f->step, i));
     if (has_dgrad && i != graph->loss) want_gradient(f, i, dgrad_type(&f->step, i));
     if (f->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
         want_gradient(f, i, wgrad_type(&f->step, i)); /* others take it as it comes */
     for (int slot = 0; row->dgrad == TANDEM_BACKWARD_SAME && slot < row->n_input; slot++) {
-        const int x = source_of(f, i, slot);
+        const int x = input_of(f, i, slot);
         if (f->index.edge_place[i * TANDEM_MAX_INPUT + slot] >= 0 && f->index.n_contribution[x] > 1)
             want_gradient(f, i, f->index.gradient_native[x]);
     }
@@ -165,7 +165,7 @@ static void settle_kept(tandem_frontier *f, int i)
     const tandem_graph *graph = f->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     for (int slot = 0; slot < row->n_input; slot++) {
-        const int x = source_of(f, i, slot);
+        const int x = input_of(f, i, slot);
         const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
         const tandem_dtype type = is_cast ? tandem_precision_get(f->step.precision[i])->saved : TANDEM_F32;
         if (keeps_input(f, i, slot)) settle(f, x, KEPT, type);
@@ -195,7 +195,7 @@ static void count_wgrad(tandem_frontier *f, int i)
     const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
     if (saved != from && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
         add(f, f->index.restore[i], cast_form(saved, from));
-    const tandem_dtype to = is_product ? f->index.gradient_native[source_of(f, i, 1)] : TANDEM_F32;
+    const tandem_dtype to = is_product ? f->index.gradient_native[input_of(f, i, 1)] : TANDEM_F32;
     add(f, f->index.wgrad[i], form_of(&f->step, i, to));
 }
 
@@ -216,7 +216,7 @@ static void count_dgrad(tandem_frontier *f, int i)
         }
     }
     const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : f->index.gradient_native[source_of(f, i, 0)];
+        row->op_class == TANDEM_FIXED ? TANDEM_F32 : f->index.gradient_native[input_of(f, i, 0)];
     add(f, f->index.dgrad[i], form_of(&f->step, i, to));
 }
 
@@ -287,7 +287,7 @@ typedef void visitor(tandem_frontier *f, int i);
 static void visit_cases(tandem_frontier *f, int i, unsigned allowed, visitor *visit)
 {
     const int n_input = tandem_op_row_get(f->step.graph->op[i].kind)->n_input;
-    const int x = n_input > 0 ? source_of(f, i, 0) : -1, y = n_input > 1 ? source_of(f, i, 1) : -1;
+    const int x = n_input > 0 ? input_of(f, i, 0) : -1, y = n_input > 1 ? input_of(f, i, 1) : -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         for (int narrow = 0; narrow < 4; narrow++) {
             const tandem_dtype type_x = narrow & 1 ? TANDEM_BF16 : TANDEM_F32,
@@ -314,7 +314,7 @@ static void note_questions(tandem_frontier *f, int i)
     const int n_input = tandem_op_row_get(f->step.graph->op[i].kind)->n_input;
     if (f->natives[i] == BOTH) ask(f, i, NARROW, f->at);
     for (int slot = 0; slot < n_input; slot++)
-        if (f->natives[source_of(f, i, slot)] == BOTH) ask(f, source_of(f, i, slot), NARROW, f->at);
+        if (f->natives[input_of(f, i, slot)] == BOTH) ask(f, input_of(f, i, slot), NARROW, f->at);
     settle_wants(f, i);
     settle_kept(f, i);
 }
@@ -335,7 +335,7 @@ static void find_questions(tandem_frontier *f, const unsigned *allowed)
     const tandem_graph *graph = f->step.graph;
     for (int i = 0; i < graph->n_op; i++)
         if (brings_f32_gradient(tandem_op_row_get(graph->op[i].kind)))
-            f->gradient_is_f32[source_of(f, i, 0)] = 1;
+            f->gradient_is_f32[input_of(f, i, 0)] = 1;
     explore(f, allowed, note_native);
     for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
         set_native(f, i, f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16 : TANDEM_F32);
@@ -349,7 +349,7 @@ static void find_followers(tandem_frontier *f)
     for (int t = 0; t < f->step.n_task; t++) {
         const tandem_task *task = &f->step.task[t];
         int tensor = -1;
-        if (task->kind == TANDEM_TASK_ACCUMULATE) tensor = source_of(f, task->op, task->slot);
+        if (task->kind == TANDEM_TASK_ACCUMULATE) tensor = input_of(f, task->op, task->slot);
         if (task->kind == TANDEM_TASK_WGRAD && tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
             tensor = f->index.gradient_root[task->op];
         if (tensor < 0) continue;
@@ -408,7 +408,7 @@ static void touch_all(tandem_frontier *f, int s, int *touched_in, int *n_tensor)
         const int n_input = tandem_op_row_get(f->step.graph->op[i].kind)->n_input;
         touch(f, i, s, touched_in, n_tensor);
         touch(f, f->index.gradient_root[i], s, touched_in, n_tensor);
-        for (int slot = 0; slot < n_input; slot++) touch(f, source_of(f, i, slot), s, touched_in, n_tensor);
+        for (int slot = 0; slot < n_input; slot++) touch(f, input_of(f, i, slot), s, touched_in, n_tensor);
     }
     now->end_tensor = *n_tensor;
 }

@@ -268,6 +268,17 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
 
 /* --- All classes ---------------------------------------------------------------------------------------- */
 
+/* Where the limit is far above every start, no trial is weighed; what comes of it is, and only if it does not fit all are. */
+static tandem_status improve_weighed(tandem_search *search, const tandem_starts *all, int64_t target_ns,
+                                     tandem_error *error)
+{
+    search->weighs = !tandem_search_is_roomy(search);
+    tandem_status status = improve(search, all, target_ns, error);
+    if (status == TANDEM_OK && !search->weighs) status = tandem_search_weigh(search, error);
+    if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
+    return improve(search, all, target_ns, error);
+}
+
 tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, int c, const tandem_precision *offered,
                                     int64_t target_ns, int64_t *replays, tandem_error *error)
 {
@@ -276,7 +287,7 @@ tandem_status tandem_greedy_recover(const tandem_allocation_problem *problem, in
     tandem_status status = tandem_search_open(&search, problem, c, error);
     if (status != TANDEM_OK) return status;
     status = tandem_starts_find(&all, &search, offered, error);
-    if (status == TANDEM_OK) status = improve(&search, &all, target_ns, error);
+    if (status == TANDEM_OK) status = improve_weighed(&search, &all, target_ns, error);
     *replays += search.replays;
     tandem_starts_close(&all);
     tandem_search_close(&search);

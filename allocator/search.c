@@ -129,15 +129,17 @@ int tandem_search_overlap(const tandem_search *search, const tandem_move *a, con
 static tandem_status replay(tandem_search *search, tandem_figures *figures, tandem_error *error)
 {
     tandem_replay result;
-    const unsigned flags = search->limit_bytes ? TANDEM_REPLAY_MEMORY : 0;
+    const unsigned flags = search->weighs ? TANDEM_REPLAY_MEMORY : 0;
     search->replays++;
     const tandem_status status = tandem_replayer_run(search->problem->replayer, &result, flags, error);
     if (status != TANDEM_OK) return status;
-    const uint64_t peak_bytes = result.member[search->c].peak_bytes;
+    const uint64_t peak_bytes = result.member[search->c].peak_bytes; /* 0 where it is not weighed */
     figures->step_ns = result.step_ns;
     figures->busy_ns = result.member[search->c].busy_ns;
-    figures->excess_bytes = peak_bytes > search->limit_bytes ? peak_bytes - search->limit_bytes : 0;
-    if (peak_bytes < search->smallest_bytes) search->smallest_bytes = peak_bytes;
+    figures->excess_bytes =
+        search->limit_bytes && peak_bytes > search->limit_bytes ? peak_bytes - search->limit_bytes : 0;
+    if (search->weighs && peak_bytes < search->smallest_bytes) search->smallest_bytes = peak_bytes;
+    if (search->weighs && peak_bytes > search->largest_bytes) search->largest_bytes = peak_bytes;
     return TANDEM_OK;
 }
 
@@ -228,6 +230,17 @@ tandem_status tandem_search_go(tandem_search *search, const tandem_precision *pr
     return TANDEM_OK;
 }
 
+int tandem_search_is_roomy(const tandem_search *search)
+{
+    return search->limit_bytes == 0 || search->limit_bytes / 2 > search->largest_bytes;
+}
+
+tandem_status tandem_search_weigh(tandem_search *search, tandem_error *error)
+{
+    search->weighs = search->limit_bytes > 0;
+    return search->weighs ? tandem_search_go(search, search->now, error) : TANDEM_OK;
+}
+
 void tandem_search_keep(tandem_search *search)
 {
     memcpy(search->kept.now, search->now, (size_t)search->n_op * sizeof *search->now);
@@ -252,6 +265,7 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
 {
     tandem_search search = {.problem = problem, .c = c, .n_op = problem->graph->n_op, .smallest_bytes = UINT64_MAX};
     search.limit_bytes = tandem_allocation_limit_bytes(problem, c);
+    search.weighs = search.limit_bytes > 0;
     search.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
     search.kept.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
     tandem_status status = TANDEM_OK;

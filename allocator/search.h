@@ -32,8 +32,9 @@ typedef struct tandem_search {
     const tandem_allocation_problem *problem;
     int c; /* the class whose precisions change */
     int n_op;
-    uint64_t limit_bytes;    /* 0 = none: memory is not planned then */
-    uint64_t smallest_bytes; /* of all plans seen, where there is a limit */
+    uint64_t limit_bytes;                   /* 0 = none */
+    int weighs;                             /* whether trials plan memory; else they are taken to fit */
+    uint64_t smallest_bytes, largest_bytes; /* of all plans weighed */
     tandem_precision *now;   /* [n_op] what the replayer has */
     tandem_figures figures;  /* of that */
     int64_t n_change;        /* moves made */
@@ -70,6 +71,12 @@ void tandem_search_return(tandem_search *search);
 /* tandem_search_go: to another plan of the class, precision[n_op]. TANDEM_MISSING where a cost of it is
  * missing: the search is then where it was. */
 tandem_status tandem_search_go(tandem_search *search, const tandem_precision *precision, tandem_error *error);
+
+/* Whether the limit is far above every plan weighed so far, or there is none: then trials need not be weighed, only what comes of
+ * them. */
+int tandem_search_is_roomy(const tandem_search *search);
+/* Weighs the plan, and every trial from now on, where there is a limit. */
+tandem_status tandem_search_weigh(tandem_search *search, tandem_error *error);
 
 /* Bit p: operator and device both have precision p. */
 unsigned tandem_search_precisions(const tandem_search *search, int op);

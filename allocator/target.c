@@ -115,8 +115,11 @@ static tandem_status find_fastest(tandem_starts *all, tandem_search *search, tan
         if (best < 0) break;
         tried[best] = 1;
         tandem_status status = tandem_search_go(search, all->plan[best], error);
+        search->weighs = !tandem_search_is_roomy(search);
         if (status == TANDEM_OK) status = descend(search, error);
+        if (status == TANDEM_OK && !search->weighs) status = tandem_search_weigh(search, error);
         if (status != TANDEM_OK || search->figures.excess_bytes == 0) return status;
+        search->weighs = search->limit_bytes > 0;
     }
     return tandem_allocation_no_fit(search->problem, search->c, search->smallest_bytes, error);
 }

@@ -37,7 +37,8 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
                                     .cluster = text,
                                     .method = options->method,
                                     .base = options->base,
-                                    .bucket_bytes = options->bucket_bytes};
+                                    .bucket_bytes = options->bucket_bytes,
+                                    .predict = options->predict};
     const tandem_status status = tandem_planner_open(&s->planner, &request, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(s->planner);

@@ -1,21 +1,21 @@
 /* bench_replay.c: how many steps a second the replayer simulates. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "cli/bench.h"
-#include "cli/prediction.h"
+#include "cli/bench_stand_in.h"
 
-enum { BATCHES = 50 };
+enum { BATCHES = 50, AT_ONCE = 8 };
 static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
 
 typedef struct replays {
-    const cli_subject *subject;
-    tandem_planner *planner;
-    tandem_replayer *replayer; /* the planner's */
-    uint64_t count;            /* of replays so far: decides what changes next */
-    int *op, n_op;             /* adjustable operators */
+    tandem_replayer *replayer;
+    const tandem_graph *graph;
+    const tandem_cluster *cluster;
+    uint64_t count;    /* of replays so far: decides what changes next */
+    int *op, n_op;     /* adjustable operators */
+    int *task, n_task; /* compute tasks of the plan all in fp32 */
 } replays;
 
 /* --- Changes ---------------------------------------------------------------------------------- */
@@ -23,8 +23,8 @@ typedef struct replays {
 /* Number k, counted round, of the precisions that the operator has on class c. */
 static tandem_precision allowed(const replays *r, int c, int op, uint64_t k)
 {
-    const unsigned precisions = tandem_op_row_get(r->subject->graph[0]->op[op].kind)->precisions &
-                                r->subject->cluster.member[c].device.precisions;
+    const unsigned precisions =
+        tandem_op_row_get(r->graph->op[op].kind)->precisions & r->cluster->member[c].device.precisions;
     uint64_t place = k % (uint64_t)__builtin_popcount(precisions);
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions >> p & 1 && place-- == 0) return (tandem_precision)p;
@@ -35,15 +35,37 @@ static tandem_precision allowed(const replays *r, int c, int op, uint64_t k)
 static void change_one(replays *r)
 {
     const uint64_t place = r->count % (uint64_t)r->n_op, pass = r->count / (uint64_t)r->n_op + 1;
-    for (int c = 0; c < r->subject->cluster.n_class; c++)
+    for (int c = 0; c < r->cluster->n_class; c++)
         tandem_replayer_set(r->replayer, c, r->op[place], allowed(r, c, r->op[place], pass));
 }
 
 static void change_all(replays *r)
 {
-    for (int c = 0; c < r->subject->cluster.n_class; c++)
+    for (int c = 0; c < r->cluster->n_class; c++)
         for (int k = 0; k < r->n_op; k++)
             tandem_replayer_set(r->replayer, c, r->op[k], allowed(r, c, r->op[k], r->count + (uint64_t)k));
+}
+
+/* An operator of a class out of fp32, and back the next time. */
+static void flip(replays *r)
+{
+    const uint64_t turn = r->count / 2;
+    const int c = (int)(turn % (uint64_t)r->cluster->n_class);
+    const int op = r->op[turn / (uint64_t)r->cluster->n_class % (uint64_t)r->n_op];
+    const unsigned narrower = (unsigned)__builtin_popcount(tandem_op_row_get(r->graph->op[op].kind)->precisions &
+                                                           r->cluster->member[c].device.precisions) -
+                              1;
+    tandem_replayer_set(r->replayer, c, op,
+                        r->count % 2 || !narrower ? TANDEM_PRECISION_FP32 : allowed(r, c, op, 1 + turn % narrower));
+}
+
+/* A task of a class takes some time. */
+static void change_cost(replays *r)
+{
+    const int c = (int)(r->count % (uint64_t)r->cluster->n_class);
+    const int t = r->task[r->count * 7919 % (uint64_t)r->n_task];
+    tandem_replayer_set_form_ns(r->replayer, c, t, tandem_replayer_step(r->replayer, c)->task[t].variant, 0,
+                                5000 + (int64_t)(r->count * 104729 % 15000));
 }
 
 static tandem_status replay_once(replays *r, void (*change)(replays *), unsigned flags, tandem_error *error)
@@ -63,11 +85,13 @@ static tandem_status measure(bench_result *result, replays *r, const char *name,
     if (!sample_ns)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld batches", (long long)batches);
     tandem_status status = TANDEM_OK;
+    r->count = 0;
     for (int64_t b = 0; b < batches && status == TANDEM_OK; b++) {
         const int64_t begin = tandem_now_ns();
         int64_t n = 0, passed = 0;
-        for (; passed < batch_ns && status == TANDEM_OK; n += 8, passed = tandem_now_ns() - begin)
-            for (int k = 0; k < 8 && status == TANDEM_OK; k++) status = replay_once(r, change, flags, error);
+        for (; passed < batch_ns && status == TANDEM_OK; n += AT_ONCE, passed = tandem_now_ns() - begin)
+            for (int k = 0; k < AT_ONCE && status == TANDEM_OK; k++)
+                status = replay_once(r, change, flags, error);
         sample_ns[b] = passed / n;
     }
     if (status == TANDEM_OK) bench_add(result, name, sample_ns, batches);
@@ -75,10 +99,62 @@ static tandem_status measure(bench_result *result, replays *r, const char *name,
     return status;
 }
 
+static void all_in_fp32(replays *r)
+{
+    for (int c = 0; c < r->cluster->n_class; c++)
+        for (int k = 0; k < r->n_op; k++)
+            tandem_replayer_set(r->replayer, c, r->op[k], TANDEM_PRECISION_FP32);
+}
+
+typedef struct replay_case {
+    const char *name;
+    void (*change)(replays *r);
+    unsigned flags;
+} replay_case;
+
+static tandem_status measure_cases(bench_result *result, replays *r, const char *prefix,
+                                   const replay_case *cases, int n_case, int64_t batches, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < n_case && status == TANDEM_OK; k++) {
+        char name[96];
+        (void)snprintf(name, sizeof name, "%s%s", prefix, cases[k].name);
+        all_in_fp32(r);
+        status = measure(result, r, name, cases[k].change, cases[k].flags, batches, error);
+    }
+    return status;
+}
+
+/* Finds what there is to change. */
+static tandem_status find_changes(replays *r, tandem_error *error)
+{
+    const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    r->op = calloc((size_t)r->graph->n_op, sizeof *r->op);
+    r->task = calloc((size_t)step->n_task, sizeof *r->task);
+    if (!r->op || !r->task)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", r->graph->n_op);
+    r->n_op = r->n_task = 0;
+    for (int i = 0; i < r->graph->n_op; i++)
+        if (tandem_op_row_get(r->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;
+    for (int t = 0; t < step->n_task; t++)
+        if (step->task[t].active && step->task[t].stream == TANDEM_STREAM_COMPUTE) r->task[r->n_task++] = t;
+    return TANDEM_OK;
+}
+
+static void close_replays(replays *r)
+{
+    free(r->task);
+    free(r->op);
+    tandem_replayer_close(r->replayer);
+    *r = (replays){.replayer = NULL};
+}
+
+/* --- The model that is asked for ---------------------------------------------------------------- */
+
 /* Every plan that measuring passes through: whether the costs suffice; also the warm-up. */
 static tandem_status rehearse(replays *r, tandem_error *error)
 {
-    tandem_status status = TANDEM_OK;
+    tandem_status status = find_changes(r, error);
     for (int k = 0; k < TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++)
         status = replay_once(r, change_one, 0, error);
     for (int k = 0; k < 2 * TANDEM_N_PRECISION * r->n_op && status == TANDEM_OK; k++)
@@ -86,66 +162,108 @@ static tandem_status rehearse(replays *r, tandem_error *error)
     return status;
 }
 
-static tandem_status measure_all(bench_result *result, replays *r, const cli_options *options, tandem_error *error)
+static tandem_status open_from_store(replays *r, const cli_options *options, const cli_subject *subject,
+                                     tandem_error *error)
 {
-    const int64_t batches = options->repetitions > 0 ? options->repetitions : BATCHES;
-    tandem_status status = measure(result, r, "replay changed", change_one, 0, batches, error);
-    if (status == TANDEM_OK) status = measure(result, r, "replay all", change_all, 0, batches, error);
+    tandem_store *store = NULL;
+    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
     if (status == TANDEM_OK)
-        status = measure(result, r, "replay memory", change_one, TANDEM_REPLAY_MEMORY, batches, error);
+        status = tandem_replayer_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph, store,
+                                      options->bucket_bytes, error);
+    tandem_store_close(store);
     return status;
 }
 
-static tandem_status open_planner(replays *r, const cli_options *options, tandem_error *error)
+/* With costs from the store where it holds all of them, else with costs that are made up. */
+static tandem_status open_replays(bench_result *result, replays *r, const cli_options *options,
+                                  const cli_subject *subject, tandem_error *error)
 {
-    const tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
-    if (status == TANDEM_OK) r->replayer = tandem_planner_problem(r->planner)->replayer;
-    return status;
-}
-
-/* The same over a store made for this moment. */
-static tandem_status open_stand_in(replays *r, const cli_options *given, tandem_error *error)
-{
-    char path[BENCH_STORE_PATH];
-    cli_options options = *given;
-    options.db = path;
-    tandem_status status = bench_store_make(path, r->subject, options.bucket_bytes, 0, error);
-    if (status != TANDEM_OK) return status;
-    status = open_planner(r, &options, error);
-    bench_store_remove(path);
-    return status;
-}
-
-/* --- The benchmark ---------------------------------------------------------------------------- */
-
-/* With costs from the store where it holds all of them, else with one cost for everything. */
-static tandem_status open_replayer(bench_result *result, replays *r, const cli_options *options, tandem_error *error)
-{
+    const replays closed = {.graph = subject->graph[0], .cluster = &subject->cluster};
     tandem_error lacks = {0};
+    *r = closed;
     (void)snprintf(result->costs, sizeof result->costs, "%s", options->db);
-    tandem_status status = open_planner(r, options, &lacks);
+    tandem_status status = open_from_store(r, options, subject, &lacks);
     if (status == TANDEM_OK) status = rehearse(r, &lacks);
     if (status == TANDEM_OK) return TANDEM_OK;
+    close_replays(r);
     if (status != TANDEM_MISSING) {
         *error = lacks;
         return status;
     }
-    tandem_planner_close(r->planner);
-    r->planner = NULL;
-    (void)snprintf(result->costs, sizeof result->costs, "uniform 10 us");
-    status = open_stand_in(r, options, error);
+    *r = closed;
+    (void)snprintf(result->costs, sizeof result->costs, "%s", bench_stand_in_costs);
+    status = bench_stand_in_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph,
+                                 options->bucket_bytes, error);
     return status == TANDEM_OK ? rehearse(r, error) : status;
 }
 
-static tandem_status find_operators(replays *r, tandem_error *error)
+static tandem_status measure_model(bench_result *result, const cli_options *options, int64_t batches,
+                                   tandem_error *error)
 {
-    const tandem_graph *graph = r->subject->graph[0];
-    r->op = calloc((size_t)graph->n_op, sizeof *r->op);
-    if (!r->op) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
-    for (int i = 0; i < graph->n_op; i++)
-        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;
-    return TANDEM_OK;
+    static const replay_case cases[] = {{"replay changed", change_one, 0},
+                                        {"replay all", change_all, 0},
+                                        {"replay memory", change_one, TANDEM_REPLAY_MEMORY},
+                                        {"replay flipped", flip, 0},
+                                        {"replay cost", change_cost, TANDEM_REPLAY_MEMORY}};
+    cli_subject subject = {0};
+    replays r = {.replayer = NULL};
+    tandem_status status = cli_subject_open(&subject, options, error);
+    if (status == TANDEM_OK) status = open_replays(result, &r, options, &subject, error);
+    if (status == TANDEM_OK)
+        status = measure_cases(result, &r, "", cases, sizeof cases / sizeof *cases, batches, error);
+    if (status == TANDEM_OK) {
+        (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
+        tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
+    }
+    close_replays(&r);
+    cli_subject_close(&subject);
+    return status;
 }
+
+/* --- 1,000 operators ---------------------------------------------------------------------------- */
+
+static tandem_status measure_wide_cluster(bench_result *result, const tandem_graph *graph,
+                                          const tandem_cluster *cluster, const char *prefix, int64_t batches,
+                                          tandem_error *error)
+{
+    static const replay_case cases[] = {{"cost", change_cost, TANDEM_REPLAY_MEMORY}, {"flipped", flip, 0}};
+    const tandem_graph *graphs[TANDEM_MAX_CLASS];
+    replays r = {.graph = graph, .cluster = cluster};
+    for (int c = 0; c < cluster->n_class; c++) graphs[c] = graph;
+    tandem_status status = bench_stand_in_open(&r.replayer, cluster, graphs, BENCH_WIDE_BUCKET_BYTES, error);
+    if (status == TANDEM_OK) status = find_changes(&r, error);
+    if (status == TANDEM_OK)
+        status = measure_cases(result, &r, prefix, cases, sizeof cases / sizeof *cases, batches, error);
+    close_replays(&r);
+    return status;
+}
+
+static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_error *error)
+{
+    static const struct {
+        const char *prefix;
+        int n_class, n_rank, contended;
+    } clusters[] = {{"1000 op, 2 classes, 2 ranks: ", 2, 2, 0},
+                    {"1000 op, 2 classes, 32 ranks: ", 2, 32, 0},
+                    {"1000 op, 2 classes, 12288 ranks: ", 2, 12288, 0},
+                    {"1000 op, 32 classes, 32 ranks: ", 32, 32, 0},
+                    {"1000 op, 2 classes on one CPU: ", 2, 2, 1}};
+    tandem_graph *graph = NULL;
+    tandem_status status = bench_wide_graph(&graph, error);
+    for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++) {
+        tandem_cluster cluster;
+        if (clusters[k].contended)
+            status = tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:sse41", error);
+        else
+            bench_wide_cluster(&cluster, clusters[k].n_class, clusters[k].n_rank);
+        if (status == TANDEM_OK)
+            status = measure_wide_cluster(result, graph, &cluster, clusters[k].prefix, batches, error);
+    }
+    tandem_graph_close(graph);
+    return status;
+}
+
+/* --- The benchmark ---------------------------------------------------------------------------- */
 
 int bench_replay(bench_result *result, const cli_options *given)
 {
@@ -153,18 +271,8 @@ int bench_replay(bench_result *result, const cli_options *given)
     char pair[BENCH_PAIR];
     bench_default_pair(&options, pair);
     tandem_error error = {0};
-    cli_subject subject = {0};
-    replays r = {.subject = &subject};
-    tandem_status status = cli_subject_open(&subject, &options, &error);
-    if (status == TANDEM_OK) status = find_operators(&r, &error);
-    if (status == TANDEM_OK) status = open_replayer(result, &r, &options, &error);
-    if (status == TANDEM_OK) status = measure_all(result, &r, &options, &error);
-    if (status == TANDEM_OK) {
-        (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
-        tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
-    }
-    tandem_planner_close(r.planner);
-    free(r.op);
-    cli_subject_close(&subject);
+    const int64_t batches = options.repetitions > 0 ? options.repetitions : BATCHES;
+    tandem_status status = measure_model(result, &options, batches, &error);
+    if (status == TANDEM_OK) status = measure_wide(result, batches, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

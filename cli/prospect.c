@@ -42,7 +42,8 @@ static tandem_status allocate(cli_prospect *prospect, const cli_options *options
                                     .cluster = text,
                                     .method = options->method,
                                     .base = options->base,
-                                    .bucket_bytes = options->bucket_bytes};
+                                    .bucket_bytes = options->bucket_bytes,
+                                    .predict = options->predict};
     tandem_status status = tandem_planner_open(&planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */

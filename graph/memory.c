@@ -1,169 +1,189 @@
 /* memory.c: places every value of a step program in one arena by lifetime. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "graph/step_index.h"
 
 enum { ALIGNMENT = 64 };
 
-/* Free intervals below `end`, ascending and never touching. */
-typedef struct holes {
-    struct hole {
-        uint64_t start, end;
-    } * hole;
-    int n;
-    uint64_t end; /* beyond it everything is free */
-    uint64_t highest;
-} holes;
+static uint64_t padded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1); }
 
-static uint64_t padded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+/* --- The arena: its free intervals, ascending and never touching; the last one has no end ------------------------- */
 
-static uint64_t take(holes *free_list, uint64_t bytes)
+typedef struct hole {
+    uint64_t start, end;
+    struct hole *next; /* NULL: the last */
+} hole;
+
+typedef struct arena {
+    hole *first, *spare; /* of the holes; of those that were one */
+    hole *unused;        /* from here on none ever was one */
+    uint64_t highest;    /* that the last hole began */
+} arena;
+
+/* The link to the lowest hole of so many bytes. */
+static hole **first_fit(arena *a, uint64_t bytes)
 {
-    for (int h = 0; h < free_list->n; h++) {
-        struct hole *hole = &free_list->hole[h];
-        if (hole->end - hole->start < bytes) continue;
-        const uint64_t offset = hole->start;
-        hole->start += bytes;
-        if (hole->start == hole->end) {
-            free_list->n--;
-            memmove(hole, hole + 1, (size_t)(free_list->n - h) * sizeof *hole);
-        }
-        return offset;
-    }
-    const uint64_t offset = free_list->end;
-    free_list->end += bytes;
-    if (free_list->end > free_list->highest) free_list->highest = free_list->end;
+    hole **link = &a->first;
+    while ((*link)->end - (*link)->start < bytes) link = &(*link)->next;
+    return link;
+}
+
+static void fill_hole(arena *a, hole **link)
+{
+    hole *full = *link;
+    *link = full->next;
+    full->next = a->spare;
+    a->spare = full;
+}
+
+static void make_hole(arena *a, hole **link, uint64_t start, uint64_t end)
+{
+    hole *made = a->spare;
+    if (made)
+        a->spare = made->next;
+    else
+        made = a->unused++;
+    *made = (hole){start, end, *link};
+    *link = made;
+}
+
+static uint64_t take(arena *a, uint64_t bytes)
+{
+    hole **link = first_fit(a, bytes), *fit = *link;
+    const uint64_t offset = fit->start;
+    fit->start += bytes;
+    if (!fit->next && fit->start > a->highest) a->highest = fit->start;
+    if (fit->start == fit->end) fill_hole(a, link);
     return offset;
 }
 
-static void give(holes *free_list, uint64_t start, uint64_t bytes)
+/* As take, given back at once. */
+static uint64_t borrow(arena *a, uint64_t bytes)
 {
-    const uint64_t end = start + bytes;
-    int h = 0;
-    while (h < free_list->n && free_list->hole[h].start < start) h++;
-    const int joins_left = h > 0 && free_list->hole[h - 1].end == start;
-    const int joins_right = h < free_list->n && free_list->hole[h].start == end;
-    if (joins_left && joins_right) {
-        free_list->hole[h - 1].end = free_list->hole[h].end;
-        free_list->n--;
-        memmove(&free_list->hole[h], &free_list->hole[h + 1], (size_t)(free_list->n - h) * sizeof *free_list->hole);
-    } else if (joins_left) {
-        free_list->hole[h - 1].end = end;
-    } else if (joins_right) {
-        free_list->hole[h].start = start;
+    const hole *fit = *first_fit(a, bytes);
+    if (!fit->next && fit->start + bytes > a->highest) a->highest = fit->start + bytes;
+    return fit->start;
+}
+
+static void give(arena *a, uint64_t start, uint64_t end)
+{
+    hole **link = &a->first, *near;
+    while ((near = *link)->end < start)
+        link = &near->next; /* the first that may join from below, or lies above */
+    if (near->end == start) {
+        near->end = end;
+        if (near->next->start != end) return;
+        near->end = near->next->end;
+        fill_hole(a, &near->next);
+    } else if (near->start == end) {
+        near->start = start;
     } else {
-        memmove(&free_list->hole[h + 1], &free_list->hole[h], (size_t)(free_list->n - h) * sizeof *free_list->hole);
-        free_list->hole[h] = (struct hole){start, end};
-        free_list->n++;
+        make_hole(a, link, start, end);
     }
-    if (free_list->n > 0 && free_list->hole[free_list->n - 1].end == free_list->end)
-        free_list->end = free_list->hole[--free_list->n].start;
 }
 
-/* Bytes alive, by kind, and the most that were alive at once. */
-typedef struct census {
-    uint64_t kind[4], total; /* activations, activation gradients, weight copies, workspace */
-} census;
-enum { ACTIVATIONS, ACTIVATION_GRADIENTS, WEIGHT_COPIES, WORKSPACE };
-
-static int kind_of_value(const tandem_step *step, int v)
-{
-    if (v >= step->graph->n_op * VALUES_AN_OP) return WEIGHT_COPIES;
-    const int role = v % VALUES_AN_OP;
-    const int is_gradient = (role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION;
-    return is_gradient ? ACTIVATION_GRADIENTS : ACTIVATIONS;
-}
-
-static void count(census *alive, int kind, int64_t bytes)
-{
-    alive->kind[kind] += (uint64_t)bytes;
-    alive->total += (uint64_t)bytes;
-}
+/* --- The plan -------------------------------------------------------------------------------------------------------- */
 
 typedef struct placement {
     const tandem_step *step;
-    holes free_list;
-    int64_t *offset; /* [n_value] */
-    census alive;
+    arena arena;
+    int64_t *offset; /* [n_value] of what has been placed */
+    uint64_t live;   /* bytes alive */
 } placement;
 
-static void free_if_dead(placement *place, int v, int t)
+static void place(placement *p, int v)
 {
-    if (v < 0 || place->step->value[v].last != t || place->offset[v] < 0) return;
-    const uint64_t bytes = padded(place->step->value[v].bytes);
-    give(&place->free_list, (uint64_t)place->offset[v], bytes);
-    count(&place->alive, kind_of_value(place->step, v), -(int64_t)bytes);
-    place->offset[v] = -2 - place->offset[v]; /* remembered, but dead */
+    const uint64_t bytes = padded(p->step->value[v].bytes);
+    p->offset[v] = (int64_t)take(&p->arena, bytes);
+    p->live += bytes;
 }
 
-static void note_peak(tandem_memory *memory, const census *alive, int t)
+static void release(placement *p, int v)
 {
-    if (alive->total <= memory->arena_live) return;
-    memory->arena_live = alive->total;
-    memory->peak_task = t;
-    memory->activations = alive->kind[ACTIVATIONS];
-    memory->activation_gradients = alive->kind[ACTIVATION_GRADIENTS];
-    memory->weight_copies = alive->kind[WEIGHT_COPIES];
-    memory->workspace = alive->kind[WORKSPACE];
+    const uint64_t bytes = padded(p->step->value[v].bytes);
+    give(&p->arena, (uint64_t)p->offset[v], (uint64_t)p->offset[v] + bytes);
+    p->live -= bytes;
 }
 
-static void place_task(placement *place, tandem_memory *memory, int t, uint64_t workspace, int64_t *workspace_offset)
+static int reads_before(const tandem_task *task, int k)
 {
-    const tandem_task *task = &place->step->task[t];
-    for (int k = 0; k < task->n_write; k++) {
+    for (int before = 0; before < k; before++)
+        if (task->read[before] == task->read[k]) return 1;
+    return 0;
+}
+
+/* Returns where the task's workspace is; −1 = it needs none. */
+static int64_t place_task(placement *p, tandem_memory *plan, int t, uint64_t workspace)
+{
+    const tandem_task *task = &p->step->task[t];
+    const tandem_value *value = p->step->value;
+    const int n_write = task->n_write, n_read = task->n_read;
+    for (int k = 0; k < n_write; k++)
+        if (task->write[k] >= 0) place(p, task->write[k]);
+    const int64_t at = workspace ? (int64_t)borrow(&p->arena, workspace) : -1;
+    if (p->live + workspace > plan->arena_live) {
+        plan->arena_live = p->live + workspace;
+        plan->workspace = workspace;
+        plan->peak_task = t;
+    }
+    for (int k = 0; k < n_read; k++) {
+        const int v = task->read[k];
+        if (v >= 0 && value[v].last == t && !reads_before(task, k)) release(p, v);
+    }
+    for (int k = 0; k < n_write; k++) {
         const int v = task->write[k];
-        if (v < 0 || !place->step->value[v].bytes) continue;
-        const uint64_t bytes = padded(place->step->value[v].bytes);
-        place->offset[v] = (int64_t)take(&place->free_list, bytes);
-        count(&place->alive, kind_of_value(place->step, v), (int64_t)bytes);
+        if (v >= 0 && value[v].last == t) release(p, v);
     }
-    uint64_t at = 0;
-    workspace = padded(workspace);
-    if (workspace) {
-        at = take(&place->free_list, workspace);
-        count(&place->alive, WORKSPACE, (int64_t)workspace);
-    }
-    if (workspace_offset) workspace_offset[t] = workspace ? (int64_t)at : -1;
-    note_peak(memory, &place->alive, t);
-    if (workspace) {
-        give(&place->free_list, at, workspace);
-        count(&place->alive, WORKSPACE, -(int64_t)workspace);
-    }
-    for (int k = 0; k < task->n_read; k++) free_if_dead(place, task->read[k], t);
-    for (int k = 0; k < task->n_write; k++) free_if_dead(place, task->write[k], t);
+    return at;
+}
+
+static uint64_t *kind_of_value(tandem_memory *plan, const tandem_step *step, int v)
+{
+    if (v >= step->graph->n_op * VALUES_AN_OP) return &plan->weight_copies;
+    const int role = v % VALUES_AN_OP;
+    const int is_gradient = (role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION;
+    return is_gradient ? &plan->activation_gradients : &plan->activations;
+}
+
+/* What is alive at the peak. */
+static void count_kinds(tandem_memory *plan, const tandem_step *step)
+{
+    for (int t = next_active(step, 0); t <= plan->peak_task && t < step->n_task; t = next_active(step, t + 1))
+        for (int k = 0; k < step->task[t].n_write; k++) {
+            const int v = step->task[t].write[k];
+            if (v >= 0 && step->value[v].last >= plan->peak_task)
+                *kind_of_value(plan, step, v) += padded(step->value[v].bytes);
+        }
 }
 
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error)
 {
     const size_t n_value = (size_t)step->n_value;
-    placement place = {.step = step};
-    place.free_list.hole = malloc((n_value + 2) * sizeof *place.free_list.hole);
-    place.offset = malloc((n_value + 1) * sizeof *place.offset);
-    if (!place.free_list.hole || !place.offset) {
-        free(place.offset);
-        free(place.free_list.hole);
+    placement p = {.step = step, .offset = offset};
+    hole *holes = malloc((n_value + 2) * (sizeof *holes + sizeof *p.offset)); /* and offsets, if nobody asks for them */
+    if (!holes)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values", step->n_value);
-    }
-    for (size_t v = 0; v < n_value; v++) place.offset[v] = -1;
+    if (!offset) p.offset = (int64_t *)(holes + n_value + 2);
+    p.arena.unused = holes;
+    make_hole(&p.arena, &p.arena.first, 0, UINT64_MAX);
+    for (size_t v = 0; v < n_value && offset; v++) offset[v] = -1;
+    for (int t = 0; t < step->n_task && workspace_offset; t++) workspace_offset[t] = -1;
 
     const uint64_t flat = (uint64_t)step->n_flat * sizeof(float);
     tandem_memory plan = {.weights = flat, .gradients = flat};
     plan.optimizer = flat * (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
-    for (int t = 0; t < step->n_task; t++) {
-        if (step->task[t].active)
-            place_task(&place, &plan, t, workspace ? workspace[t] : 0, workspace_offset);
-        else if (workspace_offset)
-            workspace_offset[t] = -1;
-    }
-    plan.arena = place.free_list.highest;
+    const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
+    for (int w = 0; w < n_word; w++)
+        for (uint64_t left = step->index->active[w]; left; left &= left - 1) {
+            const int t = w * WORD_BITS + __builtin_ctzll(left);
+            const int64_t at = place_task(&p, &plan, t, workspace ? padded(workspace[t]) : 0);
+            if (workspace_offset) workspace_offset[t] = at;
+        }
+    count_kinds(&plan, step);
+    plan.arena = p.arena.highest;
     plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.arena;
     *memory = plan;
-    if (offset)
-        for (size_t v = 0; v < n_value; v++)
-            offset[v] = place.offset[v] <= -2 ? -2 - place.offset[v] : place.offset[v];
-    free(place.offset);
-    free(place.free_list.hole);
+    free(holes);
     return TANDEM_OK;
 }

@@ -1,5 +1,10 @@
-/* resolve.c: what a choice of precisions makes of the step program: types, active tasks, values and their lifetimes. */
-#include <string.h>
+/* resolve.c: what a choice of precisions makes of the step program: types, active tasks, values and their lifetimes.
+ *
+ * A change is followed, never the whole graph: from the operators whose precision changed along the types that they hand
+ * on; from the types to the needs and the units of tasks that depend on them (STALE_…); these are taken out of the program
+ * and put in anew, and values that any of their tasks touches get their lifetimes anew. A program that was just laid
+ * out is one in which everything is stale. */
+#include <limits.h>
 
 #include "graph/step_index.h"
 #include "graph/types.h"
@@ -33,73 +38,262 @@ static int value_of(int op, int role, int slot) { return op * VALUES_AN_OP + rol
 
 /* --- Who reads what in which type ----------------------------------------------------------------------------------- */
 
-static void find_gradient_types(tandem_step *step)
+/* Type in which a tensor's gradient is first written (brings_f32_gradient in types.h). */
+static tandem_dtype gradient_type(const tandem_step *step, int t)
 {
-    const tandem_graph *graph = step->graph;
-    tandem_dtype *type = step->index->gradient_native;
-    for (int t = 0; t < graph->n_op; t++) type[t] = step->native[t];
-    for (int c = 0; c < graph->n_op; c++) {
-        const tandem_op *op = &graph->op[c];
-        if (brings_f32_gradient(tandem_op_row_get(op->kind))) type[graph->view[op->input[0]]] = TANDEM_F32;
-    }
+    return step->index->fixed_reader[t] ? TANDEM_F32 : step->native[t];
 }
 
-static void need_activation(tandem_step *step, int tensor, tandem_dtype dtype)
-{
-    step->index->activation_need[step->graph->view[tensor]] |= (unsigned char)(1u << dtype);
-}
+static unsigned bit(tandem_dtype dtype) { return 1u << dtype; }
 
-static void need_gradient(tandem_step *step, int tensor, tandem_dtype dtype)
+static unsigned activation_need(const tandem_step *step, int t)
 {
-    step->index->gradient_need[step->index->gradient_root[tensor]] |= (unsigned char)(1u << dtype);
-}
-
-static void find_needs_of(tandem_step *step, int i)
-{
-    const tandem_graph *graph = step->graph;
-    const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
     const struct tandem_step_index *index = step->index;
-    if (op->kind == TANDEM_OP_RESHAPE) return;
-    for (int slot = 0; slot < row->n_input; slot++)
-        if (graph->op[op->input[slot]].dtype == TANDEM_F32)
-            need_activation(step, op->input[slot], operand_type(step, i));
-    if (index->dgrad[i] >= 0 && i != graph->loss) need_gradient(step, i, dgrad_type(step, i));
-    if (index->wgrad[i] >= 0) need_gradient(step, i, wgrad_type(step, i));
-    if (index->dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
-        need_activation(step, i, dgrad_type(step, i));
-    if (row->dgrad != TANDEM_BACKWARD_SAME) return;
-    for (int slot = 0; slot < row->n_input; slot++) { /* a gradient passed on to a sum is read in the type of the sum */
-        const int t = graph->view[op->input[slot]];
+    unsigned need = 0;
+    if (step->graph->op[t].dtype != TANDEM_F32) return 0;
+    for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
+        need |= bit(operand_type(step, index->reader[k]));
+    const tandem_op_row *row = row_of(step, t);
+    if (index->dgrad[t] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT)) need |= bit(dgrad_type(step, t));
+    return need;
+}
+
+/* Types in which operator i reads the gradient of its output. */
+static unsigned gradient_need_of(const tandem_step *step, int i)
+{
+    const tandem_graph *graph = step->graph;
+    const struct tandem_step_index *index = step->index;
+    const tandem_op_row *row = row_of(step, i);
+    unsigned need = 0;
+    if (graph->op[i].kind == TANDEM_OP_RESHAPE) return 0;
+    if (index->dgrad[i] >= 0 && i != graph->loss) need |= bit(dgrad_type(step, i));
+    if (index->wgrad[i] >= 0) need |= bit(wgrad_type(step, i));
+    for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_BACKWARD_SAME; slot++) {
+        const int t = source_of(step, i, slot); /* passed on to a sum: read in the type of the sum */
         if (index->edge_place[i * TANDEM_MAX_INPUT + slot] >= 0 && index->n_contribution[t] > 1)
-            need_gradient(step, i, index->gradient_native[t]);
+            need |= bit(index->gradient_native[t]);
     }
+    return need;
+}
+
+static unsigned gradient_need(const tandem_step *step, int root)
+{
+    const struct tandem_step_index *index = step->index;
+    unsigned need = 0;
+    for (int k = index->member_start[root]; k < index->member_start[root + 1]; k++)
+        need |= gradient_need_of(step, index->member[k]);
+    return need;
+}
+
+/* --- Following a change --------------------------------------------------------------------------------------------- */
+
+static void mark(struct tandem_step_index *index, int i, int what)
+{
+    if (!index->stale[i]) index->stale_op[index->n_stale++] = i;
+    index->stale[i] |= (unsigned char)what;
+}
+
+static void mark_inputs(tandem_step *step, int i, int what)
+{
+    const int n_input = row_of(step, i)->n_input;
+    for (int slot = 0; slot < n_input; slot++) mark(step->index, source_of(step, i, slot), what);
+}
+
+static void precision_changed(tandem_step *step, int i)
+{
+    step->index->resolved[i] = step->precision[i];
+    mark(step->index, i, STALE_FORWARD | STALE_BACKWARD);
+    mark(step->index, step->index->gradient_root[i], STALE_GRADIENT_NEED);
+    mark_inputs(step, i, STALE_NEED);
+}
+
+static void gradient_type_changed(tandem_step *step, int t)
+{
+    struct tandem_step_index *index = step->index;
+    mark(index, t, STALE_GRADIENT_CASTS | STALE_GRADIENT_NEED);
+    for (int k = index->member_start[t]; k < index->member_start[t + 1]; k++) {
+        const int i = index->member[k]; /* a bias sums it as it comes */
+        if (row_of(step, i)->op_class == TANDEM_DEPENDENT && index->wgrad[i] >= 0)
+            mark(index, i, STALE_BACKWARD);
+    }
+    for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
+        const int i = index->reader[k];
+        mark(index, i, STALE_BACKWARD | STALE_SUMS | STALE_NEED);
+        mark(index, index->gradient_root[i], STALE_GRADIENT_NEED);
+    }
+}
+
+static void type_changed(tandem_step *step, int i)
+{
+    const tandem_graph *graph = step->graph;
+    struct tandem_step_index *index = step->index;
+    mark(index, i, STALE_FORWARD | STALE_CASTS);
+    if (row_of(step, i)->op_class == TANDEM_DEPENDENT) mark_inputs(step, i, STALE_NEED);
+    for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
+        if (row_of(step, graph->consumer[k])->op_class == TANDEM_DEPENDENT)
+            step_note(index, graph->consumer[k]);
+    const tandem_dtype type = gradient_type(step, i);
+    if (type == index->gradient_native[i]) return;
+    index->gradient_native[i] = type;
+    gradient_type_changed(step, i);
+}
+
+/* Ascending: whatever an operator's type depends on has been followed before it. */
+static void follow(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    for (int w = index->first_pending; w <= index->last_pending; w++)
+        while (index->pending[w]) {
+            const int i = w * WORD_BITS + __builtin_ctzll(index->pending[w]);
+            index->pending[w] &= index->pending[w] - 1;
+            if (step->precision[i] != index->resolved[i]) precision_changed(step, i);
+            const tandem_dtype type = native_type(step, i);
+            if (type == step->native[i]) continue;
+            step->native[i] = type;
+            type_changed(step, i);
+        }
+    index->first_pending = INT_MAX;
+    index->last_pending = -1;
+}
+
+static void gather_needs(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    for (int k = 0; k < index->n_stale; k++) {
+        const int i = index->stale_op[k];
+        if (index->stale[i] & STALE_NEED) {
+            const unsigned char need = (unsigned char)activation_need(step, i);
+            if (need != index->activation_need[i]) index->stale[i] |= STALE_CASTS;
+            index->activation_need[i] = need;
+        }
+        if (index->stale[i] & STALE_GRADIENT_NEED) {
+            const unsigned char need = (unsigned char)gradient_need(step, i);
+            if (need != index->gradient_need[i]) index->stale[i] |= STALE_GRADIENT_CASTS;
+            index->gradient_need[i] = need;
+        }
+    }
+}
+
+/* --- Values and who reads them -------------------------------------------------------------------------------------- */
+
+static void loosen(struct tandem_step_index *index, int v)
+{
+    if (index->is_loose[v]) return;
+    index->is_loose[v] = 1;
+    index->loose[index->n_loose++] = v;
+}
+
+static void add_reader(struct tandem_step_index *index, int v, int place)
+{
+    const int next = index->first_reader[v];
+    index->read_place[place] = (tandem_reader){.next = next, .before = -1};
+    if (next >= 0) index->read_place[next].before = place;
+    index->first_reader[v] = place;
+}
+
+static void remove_reader(struct tandem_step_index *index, int v, int place)
+{
+    const tandem_reader reader = index->read_place[place];
+    if (reader.next >= 0) index->read_place[reader.next].before = reader.before;
+    if (reader.before >= 0)
+        index->read_place[reader.before].next = reader.next;
+    else
+        index->first_reader[v] = reader.next;
+}
+
+static void settle_lifetimes(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    for (int k = 0; k < index->n_loose; k++) {
+        const int v = index->loose[k];
+        tandem_value *value = &step->value[v];
+        index->is_loose[v] = 0;
+        if (!value->bytes) {
+            *value = (tandem_value){.bytes = 0};
+            continue;
+        }
+        value->last = value->first;
+        for (int place = index->first_reader[v]; place >= 0; place = index->read_place[place].next)
+            if (place / TANDEM_TASK_READS > value->last) value->last = place / TANDEM_TASK_READS;
+    }
+    index->n_loose = 0;
 }
 
 /* --- Tasks ----------------------------------------------------------------------------------------------------------- */
 
-static void begin(tandem_task *task, tandem_dtype from, tandem_dtype to, int variant)
+static void begin(tandem_step *step, int t, tandem_dtype from, tandem_dtype to, int variant)
 {
+    struct tandem_step_index *index = step->index;
+    tandem_task *task = &step->task[t];
+    if (!task->active) index->touched[index->n_touched++] = t;
+    index->active[t / WORD_BITS] |= (uint64_t)1 << t % WORD_BITS;
     task->active = 1;
     task->from = from;
     task->to = to;
     task->variant = variant;
-    task->n_read = task->n_write = 0;
 }
 
 static void reads(tandem_step *step, int t, int id)
 {
     tandem_task *task = &step->task[t];
-    task->read[task->n_read++] = id;
-    if (id >= 0 && step->value[id].last < t) step->value[id].last = t;
+    const int k = task->n_read++;
+    task->read[k] = id;
+    if (id < 0) return;
+    add_reader(step->index, id, t * TANDEM_TASK_READS + k);
+    if (step->value[id].last < t) step->value[id].last = t;
 }
 
 static void writes(tandem_step *step, int t, int id, int op, tandem_dtype dtype, uint64_t bytes)
 {
     tandem_task *task = &step->task[t];
     task->write[task->n_write++] = id;
-    if (id >= 0)
-        step->value[id] = (tandem_value){.op = op, .dtype = dtype, .bytes = bytes, .first = t, .last = t};
+    if (id < 0) return;
+    step->value[id] = (tandem_value){.op = op, .dtype = dtype, .bytes = bytes, .first = t, .last = t};
+    loosen(step->index, id);
+}
+
+/* A task that is taken out has `active` = OUT until it is put in again, or for good. */
+enum { OUT = -1 };
+
+static void take_out(tandem_step *step, int t)
+{
+    struct tandem_step_index *index = step->index;
+    if (t < 0 || !step->task[t].active) return;
+    tandem_task *task = &step->task[t];
+    for (int k = 0; k < task->n_read; k++) {
+        const int v = task->read[k];
+        task->read[k] = -1;
+        if (v < 0) continue;
+        remove_reader(index, v, t * TANDEM_TASK_READS + k);
+        loosen(index, v);
+    }
+    for (int k = 0; k < task->n_write; k++) {
+        const int v = task->write[k];
+        task->write[k] = -1;
+        if (v < 0) continue;
+        step->value[v].bytes = 0;
+        loosen(index, v);
+    }
+    task->n_read = task->n_write = 0;
+    task->active = OUT;
+    index->touched[index->n_touched++] = t;
+}
+
+/* What is still out stays out, as it was laid out. */
+static void leave_out(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    for (int k = 0; k < index->n_touched; k++) {
+        const int t = index->touched[k];
+        tandem_task *task = &step->task[t];
+        if (task->active != OUT) continue;
+        index->active[t / WORD_BITS] &= ~((uint64_t)1 << t % WORD_BITS);
+        task->active = 0;
+        task->variant = 0;
+        task->from = TANDEM_F32;
+        task->precision = TANDEM_PRECISION_FP32;
+        if (task->kind != TANDEM_TASK_CAST && task->kind != TANDEM_TASK_GRADIENT_CAST) task->to = TANDEM_F32;
+    }
 }
 
 static uint64_t output_bytes(const tandem_graph *graph, int op, tandem_dtype dtype)
@@ -111,7 +305,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
 {
     tandem_task *task = &step->task[t];
     const int p = task->parameter;
-    begin(task, TANDEM_F32, to, TANDEM_F32 * TANDEM_N_VERSION + (int)to);
+    begin(step, t, TANDEM_F32, to, TANDEM_F32 * TANDEM_N_VERSION + (int)to);
     reads(step, t, TANDEM_PARAMETER(p));
     writes(step, t, tandem_value_weight(step, task->op, to), task->op, to,
            (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
@@ -123,7 +317,7 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
         const tandem_dtype to = (tandem_dtype)d;
         if (to == native || !(need & (1u << d))) continue;
         const int t = first_task + d;
-        begin(&step->task[t], native, to, (int)native * TANDEM_N_VERSION + d);
+        begin(step, t, native, to, (int)native * TANDEM_N_VERSION + d);
         reads(step, t, value_of(tensor, gradient ? VALUE_GRADIENT : VALUE_ACTIVATION, (int)native));
         writes(step, t, value_of(tensor, gradient ? VALUE_GRADIENT : VALUE_ACTIVATION, d), tensor, to,
                output_bytes(step->graph, tensor, to));
@@ -134,16 +328,15 @@ static void resolve_forward(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const struct tandem_step_index *index = step->index;
-    if (op->kind == TANDEM_OP_RESHAPE) return;
     const int t = index->forward[i];
     const tandem_dtype from = operand_type(step, i), to = step->native[i];
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
         resolve_weight_cast(step, index->weight_cast[i], from);
 
     tandem_task *task = &step->task[t];
-    begin(task, from, to, form_of(step, i, to));
+    begin(step, t, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
@@ -157,7 +350,6 @@ static void resolve_forward(tandem_step *step, int i)
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
     if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
-    if (index->cast[i] >= 0) resolve_casts(step, index->cast[i], i, index->activation_need[i], to, 0);
 }
 
 /* The saved input of slot `slot` in the type of the backward pass: the version that was saved, or a restored copy. */
@@ -169,7 +361,7 @@ static int saved_input(tandem_step *step, int i, int slot, tandem_dtype type)
     const int kept = tandem_value_activation(step, source, saved);
     if (saved == type) return kept;
     const int t = step->index->restore[i] + slot;
-    begin(&step->task[t], saved, type, (int)saved * TANDEM_N_VERSION + (int)type);
+    begin(step, t, saved, type, (int)saved * TANDEM_N_VERSION + (int)type);
     reads(step, t, kept);
     const int restored = value_of(i, VALUE_RESTORED, slot);
     writes(step, t, restored, i, type, output_bytes(graph, source, type));
@@ -181,7 +373,7 @@ static void write_contribution(tandem_step *step, int t, int i, int slot)
 {
     const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    const int tensor = graph->view[graph->op[i].input[slot]];
+    const int tensor = source_of(step, i, slot);
     const tandem_dtype type = index->gradient_native[tensor];
     const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
     const int id = place >= 0 && index->n_contribution[tensor] == 1 ? value_of(tensor, VALUE_GRADIENT, (int)type)
@@ -193,17 +385,17 @@ static void resolve_wgrad(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const int t = step->index->wgrad[i];
     const tandem_dtype from = wgrad_type(step, i);
     tandem_dtype to = TANDEM_F32;
-    if (row->n_parameter == 0) to = step->index->gradient_native[graph->view[op->input[1]]];
+    if (row->n_parameter == 0) to = step->index->gradient_native[source_of(step, i, 1)];
     int x = -1;
     if (op->kind == TANDEM_OP_EMBEDDING)
         x = tandem_value_activation(step, op->input[0], TANDEM_S32);
     else if (row->saves & TANDEM_SAVES_INPUT)
         x = saved_input(step, i, 0, from);
-    begin(&step->task[t], from, to, form_of(step, i, to));
+    begin(step, t, from, to, form_of(step, i, to));
     step->task[t].precision = step->precision[i];
     if (row->op_class != TANDEM_ADJUSTABLE) step->task[t].variant = from == TANDEM_BF16;
     if (x >= 0) reads(step, t, x);
@@ -226,14 +418,14 @@ static void resolve_dgrad(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     const int t = step->index->dgrad[i];
     const tandem_dtype from = dgrad_type(step, i);
     const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[graph->view[op->input[0]]];
+        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
     const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, from) : -1;
     tandem_task *task = &step->task[t];
-    begin(task, from, to, form_of(step, i, to));
+    begin(step, t, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
     if (op->kind == TANDEM_OP_CROSS_ENTROPY)
         reads(step, t, tandem_value_activation(step, op->input[1], TANDEM_S32));
@@ -257,69 +449,121 @@ static void resolve_dgrad(tandem_step *step, int i)
 /* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
 static int contribution(const tandem_step *step, int consumer, int slot, tandem_dtype type)
 {
-    const tandem_op *op = &step->graph->op[consumer];
-    if (tandem_op_row_get(op->kind)->dgrad == TANDEM_BACKWARD_SAME)
+    if (row_of(step, consumer)->dgrad == TANDEM_BACKWARD_SAME)
         return tandem_value_gradient(step, consumer, type);
     return value_of(consumer, VALUE_CONTRIBUTION, slot);
 }
 
-/* Sums are chained in backward order: `so_far[tensor]` is the value of the sum up to the last contribution resolved. */
-static void resolve_accumulate(tandem_step *step, int i, int slot, int *so_far)
+/* Sums are chained in backward order: what an edge adds its part to is the part of the first edge, or the sum up to the
+ * edge before it. */
+static void resolve_accumulate(tandem_step *step, int i, int slot)
 {
     const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    const int edge = i * TANDEM_MAX_INPUT + slot;
-    if (index->edge_place[edge] < 0) return;
-    const int tensor = graph->view[graph->op[i].input[slot]];
-    if (index->n_contribution[tensor] == 1) return;
+    const int edge = i * TANDEM_MAX_INPUT + slot, before = index->edge_before[edge];
+    if (index->edge_place[edge] < 1) return;
+    const int tensor = source_of(step, i, slot);
+    const int consumer = before / TANDEM_MAX_INPUT, other = before % TANDEM_MAX_INPUT;
     const tandem_dtype type = index->gradient_native[tensor];
-    const int added = contribution(step, i, slot, type);
-    if (index->edge_place[edge] == 0) {
-        *so_far = added;
-        return;
-    }
     const int t = index->accumulate[edge];
-    begin(&step->task[t], type, type, type == TANDEM_BF16);
-    reads(step, t, *so_far);
-    reads(step, t, added);
+    begin(step, t, type, type, type == TANDEM_BF16);
+    reads(step, t,
+          index->edge_place[before] == 0 ? contribution(step, consumer, other, type)
+                                         : value_of(consumer, VALUE_PARTIAL, other));
+    reads(step, t, contribution(step, i, slot, type));
     const int is_last = index->edge_place[edge] == index->n_contribution[tensor] - 1;
-    *so_far = is_last ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_PARTIAL, slot);
-    writes(step, t, *so_far, tensor, type, output_bytes(graph, tensor, type));
+    writes(step, t, is_last ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_PARTIAL, slot),
+           tensor, type, output_bytes(graph, tensor, type));
 }
 
-static void resolve_backward(tandem_step *step, int i)
+/* --- Units of tasks ------------------------------------------------------------------------------------------------- */
+
+static void take_out_casts(tandem_step *step, int first_task)
 {
-    const tandem_graph *graph = step->graph;
-    const tandem_op *op = &graph->op[i];
-    struct tandem_step_index *index = step->index;
-    if (index->gradient_cast[i] >= 0)
+    for (int d = 0; d < TANDEM_N_VERSION && first_task >= 0; d++) take_out(step, first_task + d);
+}
+
+static void take_out_units(tandem_step *step, int i, int stale)
+{
+    const struct tandem_step_index *index = step->index;
+    if (stale & STALE_FORWARD) {
+        take_out(step, index->weight_cast[i]);
+        take_out(step, index->forward[i]);
+    }
+    if (stale & STALE_CASTS) take_out_casts(step, index->cast[i]);
+    if (stale & STALE_GRADIENT_CASTS) take_out_casts(step, index->gradient_cast[i]);
+    if (stale & STALE_BACKWARD) {
+        const int n_input = row_of(step, i)->n_input;
+        for (int slot = 0; slot < n_input && index->restore[i] >= 0; slot++)
+            take_out(step, index->restore[i] + slot);
+        take_out(step, index->backward_weight_cast[i]);
+        take_out(step, index->wgrad[i]);
+        take_out(step, index->dgrad[i]);
+    }
+    if (stale & STALE_SUMS)
+        for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++)
+            take_out(step, index->accumulate[i * TANDEM_MAX_INPUT + slot]);
+}
+
+static void resolve_units(tandem_step *step, int i, int stale)
+{
+    const struct tandem_step_index *index = step->index;
+    if (stale & STALE_FORWARD && index->forward[i] >= 0) resolve_forward(step, i);
+    if (stale & STALE_CASTS && index->cast[i] >= 0)
+        resolve_casts(step, index->cast[i], i, index->activation_need[i], step->native[i], 0);
+    if (stale & STALE_GRADIENT_CASTS && index->gradient_cast[i] >= 0)
         resolve_casts(step, index->gradient_cast[i], i, index->gradient_need[i], index->gradient_native[i], 1);
-    if (index->wgrad[i] >= 0) resolve_wgrad(step, i);
-    if (index->dgrad[i] >= 0) resolve_dgrad(step, i);
-    const int n_input = tandem_op_row_get(op->kind)->n_input;
-    for (int slot = 0; slot < n_input; slot++)
-        if (op->kind != TANDEM_OP_RESHAPE)
-            resolve_accumulate(step, i, slot, &index->sum_so_far[graph->view[op->input[slot]]]);
+    if (stale & STALE_BACKWARD && index->wgrad[i] >= 0) resolve_wgrad(step, i);
+    if (stale & STALE_BACKWARD && index->dgrad[i] >= 0) resolve_dgrad(step, i);
+    for (int slot = 0; slot < TANDEM_MAX_INPUT && stale & STALE_SUMS; slot++)
+        resolve_accumulate(step, i, slot);
+}
+
+static void resolve_bucket_task(tandem_step *step, int t)
+{
+    take_out(step, t);
+    begin(step, t, TANDEM_F32, TANDEM_F32, 0);
+}
+
+/* First all that is stale goes out, so that what one unit no longer writes another may. */
+static void resolve_stale(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    gather_needs(step);
+    for (int k = 0; k < index->n_stale; k++)
+        take_out_units(step, index->stale_op[k], index->stale[index->stale_op[k]]);
+    for (int k = 0; k < index->n_stale; k++) {
+        const int i = index->stale_op[k];
+        resolve_units(step, i, index->stale[i]);
+        index->stale[i] = 0;
+    }
+    index->n_stale = 0;
+    leave_out(step);
+    settle_lifetimes(step);
 }
 
 void tandem_step_resolve(tandem_step *step)
 {
-    const tandem_graph *graph = step->graph;
-    const size_t n_op = (size_t)graph->n_op;
-    for (int i = 0; i < graph->n_op; i++) step->native[i] = native_type(step, i);
-    find_gradient_types(step);
-    memset(step->index->activation_need, 0, n_op);
-    memset(step->index->gradient_need, 0, n_op);
-    for (int i = 0; i < graph->n_op; i++) find_needs_of(step, i);
+    step->index->n_touched = 0;
+    follow(step);
+    resolve_stale(step);
+}
 
-    for (int t = 0; t < step->n_task; t++) step->task[t].active = 0;
-    for (int v = 0; v < step->n_value; v++) step->value[v].bytes = 0;
-    for (int i = 0; i < graph->n_op; i++) resolve_forward(step, i);
-    for (int i = graph->n_op - 1; i >= 0; i--) resolve_backward(step, i);
+void tandem_step_resolve_all(tandem_step *step)
+{
+    struct tandem_step_index *index = step->index;
+    index->n_touched = 0;
+    for (int i = 0; i < step->graph->n_op; i++) {
+        step->native[i] = native_type(step, i);
+        index->gradient_native[i] = gradient_type(step, i);
+        index->resolved[i] = step->precision[i];
+        mark(index, i, STALE_ALL);
+    }
     for (int b = 0; b < step->n_bucket; b++) {
-        begin(&step->task[step->bucket[b].reduce_task], TANDEM_F32, TANDEM_F32, 0);
-        begin(&step->task[step->bucket[b].update_task], TANDEM_F32, TANDEM_F32, 0);
+        resolve_bucket_task(step, step->bucket[b].reduce_task);
+        resolve_bucket_task(step, step->bucket[b].update_task);
     }
     if (step->n_bucket > 0) /* the first bucket takes the loss along */
-        reads(step, step->bucket[0].reduce_task, tandem_value_activation(step, graph->loss, TANDEM_F32));
+        reads(step, step->bucket[0].reduce_task, tandem_value_activation(step, step->graph->loss, TANDEM_F32));
+    resolve_stale(step);
 }

@@ -3,6 +3,7 @@
 #include "tandem/step.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,9 +25,10 @@ static void count_contributions(const tandem_graph *graph, struct tandem_step_in
             continue;
         for (int slot = 0; slot < row->n_input; slot++) {
             if (!graph->op[op->input[slot]].needs_gradient) continue;
-            const int t = graph->view[op->input[slot]];
-            index->edge_place[c * TANDEM_MAX_INPUT + slot] = index->n_contribution[t]++;
-            if (index->n_contribution[t] == 1) index->first_consumer[t] = c;
+            const int t = graph->view[op->input[slot]], edge = c * TANDEM_MAX_INPUT + slot;
+            index->edge_place[edge] = index->n_contribution[t]++;
+            index->edge_before[edge] = index->last_edge[t];
+            index->last_edge[t] = edge;
         }
     }
 }
@@ -36,11 +38,67 @@ static void find_gradient_roots(const tandem_graph *graph, struct tandem_step_in
     for (int t = graph->n_op - 1; t >= 0; t--) {
         index->gradient_root[t] = t;
         if (graph->view[t] != t || index->n_contribution[t] != 1) continue;
-        const int c = index->first_consumer[t];
+        const int c = index->last_edge[t] / TANDEM_MAX_INPUT;
         if (tandem_op_row_get(graph->op[c].kind)->dgrad == TANDEM_BACKWARD_SAME)
             index->gradient_root[t] = index->gradient_root[c];
     }
     for (int t = 0; t < graph->n_op; t++) index->gradient_root[t] = index->gradient_root[graph->view[t]];
+}
+
+/* --- Static structure: who a change reaches ------------------------------------------------------------------------ */
+
+/* Turns counts at start[i + 1] into starts; fill each list with list[start[i + 1]++] afterwards, after which
+ * start[i] … start[i + 1] are its bounds. */
+static void counts_to_starts(int *start, int n)
+{
+    int sum = 0;
+    start[0] = 0;
+    for (int i = 1; i <= n; i++) {
+        const int count = start[i];
+        start[i] = sum;
+        sum += count;
+    }
+}
+
+static void find_sources(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    for (int i = 0; i < graph->n_op; i++) {
+        index->row[i] = tandem_op_row_get(graph->op[i].kind);
+        for (int slot = 0; slot < index->row[i]->n_input; slot++)
+            index->source[i * TANDEM_MAX_INPUT + slot] = graph->view[graph->op[i].input[slot]];
+    }
+}
+
+static void list_readers(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    int *const start = index->reader_start;
+    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < graph->n_op; i++) {
+            const tandem_op_row *row = index->row[i];
+            const int *source = &index->source[i * TANDEM_MAX_INPUT];
+            for (int slot = 0; slot < row->n_input && graph->op[i].kind != TANDEM_OP_RESHAPE; slot++) {
+                const int t = source[slot];
+                if (slot > 0 && t == source[0]) continue;
+                if (pass)
+                    index->reader[start[t + 1]++] = i;
+                else
+                    start[t + 1]++;
+                if (slot == 0 && row->op_class == TANDEM_FIXED && row->dgrad == TANDEM_BACKWARD_TASK)
+                    index->fixed_reader[t] = 1;
+            }
+        }
+        if (!pass) counts_to_starts(start, graph->n_op);
+    }
+}
+
+static void list_members(const tandem_graph *graph, struct tandem_step_index *index)
+{
+    int *const start = index->member_start;
+    for (int t = 0; t <= graph->n_op; t++) start[t] = 0;
+    for (int i = 0; i < graph->n_op; i++) start[index->gradient_root[i] + 1]++;
+    counts_to_starts(start, graph->n_op);
+    for (int i = 0; i < graph->n_op; i++) index->member[start[index->gradient_root[i] + 1]++] = i;
 }
 
 /* --- Buckets ------------------------------------------------------------------------------------------------------ */
@@ -193,27 +251,72 @@ static void append_all(tandem_step *step)
 
 static void *array(size_t count, size_t size) { return calloc(count ? count : 1, size); }
 
+static size_t n_word(size_t n) { return (n + WORD_BITS - 1) / WORD_BITS; }
+
 static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n_parameter)
 {
-    /* every array of ints in one block: op-sized ones first, edge-sized ones, then one a parameter */
-    const size_t n = n_op * (N_OP_ARRAY + TANDEM_MAX_INPUT * N_EDGE_ARRAY) + n_parameter;
+    /* every array of ints in one block: op-sized ones first, edge-sized ones, one a parameter, two lists of starts */
+    const size_t n_edge = n_op * TANDEM_MAX_INPUT;
+    const size_t n = n_op * N_OP_ARRAY + n_edge * N_EDGE_ARRAY + n_parameter + 2 * (n_op + 1);
     int *block = array(n, sizeof *block);
     index->gradient_native = array(n_op, sizeof *index->gradient_native);
-    index->activation_need = array(n_op, 1);
-    index->gradient_need = array(n_op, 1);
+    index->resolved = array(n_op, sizeof *index->resolved);
+    index->row = array(n_op, sizeof *index->row);
+    index->pending = array(n_word(n_op), sizeof *index->pending);
+    index->activation_need = array(n_op, 4); /* and the other three arrays of bytes */
     index->block = block;
-    if (!block || !index->gradient_native || !index->activation_need || !index->gradient_need) return 0;
+    if (!block || !index->row || !index->gradient_native || !index->resolved || !index->pending || !index->activation_need)
+        return 0;
+    index->gradient_need = index->activation_need + n_op;
+    index->fixed_reader = index->gradient_need + n_op;
+    index->stale = index->fixed_reader + n_op;
+    index->first_pending = INT_MAX;
+    index->last_pending = -1;
     for (size_t i = 0; i < n; i++) block[i] = -1;
     int **const op_array[N_OP_ARRAY] = {
-        &index->n_contribution,       &index->first_consumer, &index->sum_so_far,
-        &index->gradient_root,        &index->forward,        &index->cast,
-        &index->gradient_cast,        &index->weight_cast,    &index->restore,
-        &index->backward_weight_cast, &index->wgrad,          &index->dgrad};
+        &index->n_contribution, &index->last_edge, &index->gradient_root,
+        &index->forward,        &index->cast,      &index->gradient_cast,
+        &index->weight_cast,    &index->restore,   &index->backward_weight_cast,
+        &index->wgrad,          &index->dgrad,     &index->member,
+        &index->stale_op};
+    int **const edge_array[N_EDGE_ARRAY] = {&index->edge_place, &index->edge_before, &index->accumulate,
+                                            &index->reader, &index->source};
     for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
-    index->edge_place = block;
-    index->accumulate = block + n_op * TANDEM_MAX_INPUT;
-    index->bucket_of = block + n_op * TANDEM_MAX_INPUT * N_EDGE_ARRAY;
+    for (int k = 0; k < N_EDGE_ARRAY; k++, block += n_edge) *edge_array[k] = block;
+    index->bucket_of = block;
+    index->reader_start = block + n_parameter;
+    index->member_start = index->reader_start + n_op + 1;
     return 1;
+}
+
+/* What is kept of every task and every value, once there are tasks. */
+static int allocate_plan(struct tandem_step_index *index, size_t n_task, size_t n_value)
+{
+    index->active = array(n_word(n_task), sizeof *index->active);
+    index->read_place = array(n_task * TANDEM_TASK_READS, sizeof *index->read_place);
+    index->touched = array(n_task + 2 * n_value, sizeof *index->touched);
+    index->is_loose = array(n_value, 1);
+    if (!index->active || !index->read_place || !index->touched || !index->is_loose) return 0;
+    index->first_reader = index->touched + n_task;
+    index->loose = index->first_reader + n_value;
+    for (size_t v = 0; v < n_value; v++) index->first_reader[v] = -1;
+    return 1;
+}
+
+static void free_index(struct tandem_step_index *index)
+{
+    if (!index) return;
+    free(index->is_loose);
+    free(index->touched);
+    free(index->read_place);
+    free(index->active);
+    free(index->activation_need);
+    free(index->pending);
+    free(index->row);
+    free(index->resolved);
+    free(index->gradient_native);
+    free(index->block);
+    free(index);
 }
 
 tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tandem_dtype wider,
@@ -241,10 +344,14 @@ tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tan
 
     count_contributions(graph, step->index);
     find_gradient_roots(graph, step->index);
+    find_sources(graph, step->index);
+    list_readers(graph, step->index);
+    list_members(graph, step->index);
     plan_buckets(step);
     append_all(step);
     assert((size_t)step->n_task <= most_tasks);
-    tandem_step_resolve(step);
+    if (!allocate_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
+    tandem_step_resolve_all(step);
     *out = step;
     return TANDEM_OK;
 
@@ -257,12 +364,6 @@ no_memory:
 void tandem_step_close(tandem_step *step)
 {
     if (!step) return;
-    if (step->index) {
-        free(step->index->gradient_need);
-        free(step->index->activation_need);
-        free(step->index->gradient_native);
-        free(step->index->block);
-    }
     free(step->parameter_start);
     free(step->parameter_order);
     free(step->bucket);
@@ -270,7 +371,7 @@ void tandem_step_close(tandem_step *step)
     free(step->task);
     free(step->native);
     free(step->precision);
-    free(step->index);
+    free_index(step->index);
     free(step);
 }
 
@@ -278,6 +379,7 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
 {
     assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
     step->precision[op] = precision;
+    step_note(step->index, op);
 }
 
 const char *tandem_task_kind_name(tandem_task_kind kind)

@@ -18,26 +18,98 @@ enum {
 };
 
 enum {
-    N_OP_ARRAY = 12,
-    N_EDGE_ARRAY = 2,
+    N_OP_ARRAY = 13,
+    N_EDGE_ARRAY = 5,
     MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3
 };
 
+/* What a change can make of an operator: tasks to resolve anew, in units that depend on the same types; needs to gather
+ * anew. */
+enum {
+    STALE_FORWARD = 1,        /* its weight cast and its forward task */
+    STALE_CASTS = 2,          /* casts of its output */
+    STALE_GRADIENT_CASTS = 4, /* casts of its output gradient */
+    STALE_BACKWARD = 8,       /* restore, weight cast, wgrad, dgrad */
+    STALE_SUMS = 16,          /* its accumulate tasks */
+    STALE_NEED = 32,          /* who reads its output in which type */
+    STALE_GRADIENT_NEED = 64, /* … its output gradient */
+    STALE_ALL = 127
+};
+
+/* A place in the list of those that read a value: read number k of task t is place TANDEM_TASK_READS·t + k. */
+typedef struct tandem_reader {
+    int next, before; /* −1 = none */
+} tandem_reader;
+
 struct tandem_step_index {
-    int *block; /* holds all int arrays below */
+    int *block;                /* holds all int arrays of operators, edges and parameters */
+    const tandem_op_row **row; /* of each operator */
+    int *source;               /* of an edge: the tensor whose memory is read */
     /* gradients: tensors stand for what they are views of */
-    int *n_contribution, *first_consumer; /* edges that bring a gradient, in backward order */
-    int *sum_so_far;    /* while resolving: the value that holds the sum of the contributions so far */
+    int *n_contribution, *last_edge; /* edges that bring a gradient, in backward order; edge = MAX_INPUT · consumer + slot */
     int *gradient_root; /* the tensor whose gradient memory holds this tensor's gradient */
     /* tasks */
     int *forward, *cast, *gradient_cast, *weight_cast, *restore, *backward_weight_cast, *wgrad, *dgrad;
-    int *edge_place; /* place of edge (consumer, slot) among the contributions to its tensor */
-    int *accumulate; /* of an edge whose place is not the first */
-    int *bucket_of;  /* [n_parameter] */
-    /* of the current plan, filled by tandem_step_resolve */
+    int *edge_place;  /* place of an edge among the contributions to its tensor */
+    int *edge_before; /* the edge at the place before */
+    int *accumulate;  /* of an edge whose place is not the first */
+    int *bucket_of;   /* [n_parameter] */
+    /* who a change reaches: CSR, both [n_op + 1] starts */
+    int *reader_start, *reader;  /* operators, no reshapes, that read the tensor or a view of it; each once */
+    int *member_start, *member;  /* operators whose gradient_root the tensor is */
+    unsigned char *fixed_reader; /* a fixed operator brings it a gradient */
+    /* of the current plan */
+    tandem_precision *resolved;                     /* precisions as they were resolved last */
     tandem_dtype *gradient_native;                  /* type in which a tensor's gradient is first written */
     unsigned char *activation_need, *gradient_need; /* bit d: somebody reads it in type d */
+    uint64_t *active;                               /* bit t: task t is active */
+    tandem_reader *read_place;                      /* [n_task × TANDEM_TASK_READS] */
+    int *first_reader;                              /* [n_value] a place, −1 = nobody reads it */
+    /* of a change: operators whose type may change, as bits; stale operators; tasks that were stale or are new; values
+     * whose lifetime may have changed */
+    uint64_t *pending;
+    int first_pending, last_pending; /* words */
+    unsigned char *stale;            /* [n_op] STALE_… */
+    int *stale_op, n_stale;
+    int *touched, n_touched; /* tasks: [n_task], each once; until the next change is resolved */
+    unsigned char *is_loose; /* [n_value] */
+    int *loose, n_loose;
 };
+
+enum { WORD_BITS = 64 };
+
+static inline const tandem_op_row *row_of(const tandem_step *step, int op) { return step->index->row[op]; }
+static inline int source_of(const tandem_step *step, int op, int slot)
+{
+    return step->index->source[op * TANDEM_MAX_INPUT + slot];
+}
+
+/* The first active task from t on; n_task where there is none. */
+static inline int next_active(const tandem_step *step, int t)
+{
+    const uint64_t *active = step->index->active;
+    const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
+    int w = t / WORD_BITS;
+    if (t >= step->n_task) return step->n_task;
+    uint64_t word = active[w] >> t % WORD_BITS << t % WORD_BITS;
+    while (!word) {
+        if (++w == n_word) return step->n_task;
+        word = active[w];
+    }
+    return w * WORD_BITS + __builtin_ctzll(word);
+}
+
+/* The type of operator `op` may change, or its precision has. */
+static inline void step_note(struct tandem_step_index *index, int op)
+{
+    const int word = op / WORD_BITS;
+    index->pending[word] |= (uint64_t)1 << op % WORD_BITS;
+    if (word < index->first_pending) index->first_pending = word;
+    if (word > index->last_pending) index->last_pending = word;
+}
+
+/* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
+void tandem_step_resolve_all(tandem_step *step);
 
 /* What a type of the precision table is on the device of this step. */
 static inline tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)

@@ -9,19 +9,18 @@
 /* Type in which operator i writes its output. */
 static inline tandem_dtype native_type(const tandem_step *step, int i)
 {
-    const tandem_op *op = &step->graph->op[i];
-    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    const tandem_op_row *row = row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
     if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
     for (int slot = 0; slot < row->n_input; slot++)
-        if (step->native[step->graph->view[op->input[slot]]] == TANDEM_F32) return TANDEM_F32;
+        if (step->native[source_of(step, i, slot)] == TANDEM_F32) return TANDEM_F32;
     return TANDEM_BF16;
 }
 
 /* Type in which operator i reads its inputs. Its own native type must be known. */
 static inline tandem_dtype operand_type(const tandem_step *step, int i)
 {
-    switch (tandem_op_row_get(step->graph->op[i].kind)->op_class) {
+    switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return tandem_precision_get(step->precision[i])->forward;
     case TANDEM_DEPENDENT: return step->native[i];
     default: return TANDEM_F32;
@@ -37,10 +36,9 @@ static inline int brings_f32_gradient(const tandem_op_row *row)
 
 static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
 {
-    const tandem_op *op = &step->graph->op[i];
-    switch (tandem_op_row_get(op->kind)->op_class) {
+    switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return device_type(step, tandem_precision_get(step->precision[i])->dgrad);
-    case TANDEM_DEPENDENT: return step->index->gradient_native[step->graph->view[op->input[0]]];
+    case TANDEM_DEPENDENT: return step->index->gradient_native[source_of(step, i, 0)];
     default: return TANDEM_F32;
     }
 }
@@ -48,7 +46,7 @@ static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
 /* The gradient root of a bias comes behind it. */
 static inline tandem_dtype wgrad_type(const tandem_step *step, int i)
 {
-    if (tandem_op_row_get(step->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+    if (row_of(step, i)->op_class == TANDEM_ADJUSTABLE)
         return device_type(step, tandem_precision_get(step->precision[i])->wgrad);
     return step->index->gradient_native[step->index->gradient_root[i]]; /* bias: as it comes */
 }
@@ -56,7 +54,7 @@ static inline tandem_dtype wgrad_type(const tandem_step *step, int i)
 /* Variant of an operator's own task that writes type `to`. */
 static inline int form_of(const tandem_step *step, int i, tandem_dtype to)
 {
-    const tandem_op_class op_class = tandem_op_row_get(step->graph->op[i].kind)->op_class;
+    const tandem_op_class op_class = row_of(step, i)->op_class;
     const int narrow = to == TANDEM_BF16;
     return op_class == TANDEM_ADJUSTABLE ? 2 * (int)step->precision[i] + narrow : narrow;
 }

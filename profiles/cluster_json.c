@@ -56,7 +56,7 @@ static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes); /* 0 for what is no array */
     if (n < 1 || n > TANDEM_MAX_CLASS)
-        return tandem_json_refuse(place, "classes", "must be an array of 1 to 8 classes");
+        return tandem_json_refuse(place, "classes", "must be an array of 1 to 32 classes");
     for (size_t c = 0; c < n && status == TANDEM_OK; c++) {
         (void)snprintf(place->path, sizeof place->path, "classes[%zu]", c);
         status = read_class(&cluster->member[c], place, json_array_get(classes, c));
@@ -64,7 +64,7 @@ static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place
     cluster->n_class = (int)n;
     return status;
 }
-_Static_assert(TANDEM_MAX_CLASS == 8, "the message above says 8");
+_Static_assert(TANDEM_MAX_CLASS == 32, "the message above says 32");
 
 tandem_status tandem_cluster_parse_json(tandem_cluster *cluster, const char *bytes, size_t n,
                                         const char *source, tandem_error *error)

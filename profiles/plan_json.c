@@ -288,7 +288,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes);
     if (status == TANDEM_OK && (n < 1 || n > TANDEM_MAX_CLASS))
-        status = tandem_json_refuse(place, "classes", "must be an array of 1 to 8 classes");
+        status = tandem_json_refuse(place, "classes", "must be an array of 1 to 32 classes");
     for (size_t c = 0; c < n && status == TANDEM_OK; c++) {
         (void)snprintf(place->path, sizeof place->path, "classes[%zu]", c);
         status = read_class(plan, (int)c, place, json_array_get(classes, c));
@@ -296,7 +296,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     plan->cluster.n_class = (int)n;
     return status;
 }
-_Static_assert(TANDEM_MAX_CLASS == 8, "the message above says 8");
+_Static_assert(TANDEM_MAX_CLASS == 32, "the message above says 32");
 
 /* The operator of that name that carries a precision, or −1 with the reason in `why`. */
 static int find_op(const tandem_graph *graph, const char *name, char *why, size_t size)

@@ -2,10 +2,12 @@
 #include "tandem/replayer.h"
 
 #include <assert.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/step_index.h"
 #include "replayer/stages.h"
 
 /* --- Who shares a machine ------------------------------------------------------------------------------- */
@@ -20,11 +22,14 @@ static void find_neighbour(tandem_replay_member *member, const tandem_cluster *c
 {
     const tandem_cluster_class *own = &cluster->member[c];
     const tandem_cluster_class *neighbour = NULL;
+    const int is_own_neighbour = is_cpu(own) && own->n_rank > 1 && own->per_node != 1;
     member->shares_node = shares_node(own);
-    member->is_own_neighbour = is_cpu(own) && own->n_rank > 1 && own->per_node != 1;
     for (int other = 0; other < cluster->n_class && member->shares_node && !neighbour; other++)
         if (other != c && shares_node(&cluster->member[other])) neighbour = &cluster->member[other];
-    if (!neighbour && member->is_own_neighbour) neighbour = own;
+    if (!neighbour && is_own_neighbour) neighbour = own;
+    member->company[TANDEM_USUAL] = is_own_neighbour ? TANDEM_BESIDE : TANDEM_ALONE;
+    member->company[TANDEM_CROWDED] = TANDEM_BESIDE;
+    member->n_pace = neighbour && !is_own_neighbour ? 2 : 1;
     (void)snprintf(member->device, sizeof member->device, "%s", own->device.name);
     (void)snprintf(member->neighbour, sizeof member->neighbour, "%s", neighbour ? neighbour->device.name : "");
 }
@@ -55,22 +60,35 @@ static tandem_status check(const tandem_cluster *cluster, const tandem_graph *co
     return TANDEM_OK;
 }
 
+/* What the tasks cost that the step program has just switched on, off, or into another form. */
+static void price_touched(tandem_replay_member *member)
+{
+    const struct tandem_step_index *index = member->step->index;
+    for (int k = 0; k < index->n_touched; k++) {
+        const int t = index->touched[k];
+        const size_t form = (size_t)t * TANDEM_MAX_VARIANT + (size_t)member->step->task[t].variant;
+        member->workspace_bytes[t] = member->costs.workspace_bytes[form];
+        tandem_prices_update(member, t);
+    }
+    if (index->n_touched > 0) member->memory_changed = 1;
+}
+
 static int allocate_lists(tandem_replay_member *member)
 {
     const size_t n_task = (size_t)member->step->n_task, n_bucket = (size_t)member->step->n_bucket;
     member->task = malloc(n_task * sizeof *member->task);
-    for (int company = 0; company < TANDEM_N_COMPANY; company++)
-        member->sum[company] = malloc((n_task + 1) * sizeof *member->sum[company]);
-    member->stop = malloc(2 * n_bucket * sizeof *member->stop);
+    for (int pace = 0; pace < member->n_pace; pace++)
+        member->sum[pace] = malloc((n_task + 1) * sizeof *member->sum[pace]);
+    member->wait_place = malloc(n_bucket * sizeof *member->wait_place);
     member->workspace_bytes = calloc(n_task, sizeof *member->workspace_bytes);
     member->start_ns = calloc(n_task, sizeof *member->start_ns);
     member->end_ns = calloc(n_task, sizeof *member->end_ns);
     member->wait_start_ns = calloc(n_bucket, sizeof *member->wait_start_ns);
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
     member->event = malloc((n_task + n_bucket) * sizeof *member->event);
-    return member->task && member->sum[TANDEM_ALONE] && member->sum[TANDEM_BESIDE] && member->stop &&
-           member->workspace_bytes && member->start_ns && member->end_ns && member->wait_start_ns &&
-           member->wait_end_ns && member->event;
+    return tandem_prices_open(member, (int)n_bucket) && member->task && member->sum[TANDEM_USUAL] &&
+           (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place && member->workspace_bytes &&
+           member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns && member->event;
 }
 
 static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_graph *graph,
@@ -78,13 +96,13 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
 {
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
-    member->changed = member->memory_changed = 1;
     member->slowed = 1;
     tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
                                             options->bucket_bytes, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
     const tandem_cost_source source = {store, &replayer->cluster.member[c].device, member->neighbour, options->predict};
     if (status == TANDEM_OK) status = tandem_costs_map(&member->costs, member->step, &source, error);
+    if (status == TANDEM_OK) price_touched(member);
     return status;
 }
 
@@ -107,34 +125,91 @@ static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store
     return TANDEM_OK;
 }
 
-/* The forms of the reduces, for those who ask for a task's time. */
-static void file_collectives(tandem_replayer *replayer)
+/* --- The wire ------------------------------------------------------------------------------------------- */
+
+static int allocate_wire(tandem_replayer *replayer)
+{
+    const size_t n = (size_t)replayer->n_bucket;
+    const size_t n_lane = ((size_t)replayer->n_class + TANDEM_LANES - 1) / TANDEM_LANES * TANDEM_LANES;
+    int whole = 1;
+    for (int loaded = 0; loaded < 2; loaded++) {
+        replayer->measured_ns[loaded] = malloc(n * sizeof *replayer->measured_ns[loaded]);
+        replayer->wire_ns[loaded] = malloc(n * sizeof *replayer->wire_ns[loaded]);
+        whole = whole && replayer->measured_ns[loaded] && replayer->wire_ns[loaded];
+    }
+    for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
+        replayer->hand_ns[pace] = calloc(n_lane * n, sizeof *replayer->hand_ns[pace]);
+        replayer->wait_ns[pace] = calloc(n_lane * n, sizeof *replayer->wait_ns[pace]);
+        replayer->backward_ns[pace] = calloc(n_lane, sizeof *replayer->backward_ns[pace]);
+        whole = whole && replayer->hand_ns[pace] && replayer->wait_ns[pace] && replayer->backward_ns[pace];
+    }
+    replayer->wire_sum_ns = malloc((n + 1) * sizeof *replayer->wire_sum_ns);
+    replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
+    replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
+    return whole && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
+}
+
+/* Where each class finds its stops. */
+static void deal_lanes(tandem_replayer *replayer)
 {
     for (int c = 0; c < replayer->n_class; c++)
-        for (int b = 0; b < replayer->n_bucket; b++) {
-            const size_t t = (size_t)replayer->member[c].step->bucket[b].reduce_task;
-            replayer->member[c].costs.form[t * TANDEM_MAX_VARIANT] =
-                (tandem_form){{(int64_t)(replayer->idle_ns[b] + 0.5), (int64_t)(replayer->loaded_ns[b] + 0.5)}};
+        for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
+            const size_t first = (size_t)(c / TANDEM_LANES * replayer->n_bucket * TANDEM_LANES + c % TANDEM_LANES);
+            replayer->member[c].hand_ns[pace] = replayer->hand_ns[pace] + first;
+            replayer->member[c].wait_ns[pace] = replayer->wait_ns[pace] + first;
+            replayer->member[c].backward_ns[pace] = replayer->backward_ns[pace] + c;
         }
+}
+
+/* To a multiple of 1/1024 ns: sums of such, and of tasks' times, are exact for some hours, in any order. */
+static void round_times(double *ns, int n)
+{
+    for (int b = 0; b < n; b++) ns[b] = floor(ns[b] * 1024 + 0.5) / 1024;
+}
+
+/* All that follows from the wire's times. */
+static void wire_changed(tandem_replayer *replayer)
+{
+    replayer->interferes = 0;
+    replayer->wire_sum_ns[0] = 0;
+    for (int b = 0; b < replayer->n_bucket; b++) {
+        replayer->wire_sum_ns[b + 1] = replayer->wire_sum_ns[b] + replayer->wire_ns[0][b];
+        if (replayer->wire_ns[0][b] != replayer->wire_ns[1][b]) replayer->interferes = 1;
+    }
+    for (int c = 0; c < replayer->n_class; c++)
+        if (replayer->member[c].n_pace > 1 || replayer->member[c].slowed != 1) replayer->interferes = 1;
+}
+
+/* An all-reduce that nobody computes beside, or some do, takes `ns` in every class. What was measured, in whole ns, stands
+ * for what was measured. */
+static void set_wire_ns(tandem_replayer *replayer, int bucket, int loaded, int64_t ns)
+{
+    const double measured = replayer->measured_ns[loaded][bucket];
+    for (int c = 0; c < replayer->n_class; c++) {
+        const size_t t = (size_t)replayer->member[c].step->bucket[bucket].reduce_task;
+        replayer->member[c].costs.form[t * TANDEM_MAX_VARIANT].ns[loaded] = ns;
+    }
+    replayer->wire_ns[loaded][bucket] = ns == tandem_whole_ns(measured) ? measured : (double)ns;
 }
 
 static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store, tandem_error *error)
 {
     const tandem_step *step = replayer->member[0].step;
     assert(step);
-    const size_t n = (size_t)step->n_bucket;
     replayer->n_bucket = step->n_bucket;
-    replayer->idle_ns = malloc(n * sizeof *replayer->idle_ns);
-    replayer->loaded_ns = malloc(n * sizeof *replayer->loaded_ns);
-    replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
-    replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
-    if (!replayer->idle_ns || !replayer->loaded_ns || !replayer->wire_start_ns || !replayer->wire_end_ns)
-        return no_memory(step->graph, error);
-    tandem_status status = tandem_collective_times(replayer->idle_ns, replayer->loaded_ns, &replayer->exchange,
+    if (!allocate_wire(replayer)) return no_memory(step->graph, error);
+    deal_lanes(replayer);
+    tandem_status status = tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &replayer->exchange,
                                                    &replayer->cluster, step->bucket, step->n_bucket, store, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, replayer->exchange.n_point > 0, error);
-    if (status == TANDEM_OK) file_collectives(replayer);
-    return status;
+    if (status != TANDEM_OK) return status;
+    for (int loaded = 0; loaded < 2; loaded++) {
+        round_times(replayer->measured_ns[loaded], step->n_bucket);
+        for (int b = 0; b < step->n_bucket; b++)
+            set_wire_ns(replayer, b, loaded, tandem_whole_ns(replayer->measured_ns[loaded][b]));
+    }
+    wire_changed(replayer);
+    return TANDEM_OK;
 }
 
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
@@ -176,10 +251,10 @@ static void close_member(tandem_replay_member *member)
     free(member->end_ns);
     free(member->start_ns);
     free(member->workspace_bytes);
-    free(member->stop);
-    free(member->sum[TANDEM_BESIDE]);
-    free(member->sum[TANDEM_ALONE]);
+    free(member->wait_place);
+    for (int pace = 0; pace < TANDEM_N_PACE; pace++) free(member->sum[pace]);
     free(member->task);
+    tandem_prices_close(member);
     tandem_costs_free(&member->costs);
     tandem_step_close(member->step);
 }
@@ -189,8 +264,16 @@ void tandem_replayer_close(tandem_replayer *replayer)
     if (!replayer) return;
     free(replayer->wire_end_ns);
     free(replayer->wire_start_ns);
-    free(replayer->loaded_ns);
-    free(replayer->idle_ns);
+    free(replayer->wire_sum_ns);
+    for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
+        free(replayer->backward_ns[pace]);
+        free(replayer->wait_ns[pace]);
+        free(replayer->hand_ns[pace]);
+    }
+    for (int loaded = 0; loaded < 2; loaded++) {
+        free(replayer->wire_ns[loaded]);
+        free(replayer->measured_ns[loaded]);
+    }
     for (int c = 0; replayer->member && c < replayer->n_class; c++) close_member(&replayer->member[c]);
     free(replayer->member);
     free(replayer);
@@ -204,7 +287,7 @@ void tandem_replayer_set(tandem_replayer *replayer, int c, int op, tandem_precis
     tandem_replay_member *member = &replayer->member[c];
     if (member->step->precision[op] == precision) return;
     tandem_step_set(member->step, op, precision);
-    member->changed = member->memory_changed = 1;
+    member->changed = 1;
 }
 
 void tandem_replayer_set_plan(tandem_replayer *replayer, const tandem_plan *plan)
@@ -221,48 +304,64 @@ tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int
     return replayer->member[c].step->precision[op];
 }
 
+void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside, int64_t ns)
+{
+    assert(c >= 0 && c < replayer->n_class && variant >= 0 && variant < TANDEM_MAX_VARIANT && ns >= -1);
+    tandem_replay_member *member = &replayer->member[c];
+    const tandem_task *changed = &member->step->task[task];
+    if (changed->kind == TANDEM_TASK_REDUCE) {
+        assert(ns >= 0);
+        set_wire_ns(replayer, changed->bucket, beside != 0, ns);
+        wire_changed(replayer);
+        return;
+    }
+    tandem_form *form = &member->costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+    form->ns[beside ? TANDEM_BESIDE : TANDEM_ALONE] = ns;
+    tandem_prices_update(member, task);
+}
+
 /* --- Running -------------------------------------------------------------------------------------------- */
 
 static tandem_status plan_memory(tandem_replay_member *member, tandem_error *error)
 {
     if (!member->memory_changed) return TANDEM_OK;
-    const tandem_step *step = member->step;
-    for (int t = 0; t < step->n_task; t++)
-        if (step->task[t].active)
-            member->workspace_bytes[t] =
-                member->costs.workspace_bytes[(size_t)t * TANDEM_MAX_VARIANT + (size_t)step->task[t].variant];
     const tandem_status status =
-        tandem_memory_plan(&member->memory, step, member->workspace_bytes, NULL, NULL, error);
+        tandem_memory_plan(&member->memory, member->step, member->workspace_bytes, NULL, NULL, error);
     if (status == TANDEM_OK) member->memory_changed = 0;
     return status;
+}
+
+static void follow_changes(tandem_replay_member *member)
+{
+    if (!member->changed) return;
+    tandem_step_resolve(member->step);
+    price_touched(member);
+    member->changed = 0;
 }
 
 static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *error)
 {
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
-        if (!member->changed) continue;
-        tandem_step_resolve(member->step);
-        const tandem_status status = tandem_replay_list(member, replayer->n_bucket, error);
-        if (status != TANDEM_OK) return status;
-        member->changed = 0;
+        follow_changes(member);
+        if (member->n_missing > 0) return tandem_prices_missing(member, error);
+        if (member->first_changed < 2 * replayer->n_bucket) tandem_prices_settle(member, replayer->n_bucket);
     }
     return TANDEM_OK;
 }
 
 tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags, tandem_error *error)
 {
-    tandem_replay result = {0};
     tandem_status status = bring_up_to_date(replayer, error);
-    for (int c = 0; c < replayer->n_class && status == TANDEM_OK && (flags & TANDEM_REPLAY_MEMORY); c++) {
+    for (int c = 0; c < replayer->n_class && status == TANDEM_OK && (flags & TANDEM_REPLAY_MEMORY); c++)
         status = plan_memory(&replayer->member[c], error);
-        result.member[c].peak_bytes = replayer->member[c].memory.peak;
-    }
     if (status != TANDEM_OK) return status;
-    for (int c = 0; c < replayer->n_class; c++) replayer->member[c].n_event = 0;
-    tandem_simulate(&result, replayer, (flags & TANDEM_REPLAY_EVENTS) != 0);
+    tandem_simulate(replay, replayer, (flags & TANDEM_REPLAY_EVENTS) != 0);
+    for (int c = 0; c < replayer->n_class; c++) {
+        replayer->member[c].n_event = 0;
+        if (flags & TANDEM_REPLAY_MEMORY) replay->member[c].peak_bytes = replayer->member[c].memory.peak;
+    }
     if (flags & TANDEM_REPLAY_EVENTS) tandem_timeline_make(replayer);
-    *replay = result;
     return TANDEM_OK;
 }
 
@@ -298,12 +397,11 @@ int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task
 void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company)
 {
     const tandem_replay_member *member = &replayer->member[c];
-    *company = (tandem_replay_company){member->is_own_neighbour, member->shares_node && member->neighbour[0] != '\0',
-                                       member->slowed};
+    *company = (tandem_replay_company){member->company[TANDEM_USUAL] == TANDEM_BESIDE, member->n_pace > 1, member->slowed};
 }
 
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns)
 {
-    *idle_ns = replayer->idle_ns[b];
-    *loaded_ns = replayer->loaded_ns[b];
+    *idle_ns = replayer->wire_ns[0][b];
+    *loaded_ns = replayer->wire_ns[1][b];
 }

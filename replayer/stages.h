@@ -75,27 +75,54 @@ tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, tandem
 
 /* --- A class -------------------------------------------------------------------------------------------- */
 
+/* In which company a class computes: as usual, alone, or beside ranks of its own that always compute with it;
+ * or crowded, beside another class that computes at the moment. Most classes have the usual pace only. */
+enum { TANDEM_USUAL, TANDEM_CROWDED, TANDEM_N_PACE };
+
+/* The list that a class goes round: the update of the last bucket, the forward and backward tasks, the other
+ * updates. It falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
+ * is handed over, stretch n_bucket + b where bucket b must be through. Task ids being fixed, so are stretches;
+ * each is cut into blocks of tasks in order. */
+typedef struct tandem_block {
+    int first, end; /* tasks */
+} tandem_block;
+
+enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2 };
+
 typedef struct tandem_replay_member {
     tandem_step *step;
     tandem_costs costs;
     char device[TANDEM_DEVICE_NAME];
     char neighbour[TANDEM_DEVICE_NAME]; /* the device busy beside it; "" = none ever */
     int shares_node;                    /* with the other classes that say so */
-    int is_own_neighbour;               /* another rank of the class is on its node */
-    double slowed;      /* how many times longer compute takes while a bucket is on the wire */
-    int changed;        /* precisions are not yet in what follows */
-    int memory_changed; /* … nor in `memory` */
-    /* The list to run, in the order in which it repeats: the update of the last bucket, the forward and
-     * backward tasks, the other updates. sum[company][i] is the time of the i tasks before place i. */
-    int n_place;
-    int *task;                      /* [n_place] */
-    int64_t *sum[TANDEM_N_COMPANY]; /* [n_place + 1] */
-    int *stop; /* [2 × n_bucket] places, ascending: where bucket b is handed over; then where bucket b must be
-                  through, the last of which is n_place */
-    uint64_t *workspace_bytes; /* [n_task] of the current forms */
+    int n_pace;
+    int company[TANDEM_N_PACE]; /* what each pace is to the costs */
+    double slowed;              /* how many times longer compute takes while a bucket is on the wire */
+    int changed;                /* precisions are not yet in what follows */
+    int memory_changed;         /* … nor in `memory` */
+    /* Times of the current plan (prices.c): of each task, 0 where it is not in the plan, −1 where it is missing; and
+     * their sums */
+    int64_t (*price_ns)[TANDEM_N_PACE]; /* [n_task] */
+    int n_missing;                      /* tasks whose price is missing */
+    tandem_block *block;
+    int *block_of;                        /* [n_task] −1 = no compute task */
+    int *stretch_of;                      /* [n_block] */
+    int *stretch_block;                   /* [2·n_bucket + 1] the first block of each stretch */
+    int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
+    int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] */
+    int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
+    int update_changed; /* … as are waits, unless an update's price changed */
+    /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
+    double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
+    double *backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
+    uint64_t *workspace_bytes;          /* [n_task] of the current forms */
     tandem_memory memory;
-    /* The timeline: of each place and each wait, ns since the simulation began; then in order, from the
-     * begin of the step */
+    /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
+     * in order, from the begin of the step */
+    int n_place;
+    int *task;                   /* [n_place] */
+    int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
+    int *wait_place; /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
     double *start_ns, *end_ns;           /* [n_task] by place */
     double *wait_start_ns, *wait_end_ns; /* [n_bucket] */
     tandem_trace_event *event;           /* [n_task + n_bucket] */
@@ -106,14 +133,55 @@ struct tandem_replayer {
     tandem_cluster cluster;
     tandem_replay_member *member; /* [n_class] */
     int n_class, n_bucket;
+    int n_pace; /* the most that a class has */
+    /* stops of all classes, TANDEM_LANES of them side by side: [n_class / TANDEM_LANES][n_bucket][TANDEM_LANES] */
+    double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
+    double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
+    /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
+    double *measured_ns[2];              /* [n_bucket] without and with ranks that compute meanwhile */
+    double *wire_ns[2];                  /* the same, or what the caller took for them */
     tandem_exchange exchange;
-    double *idle_ns, *loaded_ns;         /* [n_bucket] of the all-reduces */
-    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the timeline */
+    double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
+    int interferes;                      /* whether anybody's rate depends on what others do */
+    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */
 };
 
-/* tandem_replay_list: the list to run of the current, resolved plan. TANDEM_MISSING names the first cost
- * that is not there. */
-tandem_status tandem_replay_list(tandem_replay_member *member, int n_bucket, tandem_error *error);
+static inline int64_t tandem_whole_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
+
+/* --- prices.c: what the tasks of the current plan cost, summed up so that one change costs O(1) ----------- */
+
+/* Allocates all of it, each task at 0. Returns 0 without memory. */
+int tandem_prices_open(tandem_replay_member *member, int n_bucket);
+void tandem_prices_close(tandem_replay_member *member);
+/* Task t has another form or another time, or is in the plan or out of it. */
+void tandem_prices_update(tandem_replay_member *member, int t);
+/* Puts the stops where the sums say. */
+void tandem_prices_settle(tandem_replay_member *member, int n_bucket);
+/* TANDEM_MISSING names the first of the n_missing costs. */
+tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error);
+/* The place `at_ns` of the list at one pace, in list time of the other. */
+double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to);
+
+/* --- list.c: the list of a class place by place, for the timeline ----------------------------------------- */
+void tandem_replay_list(tandem_replay_member *member, int n_bucket);
+
+/* --- Laps -------------------------------------------------------------------------------------------------- */
+
+/* From the end of one last all-reduce to the next one's. */
+typedef struct tandem_lap {
+    /* in: how long each class is still in the former lap; out: in this one; list time at its usual pace */
+    double rest_ns[TANDEM_MAX_CLASS];
+    double step_ns;                           /* its length */
+    double exposed_ns[TANDEM_MAX_CLASS];      /* a class stands still while a bucket is on the wire */
+    double waiting_ns[TANDEM_MAX_CLASS];      /* … while none is */
+    double backward_end_ns[TANDEM_MAX_CLASS]; /* since the lap began; may lie behind its end */
+} tandem_lap;
+
+/* recurrence.c: where nothing interferes. Leaves the wire's times in *replayer. */
+void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
+/* events.c: always. `recorded`: −1; or where the timeline goes: 0 = this is the lap to record, from `begin_ns` on; 1 = the
+ * one after it. Cost: O(buckets + waits), times classes. */
+void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns);
 
 /* --- simulate.c ----------------------------------------------------------------------------------------- */
 

@@ -48,7 +48,7 @@ static void make(const tandem_replayer *replayer, tandem_replay_member *member, 
     int bucket = 0;
     member->n_event = 0;
     for (int i = 1; i < member->n_place; i++) {
-        for (; member->stop[n_bucket + bucket] == i; bucket++) append_wait(member, origin, bucket);
+        for (; member->wait_place[bucket] == i; bucket++) append_wait(member, origin, bucket);
         append_place(member, origin, i);
     }
     append_wait(member, origin, n_bucket - 1);

@@ -17,7 +17,7 @@ typedef struct tandem_node {
     int first_rank; /* likewise */
 } tandem_node;
 
-enum { TANDEM_LAYOUT_TEXT = 1024 };
+enum { TANDEM_LAYOUT_TEXT = 4096 };
 
 /* tandem_layout_print: the cluster in tandem's words, "2*cpu:avx2@1 + 4*t4@2 net=100Gbit/s,5us". `net` may be "". TANDEM_USAGE
  * where there are more classes than a cluster has. Cost: O(nodes). */

@@ -25,6 +25,7 @@ const unsigned int plugin_version = SLURM_VERSION_NUMBER, spank_plugin_version =
 
 #include "allocator/slurm/job_files.h"
 #include "allocator/slurm/step_nodes.h"
+#include "allocator/slurm/submission.h"
 #include "base/clock.h"
 #include "base/quantity.h"
 #include "tandem/planner.h"
@@ -47,30 +48,6 @@ static struct spank_option options[] = {
 };
 _Static_assert(sizeof options / sizeof *options == N_OPTION, "an option each");
 
-static tandem_status check_batch(int64_t *batch, const char *text, tandem_error *error)
-{
-    char *end = NULL;
-    errno = 0;
-    const long n = strtol(text, &end, 10);
-    if (errno || end == text || *end || n < 1 || n > 1 << 20)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", 1 << 20, text);
-    *batch = n;
-    return TANDEM_OK;
-}
-
-static tandem_status check_memory(const char *text, tandem_error *error)
-{
-    for (const char *at = text;; at++) {
-        char size[64];
-        uint64_t bytes = 0;
-        (void)snprintf(size, sizeof size, "%.*s", (int)(strcspn(at, ",") < 60 ? strcspn(at, ",") : 60), at);
-        const tandem_status status = tandem_quantity_parse_bytes(&bytes, size, error);
-        at += strcspn(at, ",");
-        if (status != TANDEM_OK || !*at) return status;
-    }
-}
-
 /* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where it is late. */
 static int check_option(int which, const char *text, int remote)
 {
@@ -78,14 +55,15 @@ static int check_option(int which, const char *text, int remote)
     tandem_status status = TANDEM_OK;
     const tandem_policy *policy;
     int64_t batch = 0;
+    uint64_t bytes = 0;
     double ratio = 0;
     if (remote) return 0;
     if (!text || !*text)
         status = tandem_error_set(&error, TANDEM_USAGE, "--%s needs a value", options[which].name);
     else if (which == BATCH)
-        status = check_batch(&batch, text, &error);
+        status = tandem_submission_batch(&batch, text, &error);
     else if (which == MEMORY)
-        status = check_memory(text, &error);
+        status = tandem_submission_memory(&bytes, text, &error);
     else if (which == SLOWDOWN)
         status = tandem_quantity_parse_ratio(&ratio, text, &error);
     else if (which == POLICY)
@@ -210,7 +188,8 @@ static tandem_status open_planner(tandem_planner **planner, const launch *l, tan
         if (tandem_device_is_described(&l->nodes.node[i].device))
             request.predict = 1; /* nobody can have measured it */
     tandem_status status = tandem_layout_print(cluster, l->nodes.node, l->nodes.n_node, l->site->net, error);
-    if (status == TANDEM_OK && l->given[BATCH]) status = check_batch(&request.batch, l->given[BATCH], error);
+    if (status == TANDEM_OK && l->given[BATCH])
+        status = tandem_submission_batch(&request.batch, l->given[BATCH], error);
     if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_allocation_problem *problem = tandem_planner_problem(*planner);
@@ -422,6 +401,8 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     if (meeting_to_remove) tandem_run_directory_remove(directory_to_remove_from, meeting_to_remove);
     free(meeting_to_remove);
     meeting_to_remove = NULL;
+    if (directory_to_remove_from >= 0) (void)close(directory_to_remove_from);
+    directory_to_remove_from = -1;
     return 0;
 }
 

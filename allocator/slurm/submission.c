@@ -25,30 +25,33 @@ typedef struct checking {
 
 /* --- What was asked for -------------------------------------------------------------------------------------------------------- */
 
-static tandem_status read_batch(checking *c)
+tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error)
 {
-    const char *text = c->submission->batch;
     char *end = NULL;
-    c->batch = TANDEM_DEFAULT_BATCH;
-    if (!text) return TANDEM_OK;
     errno = 0;
-    c->batch = strtol(text, &end, 10);
-    if (!errno && end != text && !*end && c->batch >= 1 && c->batch <= MOST_BATCH) return TANDEM_OK;
-    return tandem_error_set(c->error, TANDEM_USAGE,
-                            "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH, text);
+    const long n = strtol(text, &end, 10);
+    if (errno || end == text || *end || n < 1 || n > MOST_BATCH)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--tandem-batch takes a whole number from 1 to %d, got '%.60s'", MOST_BATCH, text);
+    *batch = n;
+    return TANDEM_OK;
 }
 
-/* The largest of a list: which class has which is known when the nodes are. */
-static tandem_status read_memory(checking *c)
+tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, tandem_error *error)
 {
-    for (const char *at = c->submission->memory; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+    uint64_t most = 0;
+    for (const char *at = text;; at++) {
         char size[64];
         uint64_t bytes = 0;
-        (void)snprintf(size, sizeof size, "%.*s", (int)(strcspn(at, ",") < 60 ? strcspn(at, ",") : 60), at);
-        const tandem_status status = tandem_quantity_parse_bytes(&bytes, size, c->error);
+        const size_t n = strcspn(at, ",");
+        (void)snprintf(size, sizeof size, "%.*s", (int)(n < sizeof size ? n : sizeof size - 1), at);
+        const tandem_status status = tandem_quantity_parse_bytes(&bytes, size, error);
         if (status != TANDEM_OK) return status;
-        if (bytes > c->memory_bytes) c->memory_bytes = bytes;
+        if (bytes > most) most = bytes;
+        at += n;
+        if (!*at) break;
     }
+    *most_bytes = most;
     return TANDEM_OK;
 }
 
@@ -142,11 +145,13 @@ static tandem_status check_lengths(const tandem_submission *s, tandem_error *err
 tandem_status tandem_submission_check(const tandem_submission *submission, const char *site_path, tandem_error *error)
 {
     tandem_site *site = NULL;
-    checking c = {.submission = submission, .error = error};
+    checking c = {.submission = submission, .batch = TANDEM_DEFAULT_BATCH, .error = error};
     if (!submission->model) return TANDEM_OK;
     tandem_status status = check_lengths(submission, error);
-    if (status == TANDEM_OK) status = read_batch(&c);
-    if (status == TANDEM_OK) status = read_memory(&c);
+    if (status == TANDEM_OK && submission->batch)
+        status = tandem_submission_batch(&c.batch, submission->batch, error);
+    if (status == TANDEM_OK && submission->memory)
+        status = tandem_submission_memory(&c.memory_bytes, submission->memory, error);
     if (status == TANDEM_OK) status = tandem_graph_open(&c.graph, submission->model, c.batch, error);
     if (status == TANDEM_OK) status = tandem_site_open(&site, site_path, error);
     c.site = site;

@@ -13,6 +13,10 @@ typedef struct tandem_submission {
     uint64_t task_memory_bytes;         /* what --mem leaves to a task on a CPU; 0 = no limit */
 } tandem_submission;
 
+/* What --tandem-batch and --tandem-memory take: a whole number; a size, or several, of which this is the largest. TANDEM_USAGE. */
+tandem_status tandem_submission_batch(int64_t *batch, const char *text, tandem_error *error);
+tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, tandem_error *error);
+
 /* tandem_submission_check: TANDEM_OK where nothing speaks against the job. It is refused with TANDEM_UNKNOWN_NAME (model or its
  * option, resource: with the nearest name), TANDEM_USAGE (a value), or TANDEM_NO_FIT where the model takes more memory than a
  * device that was asked for has, whatever the plan: which device, how many bytes, the limit, a batch that fits. The limit of

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 8 };
+enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
 
 /* What is known of a card without having it: profiles/devices/cards.def says each member's meaning and source. Times are
  * predicted from it (predictor.h). */

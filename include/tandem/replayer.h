@@ -39,9 +39,9 @@ typedef struct tandem_replay {
 
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
  * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
- * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs at all,
- * or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
- * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms). */
+ * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs of the
+ * model, or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
+ * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms), and one look into the store an operator. */
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error);
@@ -78,6 +78,13 @@ const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task, int beside);
 /* … and in any form: TANDEM_MAX_VARIANT forms a task. */
 int64_t tandem_replayer_form_ns(const tandem_replayer *replayer, int c, int task, int variant, int beside);
+/* tandem_replayer_set_form_ns: what if it took `ns` instead? Only in this replayer, of this one task of class c, from the
+ * next run on. Undone by setting what tandem_replayer_form_ns said before. beside as there; of an all-reduce (its only
+ * variant is 0) in every class: while nobody computes (0), while somebody does (1).
+ *   ns  ≥ 0; or −1 = not measured, but not for an all-reduce.
+ * Cost: O(1); of an all-reduce O(buckets + classes). Memory is not planned anew.
+ * Example: tandem_replayer_set_form_ns(replayer, 1, t, step->task[t].variant, 0, ns / 2): twice as fast. */
+void tandem_replayer_set_form_ns(tandem_replayer *replayer, int c, int task, int variant, int beside, int64_t ns);
 
 /* --- Where times come from ------------------------------------------------------------------------------------------------
  * A time that was not measured at the class's batch comes, in this order, from what was measured at others (a straight line

@@ -154,6 +154,29 @@ static void running_allocates_nothing_without_memory(void **state)
     tandem_replayer_close(replayer);
 }
 
+/* What a task takes changes no memory: it is not planned anew. */
+static void another_time_plans_no_memory(void **state)
+{
+    bench *b = *state;
+    tandem_replayer *replayer = NULL;
+    tandem_replay before, after;
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &before, TANDEM_REPLAY_MEMORY, NULL), TANDEM_OK);
+    const tandem_step *step = tandem_replayer_step(replayer, 0);
+    for (int t = 0; t < step->n_task; t++) {
+        if (!step->task[t].active) continue;
+        tandem_fail_allocation_after(0);
+        for (int beside = 0; beside < 2; beside++)
+            tandem_replayer_set_form_ns(replayer, 0, t, step->task[t].variant, beside, 1000 + t);
+        assert_int_equal(tandem_replayer_run(replayer, &after, TANDEM_REPLAY_MEMORY, NULL), TANDEM_OK);
+        assert_false(tandem_allocation_failed());
+        tandem_fail_allocation_after(-1);
+        for (int c = 0; c < 2; c++) assert_true(after.member[c].peak_bytes == before.member[c].peak_bytes);
+    }
+    assert_int_not_equal(after.step_ns, before.step_ns);
+    tandem_replayer_close(replayer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +184,7 @@ int main(void)
         cmocka_unit_test(opening_between_batches_survives),
         cmocka_unit_test(opening_with_predictions_survives),
         cmocka_unit_test(running_allocates_nothing_without_memory),
+        cmocka_unit_test(another_time_plans_no_memory),
     };
     return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
 }

@@ -23,7 +23,7 @@ static void check_cluster(const tandem_cluster *cluster)
     tandem_cluster parsed;
     tandem_error error = {0};
     int n = 0;
-    demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 8 classes");
+    demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
         demand(member->n_rank >= 1 && member->per_node >= 0 && member->per_node <= member->n_rank, "ranks");

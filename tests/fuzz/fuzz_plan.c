@@ -19,7 +19,7 @@ static void demand(int holds, const char *law)
 static void check_plan(const tandem_plan *plan, const tandem_graph *graph)
 {
     demand(tandem_plan_check(plan, graph, NULL) == TANDEM_OK, "the plan is of its graph");
-    demand(plan->cluster.n_class >= 1 && plan->cluster.n_class <= TANDEM_MAX_CLASS, "1 to 8 classes");
+    demand(plan->cluster.n_class >= 1 && plan->cluster.n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < plan->cluster.n_class; c++) {
         demand(plan->cluster.member[c].batch >= 1, "every class has a batch");
         for (int op = 0; op < graph->n_op; op++) {

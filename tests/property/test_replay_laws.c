@@ -1,4 +1,5 @@
 /* Laws of the replayer, over models of the zoo with random costs, clusters and plans. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,11 +8,12 @@
 #include <cmocka.h>
 
 #include "base/philox.h"
-#include "tandem/replayer.h"
+#include "replayer/stages.h"
 #include "tests/unit/replay_store.h"
 
 static const uint64_t seed = 20222;
 static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1"};
+enum { FREE, CONTENDED, CROWDED };
 enum { N_MODEL = sizeof models / sizeof models[0], N_DEVICE = 3, CASES = 60, MOST_OPS = 256, SCALE = 7 };
 static const struct {
     const char *name, *plain; /* plain: no all-reduce among such is measured */
@@ -106,7 +108,7 @@ typedef struct trial {
     tandem_cluster cluster;
     uint64_t bucket_bytes;
     tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
-    int contended;
+    uint32_t contended;
     chance chance;
 } trial;
 
@@ -149,20 +151,24 @@ static void draw_measured(trial *t, world *w)
 }
 
 /* contended: ranks share nodes (never more than two classes, so that a neighbour is the same in any
- * order), and all-reduces are measured. Otherwise every rank has its node, and nothing slows anything. */
-static void draw_trial(trial *t, world *w, uint32_t series, int contended)
+ * order), and all-reduces are measured; CROWDED: two classes of one rank share one. Otherwise every rank has its
+ * node, and nothing slows anything. */
+static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
     *t = (trial){.contended = contended, .chance = {.series = series}};
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
     t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
     t->cluster.n_class = 1 + (int)draw(&t->chance, 3);
+    if (contended == CROWDED && t->cluster.n_class == 1) t->cluster.n_class = 2;
     for (int c = 0; c < t->cluster.n_class; c++) {
         const uint32_t d = draw(&t->chance, N_DEVICE);
         t->graph[c] = w->graph[model];
         t->cluster.member[c] = replay_class(contended ? devices[d].name : devices[d].plain, devices[d].wider,
                                             1 + (int)draw(&t->chance, 3), 1);
         if (contended && c < 2) t->cluster.member[c].per_node = (int)draw(&t->chance, 3);
+        if (contended == CROWDED && c < 2) t->cluster.member[c].per_node = 0;
+        if (contended == CROWDED && c < 2) t->cluster.member[c].n_rank = 1;
         draw_plan(t, c);
     }
     t->cluster.link_bytes_per_s = 1e6 * (double)(10 + draw(&t->chance, 2000));
@@ -221,7 +227,7 @@ static void every_class_spends_exactly_the_step(void **state)
 {
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, *state, n, n % 2);
+        draw_trial(&t, *state, n, n % 3);
         const tandem_replay replay = replay_trial(&t, &((world *)*state)->store[0]);
         assert_in_range(replay.slowest, 0, replay.n_class - 1);
         for (int c = 0; c < replay.n_class; c++) {
@@ -260,7 +266,7 @@ static void contention_lies_between_none_and_all(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, 1);
+        draw_trial(&t, w, n, 1 + n % 2);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         const tandem_replay replay = run(replayer, 0);
         for (int c = 0; c < replay.n_class; c++) {
@@ -285,7 +291,7 @@ static void a_change_undone_leaves_nothing_behind(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 2);
+        draw_trial(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]), *fresh;
         const tandem_replay before = run(replayer, TANDEM_REPLAY_MEMORY);
         trial changed = t;
@@ -307,12 +313,160 @@ static void a_change_undone_leaves_nothing_behind(void **state)
     }
 }
 
+/* --- One change at a time ------------------------------------------------------------------------------- */
+
+enum { CHANGES = 6 };
+
+/* What a task was made to take; or the precision of an operator. */
+typedef struct change {
+    int c, op; /* −1: a time */
+    tandem_precision precision;
+    int task, variant, beside;
+    int64_t ns;
+} change;
+
+/* The current form of a task that computes, or any bucket's all-reduce. */
+static void draw_task(chance *c, const tandem_replayer *replayer, change *to)
+{
+    const tandem_step *step = tandem_replayer_step(replayer, to->c);
+    do to->task = (int)draw(c, (uint32_t)step->n_task);
+    while (!step->task[to->task].active);
+    to->variant = step->task[to->task].variant;
+    to->beside = (int)draw(c, 2);
+    to->ns = draw(c, 4) ? draw(c, 40000) : 0;
+}
+
+static change draw_change(trial *t, const tandem_replayer *replayer)
+{
+    change to = {.c = (int)draw(&t->chance, (uint32_t)t->cluster.n_class), .op = -1};
+    const tandem_graph *graph = t->graph[to.c];
+    if (draw(&t->chance, 2)) {
+        draw_task(&t->chance, replayer, &to);
+        return to;
+    }
+    do to.op = (int)draw(&t->chance, (uint32_t)graph->n_op);
+    while (!tandem_op_row_get(graph->op[to.op].kind)->precisions);
+    to.precision = draw_precision(&t->chance, tandem_op_row_get(graph->op[to.op].kind)->precisions);
+    return to;
+}
+
+/* Returns what undoes it. */
+static change make_change(tandem_replayer *replayer, const change *to)
+{
+    change back = *to;
+    if (to->op >= 0) {
+        back.precision = tandem_replayer_get(replayer, to->c, to->op);
+        tandem_replayer_set(replayer, to->c, to->op, to->precision);
+    } else {
+        back.ns = tandem_replayer_form_ns(replayer, to->c, to->task, to->variant, to->beside);
+        tandem_replayer_set_form_ns(replayer, to->c, to->task, to->variant, to->beside, to->ns);
+    }
+    return back;
+}
+
+/* The changes made one by one, each replayed and some undone, and all at once in a new replayer, come to the same. */
+static void changes_add_up_to_a_fresh_replay(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        change kept[CHANGES];
+        int n_kept = 0;
+        draw_trial(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        for (int k = 0; k < CHANGES; k++) {
+            const tandem_replay before = run(replayer, TANDEM_REPLAY_MEMORY);
+            const change to = draw_change(&t, replayer), back = make_change(replayer, &to);
+            const tandem_replay after = run(replayer, draw(&t.chance, 2) ? TANDEM_REPLAY_MEMORY : 0);
+            assert_int_equal(after.n_class, before.n_class);
+            if (draw(&t.chance, 2)) {
+                kept[n_kept++] = to;
+            } else {
+                make_change(replayer, &back);
+                const tandem_replay again = run(replayer, TANDEM_REPLAY_MEMORY);
+                assert_memory_equal(&again, &before, sizeof again);
+            }
+        }
+        tandem_replayer *fresh = open_trial(&t, &w->store[0]);
+        for (int k = 0; k < n_kept; k++) make_change(fresh, &kept[k]);
+        const tandem_replay a = run(replayer, TANDEM_REPLAY_MEMORY), b = run(fresh, TANDEM_REPLAY_MEMORY);
+        assert_memory_equal(&a, &b, sizeof a);
+        tandem_replayer_close(fresh);
+        tandem_replayer_close(replayer);
+    }
+}
+
+/* Like those there are, each with a plan of its own. */
+static void add_classes(trial *t, int more)
+{
+    for (int k = 0; k < more; k++) {
+        const int c = t->cluster.n_class++;
+        t->cluster.member[c] = t->cluster.member[k % 3 % c];
+        t->graph[c] = t->graph[0];
+        draw_plan(t, c);
+    }
+}
+
+/* Where nothing interferes, event by event comes to the same nanosecond, in every plan and at every time. */
+static void the_recurrence_agrees_with_the_events(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < 4 * CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, FREE);
+        add_classes(&t, (int)draw(&t.chance, 6));
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        for (int k = 0; k < CHANGES; k++) {
+            change to = draw_change(&t, replayer);
+            to.beside = 0;
+            make_change(replayer, &to);
+            if (to.op < 0 && tandem_replayer_step(replayer, to.c)->task[to.task].kind == TANDEM_TASK_REDUCE) {
+                to.beside = 1; /* both alike: it still interferes with nobody */
+                make_change(replayer, &to);
+            }
+            assert_false(replayer->interferes);
+            for (int b = 0; b < replayer->n_bucket; b++) /* sums are exact, so that their order does not count */
+                assert_true(replayer->wire_ns[0][b] * 1024 == floor(replayer->wire_ns[0][b] * 1024));
+            const tandem_replay recurrence = run(replayer, 0);
+            replayer->interferes = 1;
+            const tandem_replay events = run(replayer, 0);
+            replayer->interferes = 0;
+            assert_memory_equal(&recurrence, &events, sizeof events);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
+/* A place of a list at one pace is the same share of the same task at the other. */
+static void places_are_the_same_at_either_pace(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, CROWDED);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        (void)run(replayer, TANDEM_REPLAY_EVENTS);
+        const tandem_replay_member *member = &replayer->member[draw(&t.chance, 2)];
+        for (int k = 0; k < 20; k++) {
+            const int i = (int)draw(&t.chance, (uint32_t)member->n_place), from = (int)draw(&t.chance, 2);
+            const double share = draw(&t.chance, 100) / 100.0;
+            double at[2];
+            for (int pace = 0; pace < 2; pace++)
+                at[pace] = (double)member->sum[pace][i] +
+                           share * (double)(member->sum[pace][i + 1] - member->sum[pace][i]);
+            const double found = tandem_prices_place(member, replayer->n_bucket, at[from], from, !from);
+            assert_true(fabs(found - at[!from]) < 1e-6);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
 static void all_times_as_long_make_the_step_as_long(void **state)
 {
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 2);
+        draw_trial(&t, w, n, n % 3);
         const tandem_replay once = replay_trial(&t, &w->store[0]);
         t.cluster.link_bytes_per_s /= SCALE;
         t.cluster.link_latency_ns *= SCALE;
@@ -327,7 +481,7 @@ static void the_order_of_classes_changes_nothing(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t, turned;
-        draw_trial(&t, w, n, n % 2);
+        draw_trial(&t, w, n, n % 3);
         turned = t;
         const int last = t.cluster.n_class - 1;
         for (int c = 0; c <= last; c++) {
@@ -345,7 +499,7 @@ static void a_class_of_two_ranks_is_two_classes_of_one(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 2);
+        draw_trial(&t, w, n, n % 3);
         t.cluster.n_class = 1;
         t.cluster.member[0].n_rank = 2;
         t.cluster.member[0].per_node = n % 2 ? 0 : 1;
@@ -369,7 +523,7 @@ static void a_faster_wire_never_hurts(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, 0);
+        draw_trial(&t, w, n, FREE);
         int64_t step_ns = INT64_MAX;
         for (int k = 0; k < 4; k++) {
             const tandem_replay replay = replay_trial(&t, &w->store[0]);
@@ -441,7 +595,7 @@ static void timelines_keep_the_rules(void **state)
     world *w = *state;
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
-        draw_trial(&t, w, n, n % 2);
+        draw_trial(&t, w, n, n % 3);
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         const tandem_replay plain = run(replayer, 0), replay = run(replayer, TANDEM_REPLAY_EVENTS);
         check_same(&plain, &replay);
@@ -453,7 +607,7 @@ static void timelines_keep_the_rules(void **state)
             of_task[c] = malloc((size_t)n_task * sizeof *of_task[c]);
             assert_non_null(of_task[c]);
             for (int k = 0; k < n_task; k++) of_task[c][k] = (times){-1, -1};
-            check_lane(replayer, c, &replay, t.contended, of_task[c]);
+            check_lane(replayer, c, &replay, t.contended != FREE, of_task[c]);
             const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
             if (event[0].start_ns < first) first = event[0].start_ns;
         }
@@ -471,6 +625,9 @@ int main(void)
         cmocka_unit_test(alone_a_class_is_busy_for_its_tasks),
         cmocka_unit_test(contention_lies_between_none_and_all),
         cmocka_unit_test(a_change_undone_leaves_nothing_behind),
+        cmocka_unit_test(changes_add_up_to_a_fresh_replay),
+        cmocka_unit_test(the_recurrence_agrees_with_the_events),
+        cmocka_unit_test(places_are_the_same_at_either_pace),
         cmocka_unit_test(all_times_as_long_make_the_step_as_long),
         cmocka_unit_test(the_order_of_classes_changes_nothing),
         cmocka_unit_test(a_class_of_two_ranks_is_two_classes_of_one),

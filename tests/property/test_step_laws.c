@@ -11,11 +11,20 @@
 
 #include <cmocka.h>
 
+#include "graph/step_index.h"
 #include "tandem/step.h"
 #include "tests/property/random_graph.h"
 
 enum { PLANS_A_MODEL = 12, RANDOM_GRAPHS = 400, PLANS_A_RANDOM_GRAPH = 6, ALIGNMENT = 64 };
 static const uint64_t seed = 20221;
+
+static tandem_precision draw_precision(chance *c, unsigned allowed)
+{
+    tandem_precision p;
+    do p = (tandem_precision)draw_below(c, TANDEM_N_PRECISION);
+    while (!(allowed & (1u << p)));
+    return p;
+}
 
 static void draw_plan(chance *c, tandem_step *step)
 {
@@ -23,10 +32,7 @@ static void draw_plan(chance *c, tandem_step *step)
     for (int i = 0; i < step->graph->n_op; i++) {
         const unsigned allowed = tandem_op_row_get(step->graph->op[i].kind)->precisions;
         if (!allowed || draw_below(c, change) != 0) continue;
-        tandem_precision p;
-        do p = (tandem_precision)draw_below(c, TANDEM_N_PRECISION);
-        while (!(allowed & (1u << p)));
-        tandem_step_set(step, i, p);
+        tandem_step_set(step, i, draw_precision(c, allowed));
     }
     tandem_step_resolve(step);
 }
@@ -420,6 +426,40 @@ static uint64_t most_alive(const piece *all, int n, int n_task)
     return most;
 }
 
+/* First fit, said plainly: the lowest place that nothing alive is in. */
+static int64_t lowest_place(const piece *alive, int n, uint64_t bytes)
+{
+    int64_t at = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t end = alive[i].start + (int64_t)padded(alive[i].bytes);
+        if (alive[i].start >= at + (int64_t)padded(bytes) || end <= at) continue;
+        at = end;
+        i = -1;
+    }
+    return at;
+}
+
+static void check_first_fit(const tandem_step *step, const uint64_t *workspace, const int64_t *offset,
+                            const int64_t *workspace_offset)
+{
+    piece *alive = array((size_t)step->n_value + 1, sizeof *alive);
+    int n = 0;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active) continue;
+        for (int k = 0; k < task->n_write; k++) {
+            const int v = task->write[k];
+            if (v < 0) continue;
+            assert_true(offset[v] == lowest_place(alive, n, step->value[v].bytes));
+            alive[n++] = (piece){offset[v], step->value[v].bytes, t, step->value[v].last};
+        }
+        if (workspace[t]) assert_true(workspace_offset[t] == lowest_place(alive, n, workspace[t]));
+        for (int i = 0; i < n; i++)
+            if (alive[i].last == t) alive[i--] = alive[--n];
+    }
+    free(alive);
+}
+
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
@@ -440,6 +480,7 @@ static void check_memory(const tandem_step *step, chance *c)
         if (workspace_offset[t] >= 0) all[n++] = (piece){workspace_offset[t], workspace[t], t, t};
     }
     check_pieces(&memory, all, n);
+    check_first_fit(step, workspace, offset, workspace_offset);
     assert_true(memory.arena_live == most_alive(all, n, step->n_task));
     assert_true(memory.arena_live ==
                 memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
@@ -458,35 +499,25 @@ static void check_memory(const tandem_step *step, chance *c)
 
 /* --- Ways to a plan ------------------------------------------------------------------------------------- */
 
+/* Every public field, of what is not in the plan, too. */
 static void check_equal(const tandem_step *a, const tandem_step *b)
 {
-    for (int t = 0; t < a->n_task; t++) {
-        const tandem_task *x = &a->task[t], *y = &b->task[t];
-        assert_int_equal(x->active, y->active);
-        if (!x->active) continue;
-        assert_true(x->kind == y->kind && x->op == y->op && x->precision == y->precision);
-        assert_true(x->from == y->from && x->to == y->to && x->variant == y->variant);
-        assert_true(x->n_read == y->n_read && x->n_write == y->n_write);
-        assert_memory_equal(x->read, y->read, (size_t)x->n_read * sizeof *x->read);
-        assert_memory_equal(x->write, y->write, (size_t)x->n_write * sizeof *x->write);
-    }
-    for (int v = 0; v < a->n_value; v++) {
-        const tandem_value *x = &a->value[v], *y = &b->value[v];
-        assert_true(x->bytes == y->bytes);
-        if (x->bytes)
-            assert_true(x->op == y->op && x->dtype == y->dtype && x->first == y->first && x->last == y->last);
-    }
-    assert_memory_equal(a->native, b->native, (size_t)a->graph->n_op * sizeof *a->native);
+    const size_t n_op = (size_t)a->graph->n_op, n_task = (size_t)a->n_task, n_value = (size_t)a->n_value;
+    assert_true(a->n_task == b->n_task && a->n_value == b->n_value && a->n_bucket == b->n_bucket);
+    assert_memory_equal(a->precision, b->precision, n_op * sizeof *a->precision);
+    assert_memory_equal(a->native, b->native, n_op * sizeof *a->native);
+    assert_memory_equal(a->task, b->task, n_task * sizeof *a->task);
+    assert_memory_equal(a->value, b->value, n_value * sizeof *a->value);
+    assert_memory_equal(a->bucket, b->bucket, (size_t)a->n_bucket * sizeof *a->bucket);
 }
 
-/* One that never had another plan than this one. */
+/* One that was resolved as a whole. */
 static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
 {
     tandem_step *fresh = NULL;
     assert_int_equal(tandem_step_open(&fresh, step->graph, step->wider, bucket_bytes, NULL), TANDEM_OK);
-    for (int i = 0; i < step->graph->n_op; i++)
-        if (step->precision[i] != TANDEM_PRECISION_FP32) tandem_step_set(fresh, i, step->precision[i]);
-    tandem_step_resolve(fresh);
+    memcpy(fresh->precision, step->precision, (size_t)step->graph->n_op * sizeof *step->precision);
+    tandem_step_resolve_all(fresh);
     check_equal(step, fresh);
     tandem_step_close(fresh);
 }
@@ -497,15 +528,52 @@ static void check_undo(tandem_step *step, chance *c, uint64_t bucket_bytes)
     tandem_precision *before = array(1, bytes);
     memcpy(before, step->precision, bytes);
     draw_plan(c, step);
-    memcpy(step->precision, before, bytes);
+    for (int i = 0; i < step->graph->n_op; i++)
+        if (before[i] != step->precision[i]) tandem_step_set(step, i, before[i]);
     tandem_step_resolve(step);
     check_against_fresh(step, bucket_bytes);
     free(before);
 }
 
+enum { CHANGES = 8, MOST_TOGETHER = 3 };
+
+static int draw_adjustable(chance *c, const tandem_graph *graph)
+{
+    int i;
+    do i = (int)draw_below(c, (uint32_t)graph->n_op);
+    while (!tandem_op_row_get(graph->op[i].kind)->precisions);
+    return i;
+}
+
+/* A few operators at a time, some of them twice before the program is resolved; every other change is undone. */
+static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_bytes)
+{
+    tandem_step *step = NULL;
+    assert_int_equal(tandem_step_open(&step, graph, draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32, bucket_bytes, NULL),
+                     TANDEM_OK);
+    for (int n = 0; n < CHANGES; n++) {
+        int op[MOST_TOGETHER];
+        tandem_precision before[MOST_TOGETHER];
+        const int together = 1 + (int)draw_below(c, MOST_TOGETHER);
+        for (int k = 0; k < together; k++) {
+            op[k] = draw_adjustable(c, graph);
+            before[k] = step->precision[op[k]];
+            tandem_step_set(step, op[k], draw_precision(c, tandem_op_row_get(graph->op[op[k]].kind)->precisions));
+        }
+        tandem_step_resolve(step);
+        check_against_fresh(step, bucket_bytes);
+        if (draw_below(c, 2)) continue;
+        for (int k = together - 1; k >= 0; k--) tandem_step_set(step, op[k], before[k]);
+        tandem_step_resolve(step);
+        check_against_fresh(step, bucket_bytes);
+    }
+    tandem_step_close(step);
+}
+
 static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
 {
     static const uint64_t bucket_bytes[] = {0, 1, 4096, 65536};
+    check_changes(graph, c, bucket_bytes[draw_below(c, 4)]);
     for (int n = 0; n < n_plan; n++) {
         tandem_step *step = NULL;
         const uint64_t bytes = bucket_bytes[draw_below(c, 4)];

@@ -8,8 +8,8 @@
 #include <math.h>
 
 #include "predictor/robust.h"
+#include "tandem/planner.h"
 #include "tandem/predictor.h"
-#include "tandem/replayer.h"
 #include "tests/unit/replay_store.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
@@ -482,6 +482,24 @@ static void what_was_measured_stays_as_it_is(void **state)
     replay_store_close(&s);
 }
 
+static void a_planner_predicts_where_it_is_asked_to(void **state)
+{
+    (void)state;
+    tandem_planner *planner = NULL;
+    tandem_error error = {0};
+    tandem_replay replay;
+    tandem_request request = {
+        .store = "/nowhere/tandem.db", .model = model, .cluster = "v100 + t4 net=10Gbit/s,20us", .times_only = 1};
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);
+    request.predict = 1;
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, &error), TANDEM_OK);
+    tandem_planner_close(planner);
+    request.times_only = 0; /* sensitivities are never predicted */
+    assert_int_equal(tandem_planner_open(&planner, &request, &error), TANDEM_MISSING);
+    assert_non_null(strstr(error.text, "/nowhere/tandem.db"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -499,6 +517,7 @@ int main(void)
         cmocka_unit_test(a_device_of_which_nothing_is_known_is_refused),
         cmocka_unit_test(a_described_cluster_replays_where_that_is_asked_for),
         cmocka_unit_test(what_was_measured_stays_as_it_is),
+        cmocka_unit_test(a_planner_predicts_where_it_is_asked_to),
     };
     return cmocka_run_group_tests_name("latency", tests, NULL, NULL);
 }

@@ -215,6 +215,75 @@ static void a_task_tells_its_time(void **state)
     tear_down(&b);
 }
 
+static int task_of(const bench *b, int op, tandem_task_kind kind)
+{
+    const tandem_step *step = tandem_replayer_step(b->replayer, 0);
+    int t = 0;
+    while (step->task[t].op != op || step->task[t].kind != kind) t++;
+    return t;
+}
+
+static void a_task_may_take_another_time(void **state)
+{
+    (void)state;
+    enum { INT8_FORM = 2 * TANDEM_PRECISION_INT8 };
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 0);
+    (void)open_and_run(&b, ONE_BUCKET);
+    const int fc1 = op_named(&b, "fc1"), forward = task_of(&b, fc1, TANDEM_TASK_FORWARD);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD + 1000);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD + 1000);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 1, 77777); /* nobody is beside it */
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, 0);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1000);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + 3 * CAST);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, -1);
+    tandem_replay replay;
+    assert_int_equal(tandem_replayer_run(b.replayer, &replay, 0, &b.error), TANDEM_MISSING);
+    assert_non_null(strstr(b.error.text, "forward of fc1"));
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, INT8_FORM, 0, FC1_INT8);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP - FORWARD + FC1_INT8 + 3 * CAST);
+    tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_FP32);
+    tandem_replayer_set_form_ns(b.replayer, 0, forward, 0, 0, FORWARD);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP);
+    const int update = bucket_of(&b, 0)->update_task;
+    tandem_replayer_set_form_ns(b.replayer, 0, update, 0, 0, 7 * UPDATE);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 6 * UPDATE);
+    tear_down(&b);
+}
+
+static void an_all_reduce_may_take_another_time(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    put_costs(&b, "cpu:avx512", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 1, 1);
+    add_class(&b, "cpu:avx512", 1, 1);
+    b.cluster.link_bytes_per_s = 3e8; /* 320 bytes: 2 messages of 533.3 ns */
+    assert_int_equal(open_and_run(&b, ONE_BUCKET).step_ns, ONE_STEP + 1067);
+    const int reduce = bucket_of(&b, 0)->reduce_task;
+    for (int beside = 0; beside < 2; beside++)
+        assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, beside), 1067);
+    /* while it is on the wire nobody computes: the other time does not count */
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 9999);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    tandem_replayer_set_form_ns(b.replayer, 1, reduce, 0, 0, 5000);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 5000);
+    assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, reduce, 0), 5000);
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 0, 1067);
+    tandem_replayer_set_form_ns(b.replayer, 0, reduce, 0, 1, 1067);
+    assert_int_equal(run(&b, 0).step_ns, ONE_STEP + 1067);
+    assert_true(b.replayer->wire_ns[0][0] > 1066.6 && b.replayer->wire_ns[0][0] < 1066.7);
+    assert_false(b.replayer->interferes);
+    tear_down(&b);
+}
+
 static void memory_is_what_the_memory_plan_says(void **state)
 {
     (void)state;
@@ -570,6 +639,8 @@ int main(void)
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
         cmocka_unit_test(a_task_tells_its_time),
+        cmocka_unit_test(a_task_may_take_another_time),
+        cmocka_unit_test(an_all_reduce_may_take_another_time),
         cmocka_unit_test(memory_is_what_the_memory_plan_says),
         cmocka_unit_test(the_faster_class_waits_for_the_slower),
         cmocka_unit_test(buckets_overlap_with_backward),

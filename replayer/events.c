@@ -1,0 +1,316 @@
+/* events.c: a lap, event by event: always right, and what is needed where rates depend on who is busy.
+ *
+ * Each class goes round its list (stages.h), which begins behind the wait for the last bucket. Between two events all rates
+ * are constant:
+ *   a class that computes    list time at its pace: usual, or crowded while another class on its machine computes;
+ *                            slower by the measured factor while a bucket is on the wire
+ *   the bucket on the wire   its time with, or without, a class that computes
+ * Handing a bucket over changes no rate, unless the wire was waiting for it. So events are: a class comes to a
+ * wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the wire. */
+#include "replayer/stages.h"
+
+typedef struct runner {
+    double at_ns; /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
+    double left_ns;                  /* time to the wait ahead, at present rates */
+    double wait_at_ns;               /* where that wait is */
+    double backward_ns;              /* … and the first one */
+    const double *hand_ns, *wait_ns; /* the class's, at its pace */
+    double slowed, speed;            /* while a bucket is on the wire; their product is 1 */
+    int pace;
+    int wait;  /* the next one that is closed */
+    int waits; /* stands there */
+    int place; /* recorded: of the task it is in */
+} runner;
+
+typedef struct simulation {
+    tandem_replayer *replayer;
+    tandem_lap *lap;
+    runner runner[TANDEM_MAX_CLASS];
+    double now_ns; /* since the lap began */
+    int n_reduced; /* buckets of this lap that are through */
+    int regroup;   /* somebody has come to a wait or left one */
+    int on_wire, loaded;
+    double wire_left_ns; /* on the wire; else until the next bucket is ready */
+    int recorded;        /* −1 = nothing is */
+    double begin_ns;     /* of this lap, in recorded time */
+} simulation;
+
+/* --- Places ------------------------------------------------------------------------------------------------- */
+
+static void aim(runner *r, int wait)
+{
+    r->wait = wait;
+    r->wait_at_ns = r->backward_ns + r->wait_ns[wait * TANDEM_LANES];
+}
+
+static double list_ns(const simulation *s, const runner *r)
+{
+    return r->backward_ns + r->wait_ns[(s->replayer->n_bucket - 1) * TANDEM_LANES];
+}
+
+static void take_pace(runner *r, const tandem_replay_member *member, int pace)
+{
+    r->pace = pace;
+    r->hand_ns = member->hand_ns[pace];
+    r->wait_ns = member->wait_ns[pace];
+    r->backward_ns = *member->backward_ns[pace];
+    aim(r, r->wait);
+}
+
+/* The same place, at another pace. */
+static void change_pace(simulation *s, int c, int pace)
+{
+    const tandem_replay_member *member = &s->replayer->member[c];
+    runner *r = &s->runner[c];
+    const int former = r->pace, behind = r->at_ns < 0;
+    if (pace == former) return;
+    const double at_ns = behind ? r->at_ns + list_ns(s, r) : r->at_ns;
+    take_pace(r, member, pace);
+    r->at_ns = tandem_prices_place(member, s->replayer->n_bucket, at_ns, former, pace);
+    if (behind) r->at_ns -= list_ns(s, r);
+}
+
+/* --- Recording ------------------------------------------------------------------------------------------------- */
+
+/* The last place in [low, high) at or before `at_ns`. */
+static int place_at(const int64_t *sum, int low, int high, double at_ns)
+{
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if ((double)sum[middle] <= at_ns)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* The step to record begins behind the first place of lap 0, and ends with that of lap 1. */
+static int is_recorded(const simulation *s, int behind, int place)
+{
+    return s->recorded == 0 ? !behind && place > 0 : behind || place == 0;
+}
+
+/* Times at which a class begins and ends tasks on its way from `from_ns` of a list to `to_ns`, which is in the task at
+ * place `to`; begin_ns: when it sets out. */
+static void record_places(simulation *s, int c, int behind, double from_ns, double to_ns, int to, double begin_ns)
+{
+    tandem_replay_member *member = &s->replayer->member[c];
+    runner *r = &s->runner[c];
+    const int64_t *sum = member->sum[r->pace];
+    const double slow = s->on_wire ? member->slowed : 1;
+    for (int i = r->place; i < to || (i == to && to_ns > (double)sum[i]); i++) {
+        if (!is_recorded(s, behind, i)) continue;
+        if (i > r->place || from_ns <= (double)sum[i])
+            member->start_ns[i] = begin_ns + ((double)sum[i] - from_ns) * slow;
+        if (i < to) member->end_ns[i] = begin_ns + ((double)sum[i + 1] - from_ns) * slow;
+    }
+    r->place = to;
+}
+
+static void record(simulation *s, int c, double to_ns, int arrives)
+{
+    const tandem_replay_member *member = &s->replayer->member[c];
+    runner *r = &s->runner[c];
+    const int64_t *sum = member->sum[r->pace];
+    const double begin_ns = s->begin_ns + s->now_ns, all_ns = list_ns(s, r);
+    double ahead_ns = 0;
+    if (r->at_ns < 0) {
+        const double from_ns = r->at_ns + all_ns;
+        const int ends = to_ns >= 0;
+        record_places(s, c, 1, from_ns, ends ? all_ns : to_ns + all_ns,
+                      ends ? member->n_place : place_at(sum, r->place, member->n_place, to_ns + all_ns), begin_ns);
+        if (!ends) return;
+        r->place = 0;
+        ahead_ns = -r->at_ns * (s->on_wire ? member->slowed : 1);
+    }
+    const int stop = member->wait_place[r->wait];
+    record_places(s, c, 0, r->at_ns < 0 ? 0 : r->at_ns, to_ns,
+                  arrives ? stop : place_at(sum, r->place, stop, to_ns), begin_ns + ahead_ns);
+}
+
+/* --- Who does what, and until when ------------------------------------------------------------------------- */
+
+static void regroup(simulation *s)
+{
+    const tandem_replayer *replayer = s->replayer;
+    int computing = 0, there = 0;
+    for (int c = 0; c < replayer->n_class; c++) {
+        computing += !s->runner[c].waits;
+        there += !s->runner[c].waits && replayer->member[c].shares_node;
+    }
+    for (int c = 0; c < replayer->n_class; c++)
+        if (!s->runner[c].waits && replayer->member[c].n_pace > 1)
+            change_pace(s, c, there > 1 ? TANDEM_CROWDED : TANDEM_USUAL);
+    const int loaded = computing > 0;
+    if (s->on_wire && s->loaded != loaded) { /* the share of the all-reduce that is left stays the same */
+        const double former = replayer->wire_ns[s->loaded][s->n_reduced];
+        if (former > 0) s->wire_left_ns *= replayer->wire_ns[loaded][s->n_reduced] / former;
+    }
+    s->loaded = loaded;
+    s->regroup = 0;
+}
+
+static void put_on_wire(simulation *s)
+{
+    s->on_wire = 1;
+    s->wire_left_ns = s->replayer->wire_ns[s->loaded][s->n_reduced];
+    if (s->recorded == 0) s->replayer->wire_start_ns[s->n_reduced] = s->begin_ns + s->now_ns;
+}
+
+/* Time until every class has handed over the next bucket. */
+static double time_until_ready(const simulation *s)
+{
+    double most = 0;
+    for (int c = 0; c < s->replayer->n_class; c++) {
+        const runner *r = &s->runner[c];
+        const double left = r->hand_ns[s->n_reduced * TANDEM_LANES] - r->at_ns;
+        if (left > most) most = left;
+    }
+    return most;
+}
+
+/* Time to the next event: of each class that computes in left_ns, of the wire in wire_left_ns. */
+static double time_to_event(simulation *s)
+{
+    double dt = s->wire_left_ns;
+    for (int c = 0; c < s->replayer->n_class; c++) {
+        runner *r = &s->runner[c];
+        if (r->waits) continue;
+        r->left_ns = r->wait_at_ns - r->at_ns;
+        if (s->on_wire) r->left_ns *= r->slowed;
+        if (r->left_ns < dt) dt = r->left_ns;
+    }
+    return dt > 0 ? dt : 0;
+}
+
+/* --- Events -------------------------------------------------------------------------------------------------- */
+
+static void move(simulation *s, int c, double dt_ns)
+{
+    runner *r = &s->runner[c];
+    const int arrives = r->left_ns <= dt_ns;
+    const double to_ns = arrives ? r->wait_at_ns : r->at_ns + (s->on_wire ? dt_ns * r->speed : dt_ns);
+    if (r->at_ns < r->backward_ns && to_ns >= r->backward_ns)
+        s->lap->backward_end_ns[c] = s->now_ns + (r->backward_ns - r->at_ns) * (s->on_wire ? r->slowed : 1);
+    if (s->recorded >= 0) record(s, c, to_ns, arrives);
+    if (s->recorded == 0 && arrives)
+        s->replayer->member[c].wait_start_ns[r->wait] = s->begin_ns + s->now_ns + dt_ns;
+    r->at_ns = to_ns;
+    r->waits = arrives;
+    s->regroup |= arrives;
+}
+
+/* Waits for this bucket end. */
+static void take_off_wire(simulation *s)
+{
+    tandem_replayer *replayer = s->replayer;
+    const int through = s->n_reduced++, is_last = s->n_reduced == replayer->n_bucket;
+    s->on_wire = 0;
+    if (s->recorded == 0) replayer->wire_end_ns[through] = s->begin_ns + s->now_ns;
+    for (int c = 0; c < replayer->n_class; c++) {
+        runner *r = &s->runner[c];
+        if (r->wait > through) continue;
+        if (s->recorded == 0 && r->waits) replayer->member[c].wait_end_ns[r->wait] = s->begin_ns + s->now_ns;
+        if (is_last) continue;
+        s->regroup |= r->waits;
+        r->waits = 0;
+        aim(r, s->n_reduced);
+    }
+}
+
+static void to_next_event(simulation *s)
+{
+    const double dt = time_to_event(s);
+    const int of_wire = s->wire_left_ns <= dt;
+    for (int c = 0; c < s->replayer->n_class; c++)
+        if (s->runner[c].waits)
+            *(s->on_wire ? &s->lap->exposed_ns[c] : &s->lap->waiting_ns[c]) += dt;
+        else
+            move(s, c, dt);
+    s->now_ns += dt;
+    if (!of_wire)
+        s->wire_left_ns -= dt;
+    else if (s->on_wire)
+        take_off_wire(s);
+    else
+        put_on_wire(s);
+}
+
+/* While everybody computes, and nobody comes to the end of the backward pass meanwhile, a bucket is two steps: until it is
+ * ready, and its all-reduce. */
+static void run_ahead(simulation *s)
+{
+    const tandem_replayer *replayer = s->replayer;
+    const int first = s->n_reduced;
+    for (; s->n_reduced < replayer->n_bucket - 1; s->n_reduced++) {
+        const double ready_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
+        for (int c = 0; c < replayer->n_class; c++) {
+            const runner *r = &s->runner[c];
+            if (r->waits || r->at_ns + ready_ns + wire_ns * r->speed >= r->backward_ns) goto out;
+        }
+        for (int c = 0; c < replayer->n_class; c++) {
+            runner *r = &s->runner[c];
+            r->at_ns = r->at_ns + ready_ns + wire_ns * r->speed;
+        }
+        s->now_ns = s->now_ns + ready_ns + wire_ns;
+    }
+out:
+    for (int c = 0; c < replayer->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
+}
+
+/* --- A lap --------------------------------------------------------------------------------------------------- */
+
+static void begin(simulation *s)
+{
+    for (int c = 0; c < s->replayer->n_class; c++) {
+        const tandem_replay_member *member = &s->replayer->member[c];
+        runner *r = &s->runner[c];
+        r->at_ns = -s->lap->rest_ns[c];
+        r->slowed = member->slowed;
+        r->speed = 1 / member->slowed;
+        r->wait = r->waits = r->place = 0;
+        take_pace(r, member, TANDEM_USUAL);
+        s->lap->exposed_ns[c] = s->lap->waiting_ns[c] = 0;
+        s->lap->backward_end_ns[c] = -1;
+        if (s->recorded >= 0 && r->at_ns < 0)
+            r->place = place_at(member->sum[TANDEM_USUAL], 0, member->n_place, r->at_ns + list_ns(s, r));
+    }
+}
+
+static void finish(simulation *s)
+{
+    s->lap->step_ns = s->now_ns;
+    for (int c = 0; c < s->replayer->n_class; c++) {
+        const runner *r = &s->runner[c];
+        if (r->waits) {
+            s->lap->rest_ns[c] = 0;
+            continue;
+        }
+        change_pace(s, c, TANDEM_USUAL);
+        s->lap->rest_ns[c] = list_ns(s, r) - r->at_ns;
+        if (s->lap->backward_end_ns[c] < 0)
+            s->lap->backward_end_ns[c] = s->now_ns + r->backward_ns - r->at_ns;
+    }
+}
+
+void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns)
+{
+    simulation s;
+    s.replayer = replayer;
+    s.lap = lap;
+    s.now_ns = 0;
+    s.n_reduced = s.on_wire = s.loaded = 0;
+    s.regroup = 1;
+    s.recorded = recorded;
+    s.begin_ns = begin_ns;
+    begin(&s);
+    while (s.n_reduced < replayer->n_bucket) {
+        if (s.regroup) regroup(&s);
+        if (!s.on_wire && recorded < 0) run_ahead(&s);
+        if (!s.on_wire) s.wire_left_ns = time_until_ready(&s);
+        if (!s.on_wire && s.wire_left_ns <= 0) put_on_wire(&s);
+        to_next_event(&s);
+    }
+    finish(&s);
+}

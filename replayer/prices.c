@@ -1,0 +1,245 @@
+/* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1), where the
+ * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replayer/measured.h"
+#include "replayer/stages.h"
+
+/* --- Stretches and blocks --------------------------------------------------------------------------------- */
+
+/* First and last task of a stretch, without the update that begins the list. */
+static tandem_block tasks_of(const tandem_step *step, int s)
+{
+    const int n_bucket = step->n_bucket;
+    if (s > n_bucket) {
+        const int update = step->bucket[s - n_bucket - 1].update_task;
+        return (tandem_block){update, update + 1};
+    }
+    return (tandem_block){s == 0 ? 0 : step->bucket[s - 1].reduce_task + 1,
+                          s < n_bucket ? step->bucket[s].reduce_task : step->bucket[0].update_task};
+}
+
+static void add_blocks(tandem_replay_member *member, int *n_block, int s, tandem_block tasks)
+{
+    for (int t = tasks.first; t < tasks.end; t += TANDEM_BLOCK) {
+        const int end = tasks.end - t > TANDEM_BLOCK ? t + TANDEM_BLOCK : tasks.end;
+        for (int k = t; k < end; k++) member->block_of[k] = *n_block;
+        member->block[*n_block] = (tandem_block){t, end};
+        member->stretch_of[(*n_block)++] = s;
+    }
+}
+
+static void cut(tandem_replay_member *member, int n_bucket)
+{
+    const int last_update = member->step->bucket[n_bucket - 1].update_task;
+    int n_block = 0;
+    for (int b = 0; b < n_bucket; b++) member->block_of[member->step->bucket[b].reduce_task] = -1;
+    for (int s = 0; s < 2 * n_bucket; s++) {
+        member->stretch_block[s] = n_block;
+        if (s == 0) add_blocks(member, &n_block, s, (tandem_block){last_update, last_update + 1});
+        add_blocks(member, &n_block, s, tasks_of(member->step, s));
+    }
+    member->stretch_block[2 * n_bucket] = n_block;
+}
+
+int tandem_prices_open(tandem_replay_member *member, int n_bucket)
+{
+    const size_t n_task = (size_t)member->step->n_task, n_stretch = 2 * (size_t)n_bucket;
+    const size_t most_blocks = n_task / TANDEM_BLOCK + n_stretch + 1;
+    member->price_ns = calloc(n_task, sizeof *member->price_ns);
+    member->block = malloc(most_blocks * sizeof *member->block);
+    member->block_of = malloc(n_task * sizeof *member->block_of);
+    member->stretch_of = malloc(most_blocks * sizeof *member->stretch_of);
+    member->stretch_block = malloc((n_stretch + 1) * sizeof *member->stretch_block);
+    member->block_ns = calloc(most_blocks, sizeof *member->block_ns);
+    member->stretch_ns = calloc(n_stretch, sizeof *member->stretch_ns);
+    if (!member->price_ns || !member->block || !member->block_of || !member->stretch_of ||
+        !member->stretch_block || !member->block_ns || !member->stretch_ns)
+        return 0;
+    cut(member, n_bucket);
+    return 1;
+}
+
+void tandem_prices_close(tandem_replay_member *member)
+{
+    free(member->stretch_ns);
+    free(member->block_ns);
+    free(member->stretch_block);
+    free(member->stretch_of);
+    free(member->block_of);
+    free(member->block);
+    free(member->price_ns);
+}
+
+/* --- Changes ------------------------------------------------------------------------------------------------ */
+
+static int is_missing(const tandem_replay_member *member, const int64_t *price_ns)
+{
+    int missing = 0;
+    for (int pace = 0; pace < member->n_pace; pace++) missing |= price_ns[pace] < 0;
+    return missing;
+}
+
+void tandem_prices_update(tandem_replay_member *member, int t)
+{
+    const tandem_task *task = &member->step->task[t];
+    const tandem_form *form = &member->costs.form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
+    int64_t *price = member->price_ns[t];
+    const int block = member->block_of[t];
+    if (block < 0) return;
+    const int stretch = member->stretch_of[block];
+    member->n_missing -= is_missing(member, price);
+    for (int pace = 0; pace < member->n_pace; pace++) {
+        const int64_t now = task->active ? form->ns[member->company[pace]] : 0, more = now - price[pace];
+        price[pace] = now;
+        member->block_ns[block][pace] += more;
+        member->stretch_ns[stretch][pace] += more;
+    }
+    member->n_missing += is_missing(member, price);
+    if (stretch < member->first_changed) member->first_changed = stretch;
+    if (task->kind == TANDEM_TASK_UPDATE) member->update_changed = 1;
+}
+
+static void settle_pace(tandem_replay_member *member, int n_bucket, int pace)
+{
+    int64_t(*const stretch_ns)[TANDEM_N_PACE] = member->stretch_ns;
+    double *hand_ns = member->hand_ns[pace], *wait_ns = member->wait_ns[pace];
+    int s = member->first_changed;
+    int64_t sum = s > 0 && s <= n_bucket ? (int64_t)hand_ns[(s - 1) * TANDEM_LANES] : 0;
+    for (; s < n_bucket; s++) {
+        sum += stretch_ns[s][pace];
+        hand_ns[s * TANDEM_LANES] = (double)sum;
+    }
+    if (s == n_bucket) *member->backward_ns[pace] = (double)(sum + stretch_ns[s][pace]);
+    if (!member->update_changed) return;
+    sum = 0;
+    for (int b = 1; b < n_bucket; b++) {
+        sum += stretch_ns[n_bucket + b][pace];
+        wait_ns[b * TANDEM_LANES] = (double)sum;
+    }
+}
+
+void tandem_prices_settle(tandem_replay_member *member, int n_bucket)
+{
+    for (int pace = 0; pace < member->n_pace; pace++) settle_pace(member, n_bucket, pace);
+    member->first_changed = 2 * n_bucket;
+    member->update_changed = 0;
+}
+
+/* --- Places --------------------------------------------------------------------------------------------------- */
+
+/* Where stretch s begins: at the stop that ends the one before it. */
+static double begin_of(const tandem_replay_member *member, int n_bucket, int s, int pace)
+{
+    if (s == 0) return 0;
+    return s <= n_bucket ? member->hand_ns[pace][(s - 1) * TANDEM_LANES]
+                         : *member->backward_ns[pace] + member->wait_ns[pace][(s - 1 - n_bucket) * TANDEM_LANES];
+}
+
+/* The last stretch that begins at or before `at_ns`. */
+static int stretch_at(const tandem_replay_member *member, int n_bucket, double at_ns, int pace)
+{
+    int low = 0, high = 2 * n_bucket;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        if (begin_of(member, n_bucket, middle, pace) <= at_ns)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to)
+{
+    const int s = stretch_at(member, n_bucket, at_ns, from);
+    double left = at_ns - begin_of(member, n_bucket, s, from), place = begin_of(member, n_bucket, s, to);
+    int k = member->stretch_block[s];
+    for (; k < member->stretch_block[s + 1] && (double)member->block_ns[k][from] <= left; k++) {
+        left -= (double)member->block_ns[k][from];
+        place += (double)member->block_ns[k][to];
+    }
+    if (k == member->stretch_block[s + 1]) return place;
+    int t = member->block[k].first;
+    for (; t < member->block[k].end && (double)member->price_ns[t][from] <= left; t++) {
+        left -= (double)member->price_ns[t][from];
+        place += (double)member->price_ns[t][to];
+    }
+    if (t == member->block[k].end) return place;
+    return place + left / (double)member->price_ns[t][from] * (double)member->price_ns[t][to];
+}
+
+/* --- What is missing -------------------------------------------------------------------------------------------- */
+
+/* Whether the task's cost is filed under another key than those of the tasks from `first` on that lack theirs; its text. */
+static int is_new_key(char text[TANDEM_COST_KEY_TEXT], const tandem_replay_member *member, int first, int t)
+{
+    const tandem_step *step = member->step;
+    char earlier[TANDEM_COST_KEY_TEXT];
+    tandem_cost_key key;
+    if (!tandem_step_key(step, t, step->task[t].variant, &key)) return 0;
+    tandem_cost_key_print(text, TANDEM_COST_KEY_TEXT, &key);
+    for (int k = first; k < t; k++) {
+        if (!is_missing(member, member->price_ns[k]) || !tandem_step_key(step, k, step->task[k].variant, &key))
+            continue;
+        tandem_cost_key_print(earlier, sizeof earlier, &key);
+        if (strcmp(earlier, text) == 0) return 0;
+    }
+    return 1;
+}
+
+/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": two of other keys than the first one's, if they are short enough to
+ * leave room for what to do about it. */
+static void print_more(char *text, size_t size, const tandem_replay_member *member, int first)
+{
+    char such[320] = "", key[TANDEM_COST_KEY_TEXT];
+    int n_named = 0;
+    for (int t = first + 1; t < member->step->n_task && n_named < 2; t++) {
+        const size_t used = strlen(such);
+        if (!is_missing(member, member->price_ns[t]) || !is_new_key(key, member, first, t)) continue;
+        if (used + strlen(key) + sizeof ", ''" > sizeof such) continue;
+        (void)snprintf(such + used, sizeof such - used, "%s'%s'", n_named++ ? ", " : "", key);
+    }
+    (void)snprintf(text, size, ", nor have %d more tasks of this plan%s%s%s", member->n_missing - 1,
+                   such[0] ? " (" : "", such, such[0] ? ")" : "");
+}
+
+tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error)
+{
+    const tandem_step *step = member->step;
+    char more[400] = "";
+    int first = 0;
+    while (!is_missing(member, member->price_ns[first])) first++;
+    if (member->n_missing > 1) print_more(more, sizeof more, member, first);
+    const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE && member->price_ns[first][TANDEM_USUAL] < 0;
+    return tandem_costs_missing(step, first, step->task[first].variant, member->device,
+                                alone ? "" : member->neighbour, member->neighbour, more, error);
+}
+
+/* --- Forms that the plan need not have --------------------------------------------------------------------- */
+
+static const tandem_form *form_at(const tandem_replayer *replayer, int c, int task, int variant)
+{
+    return &replayer->member[c].costs.form[(size_t)task * TANDEM_MAX_VARIANT + (size_t)variant];
+}
+
+int tandem_replayer_measured(const tandem_replayer *replayer, int c, int task, int variant)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    const tandem_form *form = form_at(replayer, c, task, variant);
+    int64_t price_ns[TANDEM_N_PACE];
+    for (int pace = 0; pace < member->n_pace; pace++) price_ns[pace] = form->ns[member->company[pace]];
+    return !is_missing(member, price_ns);
+}
+
+tandem_status tandem_replayer_missing(const tandem_replayer *replayer, int c, int task, int variant,
+                                      tandem_error *error)
+{
+    const tandem_replay_member *member = &replayer->member[c];
+    const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE &&
+                      form_at(replayer, c, task, variant)->ns[TANDEM_ALONE] < 0;
+    return tandem_costs_missing(member->step, task, variant, member->device, alone ? "" : member->neighbour,
+                                member->neighbour, "", error);
+}
