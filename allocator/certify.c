@@ -9,6 +9,7 @@
 #include "base/clock.h"
 
 static const double default_seconds = 10, tolerable_gap = 1e-3;
+static const double search_seconds = 0.5; /* it closes small gaps soon, or none */
 
 /* What the replayer has, to be put back. */
 static tandem_precision *keep(const tandem_allocation_problem *problem, int n_class)
@@ -45,8 +46,8 @@ static tandem_status prove(tandem_proof *proof, double sensitivity, double secon
     int64_t replays = 0;
     tandem_status status = tandem_proof_bound(proof, 0.7 * seconds, error);
     if (status != TANDEM_OK || sensitivity - proof->lower_bound <= tolerable_gap * sensitivity) return status;
-    return tandem_proof_search(proof, sensitivity, seconds - (double)(tandem_now_ns() - begin_ns) * 1e-9, &found,
-                               &replays, error);
+    const double left = seconds - (double)(tandem_now_ns() - begin_ns) * 1e-9;
+    return tandem_proof_search(proof, sensitivity, fmin(left, search_seconds), &found, &replays, error);
 }
 
 tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,

@@ -14,7 +14,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double default_seconds = 10, close_gap = 2e-3, close_seconds = 0.3;
+static const double default_seconds = 10, close_gap = 1e-2, close_seconds = 0.3;
 
 /* --- A plan from the bounds ------------------------------------------------------------------------------ */
 
@@ -101,7 +101,7 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
     return status;
 }
 
-/* The last thousandth is worth a little time, not all of it. */
+/* The last hundredth is worth a little time, not all of it. */
 static double search_seconds(const exact *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;

@@ -32,9 +32,9 @@
 
 enum {
     MOST_ROUNDS = 4, /* of recovery, each over all moves */
-    MOST_EXCHANGES = 16,
-    EXCHANGE_TRIALS = 24, /* moves for which room is sought in one exchange */
-    ROOM_TRIALS = 16      /* steps towards it */
+    MOST_EXCHANGES = 64,
+    EXCHANGE_TRIALS = 96, /* moves for which room is sought in one exchange */
+    ROOM_TRIALS = 32      /* steps towards it */
 };
 
 static int fits(const tandem_figures *figures, int64_t target_ns)
@@ -255,12 +255,12 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
     for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
         status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
         if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
+        if (status == TANDEM_OK && goes_on) status = exchange(search, &q, target_ns, error);
         if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm) continue;
         found = search->figures;
         memcpy(best, search->now, (size_t)search->n_op * sizeof *best);
     }
     if (status == TANDEM_OK) status = tandem_search_go(search, best, error);
-    if (status == TANDEM_OK) status = exchange(search, &q, target_ns, error);
     free(q.move);
     free(best);
     return status;

@@ -10,7 +10,7 @@
 #include "allocator/policies.h"
 #include "base/clock.h"
 
-static const double bound_tolerance = 1e-3; /* relative, of a class's bound */
+static const double bound_tolerance = 2e-4; /* relative, of a class's bound */
 
 static const tandem_replayer *replayer_of(const tandem_proof *proof) { return proof->problem->replayer; }
 

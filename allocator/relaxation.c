@@ -286,22 +286,32 @@ static void take_all_rows(bounding *b, const interval *i)
     }
 }
 
-/* The rows as their multipliers weigh them, in units of the dearest one, rounded so that whatever is within all of them
- * is within their sum. */
-static void join_rows(bounding *b)
+/* Rows first … end − 1 as their multipliers weigh them, in units of the dearest one, rounded so that whatever is within all
+ * of them is within their sum. */
+static void join_rows(const bounding *b, weights *to, int first, int end)
 {
     const size_t n_bundle = (size_t)b->r->network->n_bundle;
     double dearest = 0, limit = 0;
-    for (int r = 0; r < b->rows.n_row; r++) dearest = fmax(dearest, b->multiplier[r]);
+    for (int r = first; r < end; r++) dearest = fmax(dearest, b->multiplier[r]);
     for (size_t k = 0; k < n_bundle; k++) {
         double sum = 0;
-        for (int r = 0; r < b->rows.n_row && dearest > 0; r++)
+        for (int r = first; r < end && dearest > 0; r++)
             sum += b->multiplier[r] / dearest * (double)b->rows.weight[(size_t)r * n_bundle + k];
-        b->joint.of[k] = (int64_t)floor(sum * (1 - rounding));
+        to->of[k] = (int64_t)floor(sum * (1 - rounding));
     }
-    for (int r = 0; r < b->rows.n_row && dearest > 0; r++)
-        limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
-    b->joint.limit = (int64_t)ceil(limit * (1 + rounding));
+    for (int r = first; r < end && dearest > 0; r++) limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
+    to->limit = (int64_t)ceil(limit * (1 + rounding));
+}
+
+/* Divides the rows in two of about equal weight in the bound: the first row of the second part. */
+static int find_middle(const bounding *b)
+{
+    double all = 0, sum = 0;
+    int r = 0;
+    for (int k = 0; k < b->rows.n_row; k++) all += b->multiplier[k] * (double)b->rows.limit[k];
+    while (r < b->rows.n_row && sum + b->multiplier[r] * (double)b->rows.limit[r] <= all / 2)
+        sum += b->multiplier[r] * (double)b->rows.limit[r], r++;
+    return r;
 }
 
 /* The row that the way exceeds most, relatively; −1 = none. */
@@ -317,16 +327,6 @@ static int find_exceeded(const bounding *b, const int *choice)
         worst_share = share;
     }
     return worst;
-}
-
-/* The row that bounds most. */
-static int find_dearest(const bounding *b)
-{
-    int dearest = 0;
-    for (int r = 1; r < b->rows.n_row; r++)
-        if (b->multiplier[r] * (double)b->rows.limit[r] > b->multiplier[dearest] * (double)b->rows.limit[dearest])
-            dearest = r;
-    return dearest;
 }
 
 /* --- Intervals ------------------------------------------------------------------------------------------ */
@@ -352,11 +352,11 @@ static tandem_status bound_quickly(bounding *b, interval *i, tandem_error *error
     return status;
 }
 
-/* By all rows: as their multipliers weigh them, and exactly by this sum of them beside one of them: the one that bounds most,
- * then those that the way found exceeds. Of the ways found one within all rows is preferred. */
+/* By all rows: as their multipliers weigh them, and exactly by the sums of two halves of them, then by the sum of all beside a
+ * row that the way found exceeds. Of the ways found one within all rows is preferred. */
 static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out, tandem_error *error)
 {
-    enum { MOST_ROUNDS = 3 };
+    enum { MOST_ROUNDS = 4 };
     const size_t n_bundle = (size_t)b->r->network->n_bundle, n_layer = (size_t)b->r->network->n_layer;
     double bound, within = INFINITY;
     take_all_rows(b, i);
@@ -365,12 +365,11 @@ static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out
     if (status != TANDEM_OK) return status;
     raise(i, bound);
     out->harm = within;
-    join_rows(b);
-    int row = find_dearest(b);
-    for (int round = 0; round < MOST_ROUNDS && row >= 0 && status == TANDEM_OK; round++) {
+    const int middle = find_middle(b);
+    join_rows(b, &b->pure, 0, middle);
+    join_rows(b, &b->joint, middle, b->rows.n_row);
+    for (int round = 0; round < MOST_ROUNDS; round++) {
         tandem_solution solution = {.choice = b->choice, .harm = INFINITY};
-        memcpy(b->pure.of, b->rows.weight + (size_t)row * n_bundle, n_bundle * sizeof *b->pure.of);
-        b->pure.limit = b->rows.limit[row];
         const tandem_limits limits = limits_of(b, &b->pure, &b->joint);
         status = tandem_solve_exact(&solution, b->r->network, &limits, b->cutoff, b->tolerance,
                                     fmax(seconds_left(b), 0), error);
@@ -379,11 +378,15 @@ static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out
         i->is_exact = 1;
         out->proven = solution.proven;
         if (solution.harm == INFINITY) break;
-        row = find_exceeded(b, b->choice);
-        if (row < 0 ? solution.harm < within : within == INFINITY) {
+        const int row = find_exceeded(b, b->choice);
+        if (row < 0 ? solution.harm < out->harm : within == INFINITY) {
             out->harm = solution.harm;
             memcpy(out->choice, b->choice, n_layer * sizeof *b->choice);
         }
+        if (row < 0) break;
+        join_rows(b, &b->joint, 0, b->rows.n_row);
+        memcpy(b->pure.of, b->rows.weight + (size_t)row * n_bundle, n_bundle * sizeof *b->pure.of);
+        b->pure.limit = b->rows.limit[row];
     }
     return status;
 }

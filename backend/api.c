@@ -1,6 +1,7 @@
 /* api.c: the one exported function of libtandem_backend. */
 #include <stdio.h>
 
+#include "backend/checkpoint.h"
 #include "backend/comm/gloo_shim.h"
 #include "backend/executor.h"
 #include "backend/measure.h"
@@ -16,6 +17,8 @@ static const tandem_step_times *times(const tandem_executor *executor) { return 
 static uint64_t allocated(const tandem_executor *executor) { return executor->allocated; }
 static const tandem_memory *memory(const tandem_executor *executor) { return &executor->memory; }
 static uint64_t workspace(const tandem_executor *executor, int task) { return executor->workspace[task]; }
+
+static void set_rate(tandem_executor *executor, float rate) { executor->optimizer.rate = rate; }
 
 static void observe(tandem_executor *executor, tandem_observer *observer, void *context)
 {
@@ -49,6 +52,7 @@ static const tandem_backend_api api = {
     .worker_broadcast = tandem_worker_broadcast,
     .executor_open = tandem_executor_open,
     .executor_close = tandem_executor_close,
+    .executor_set_rate = set_rate,
     .executor_step = tandem_executor_step,
     .executor_times = times,
     .executor_allocated = allocated,
@@ -57,6 +61,9 @@ static const tandem_backend_api api = {
     .executor_observe = observe,
     .executor_value = value,
     .executor_evaluate = tandem_executor_evaluate,
+    .executor_save = tandem_executor_save,
+    .executor_restore = tandem_executor_restore,
+    .checkpoint_inspect = tandem_checkpoint_inspect,
     .measure_all_reduce = tandem_measure_all_reduce,
 };
 

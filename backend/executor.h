@@ -9,6 +9,7 @@ struct tandem_executor {
     tandem_executor_options options;
     const tandem_step *step;
     const tandem_graph *graph;
+    tandem_optimizer_options optimizer;
 
     /* memory: all that the plan counts */
     tandem_memory memory;
@@ -31,6 +32,7 @@ struct tandem_executor {
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;
+    int not_finite; /* parameter whose gradient is not, in this step; −1 = all are */
     tandem_observer *observer;
     void *observer_context;
 };
@@ -41,6 +43,17 @@ void tandem_executor_close(tandem_executor *executor);
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
+
+/* Opens what a step program needs, but its memory: tables, kernels, the memory plan. */
+tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,
+                                      const tandem_executor_options *options, int forward_only, tandem_error *error);
+/* Whether what was prepared fits: agreed upon by all ranks, see executor_open in backend.h (fit.c). */
+tandem_status tandem_executor_check_fit(const tandem_executor *executor, tandem_error *error);
+
+tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
+                                   const char *recipe, tandem_error *error);
+tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,
+                                      tandem_checkpoint_info *info, tandem_error *error);
 
 /* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,

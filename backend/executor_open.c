@@ -49,19 +49,6 @@ static void *take(tandem_executor *executor, uint64_t bytes)
     return memory;
 }
 
-static tandem_status check_limit(const tandem_executor *executor, tandem_error *error)
-{
-    const tandem_memory *m = &executor->memory;
-    const uint64_t *limit = executor->options.memory_limit_bytes;
-    if (!limit || m->peak <= *limit) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_FIT,
-                            "rank %d needs %llu bytes, its limit is %llu: weights %llu, gradients %llu, optimizer %llu, "
-                            "step %llu; use a smaller batch or a plan with narrower precisions",
-                            executor->worker->rank, (unsigned long long)m->peak, (unsigned long long)*limit,
-                            (unsigned long long)m->weights, (unsigned long long)m->gradients,
-                            (unsigned long long)m->optimizer, (unsigned long long)m->arena);
-}
-
 static tandem_status allocate_flat(tandem_executor *executor, tandem_error *error)
 {
     const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
@@ -174,31 +161,52 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     return TANDEM_OK;
 }
 
-static tandem_executor *new_executor(tandem_worker *worker, const tandem_executor_options *options)
+static tandem_status set_optimizer(tandem_executor *executor, tandem_error *error)
+{
+    const tandem_optimizer_options *given = executor->options.optimizer, *own = &executor->graph->optimizer;
+    executor->optimizer = given ? *given : *own;
+    if (executor->optimizer.kind == own->kind) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s", executor->graph->model,
+                            tandem_optimizer_name(own->kind), tandem_optimizer_name(given->kind));
+}
+
+tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
+                                      const tandem_executor_options *options, int forward_only, tandem_error *error)
 {
     tandem_executor *executor = calloc(1, sizeof *executor);
-    if (!executor) return NULL;
+    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
     executor->worker = worker;
     executor->options = *options;
     executor->step = options->step;
     executor->graph = options->step->graph;
-    return executor;
+    tandem_status status = set_optimizer(executor, error);
+    if (status == TANDEM_OK) status = allocate_tables(executor, error);
+    if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
+    if (status == TANDEM_OK)
+        status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
+                                    executor->workspace_offset, error);
+    if (status != TANDEM_OK) {
+        tandem_executor_close(executor);
+        return status;
+    }
+    *out = executor;
+    return TANDEM_OK;
+}
+
+static tandem_status allocate_arena(tandem_executor *executor, tandem_error *error)
+{
+    executor->arena = take(executor, executor->memory.arena);
+    return executor->arena ? TANDEM_OK : no_memory(error, executor);
 }
 
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error)
 {
-    tandem_executor *executor = new_executor(worker, options);
-    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an executor");
-    tandem_status status = allocate_tables(executor, error);
-    if (status == TANDEM_OK) status = prepare_kernels(executor, 0, error);
-    if (status == TANDEM_OK)
-        status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
-                                    executor->workspace_offset, error);
-    if (status == TANDEM_OK) status = check_limit(executor, error);
+    tandem_executor *executor = NULL;
+    tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
+    if (status == TANDEM_OK) status = tandem_executor_check_fit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
-    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena)))
-        status = no_memory(error, executor);
+    if (status == TANDEM_OK) status = allocate_arena(executor, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
     if (status != TANDEM_OK) {
@@ -215,15 +223,10 @@ tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_e
 {
     tandem_executor_options options = trained->options;
     options.step = step;
-    tandem_executor *executor = new_executor(trained->worker, &options);
-    if (!executor) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for an evaluation");
-    tandem_status status = allocate_tables(executor, error);
-    if (status == TANDEM_OK) status = prepare_kernels(executor, 1, error);
-    if (status == TANDEM_OK)
-        status = tandem_memory_plan(&executor->memory, step, executor->workspace, executor->offset,
-                                    executor->workspace_offset, error);
-    if (status == TANDEM_OK && !(executor->arena = take(executor, executor->memory.arena)))
-        status = no_memory(error, executor);
+    options.optimizer = NULL; /* it was borrowed while `trained` was opened */
+    tandem_executor *executor = NULL;
+    tandem_status status = tandem_executor_prepare(&executor, trained->worker, &options, 1, error);
+    if (status == TANDEM_OK) status = allocate_arena(executor, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;

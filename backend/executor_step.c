@@ -1,5 +1,6 @@
 /* executor_step.c: runs the step program once: compute here, all-reduce of finished buckets on the reducer's thread. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/executor.h"
@@ -121,6 +122,18 @@ static void hand_over(tandem_executor *executor, int b)
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
+/* Behind a gradient that is not finite, nothing more is updated. */
+static void update_parameter(tandem_executor *executor, int p, int64_t index)
+{
+    if (executor->not_finite >= 0) return;
+    const int64_t at = executor->step->parameter_start[p];
+    float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
+    const int is_finite = executor->worker->backend->update(
+        executor->worker->device, &executor->optimizer, executor->graph->parameter[p].decays,
+        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+    if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
+}
+
 static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
 {
     const tandem_step *step = executor->step;
@@ -137,15 +150,8 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
     const int64_t begin = tandem_now_ns();
     times->wait_ns[b] = begin - before;
     times->start_ns[bucket->update_task] = begin - origin;
-    for (int k = 0; k < bucket->n_parameter; k++) {
-        const int p = step->parameter_order[bucket->first_parameter_place + k];
-        const int64_t at = step->parameter_start[p];
-        float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
-        executor->worker->backend->update(executor->worker->device, &executor->graph->optimizer,
-                                          executor->graph->parameter[p].decays, executor->weight + at, state,
-                                          executor->gradient + at, executor->graph->parameter[p].elements,
-                                          index + 1);
-    }
+    for (int k = 0; k < bucket->n_parameter; k++)
+        update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
@@ -164,9 +170,30 @@ static tandem_status run_one(tandem_executor *executor, int t, int64_t index, in
     return status;
 }
 
+/* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their parameters stand in backward
+ * order, so the parameter found first is the first there. */
+static tandem_status check_finite(const tandem_executor *executor, int64_t index, float loss, tandem_error *error)
+{
+    const int p = executor->not_finite;
+    if (p < 0 && isfinite(loss)) return TANDEM_OK;
+    char where[128] = "";
+    if (p >= 0) {
+        const tandem_op *op = &executor->graph->op[executor->graph->parameter[p].op];
+        (void)snprintf(where, sizeof where, "the gradient of operator '%s' (%s) is not finite, ", op->name,
+                       tandem_op_row_get(op->kind)->name);
+    }
+    (void)tandem_error_set(error, TANDEM_OVER_LIMIT,
+                           "training has diverged in step %lld: %sthe loss is %g; a smaller learning rate, a warm-up, or "
+                           "fewer operators in low precision may help",
+                           (long long)index + 1, where, (double)loss);
+    if (error) error->rank = 0;
+    return TANDEM_OVER_LIMIT;
+}
+
 tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, double *loss, tandem_error *error)
 {
     const int64_t origin = tandem_now_ns();
+    executor->not_finite = -1;
     for (int k = 0; k < executor->n_active; k++) {
         const tandem_status status = run_one(executor, executor->active[k], index, origin, error);
         if (status != TANDEM_OK) return status;
@@ -175,11 +202,11 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     if (executor->reducer) tandem_reducer_next_step(executor->reducer);
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;
-    const float mean = *loss_carrier(executor);
-    if (!isfinite(mean))
-        return tandem_error_set(error, TANDEM_OVER_LIMIT,
-                                "the loss is %g at step %lld; lower the learning rate or the precision of fewer operators",
-                                (double)mean, (long long)index);
+    const float carried = *loss_carrier(executor), mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
+    if (!executor->options.allow_nan) {
+        const tandem_status status = check_finite(executor, index, mean, error);
+        if (status != TANDEM_OK) return status;
+    }
     *loss = (double)mean;
     return TANDEM_OK;
 }

@@ -27,13 +27,19 @@ typedef struct cli_options {
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
     const char *svg, *verify, *explain, *add;
+    /* how to train: all < 0 or NULL = as the model's optimizer has it */
+    double rate, decay, momentum;
+    const char *betas, *schedule;
+    int64_t warmup;
+    int allow_nan;
     /* how to run */
     int64_t steps, evaluate, repetitions;
+    int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
     int again, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
-    const char *output, *trace;
+    const char *output, *trace, *log, *checkpoint, *resume;
     /* words that stand by themselves */
     const char *word[4];
     int n_word;
@@ -79,6 +85,18 @@ enum option_key {
     OPTION_VERIFY,
     OPTION_EXPLAIN,
     OPTION_ADD,
+    OPTION_RATE,
+    OPTION_SCHEDULE,
+    OPTION_WARMUP,
+    OPTION_DECAY,
+    OPTION_MOMENTUM,
+    OPTION_BETAS,
+    OPTION_ALLOW_NAN,
+    OPTION_EVALUATE_EVERY,
+    OPTION_CHECKPOINT,
+    OPTION_CHECKPOINT_EVERY,
+    OPTION_RESUME,
+    OPTION_LOG,
 };
 
 typedef struct cli_command {

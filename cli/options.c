@@ -48,6 +48,18 @@ static const struct argp_option rows[] = {
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
+    {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0, "Of the learning rate: constant, cosine, linear, step [constant]", 3},
+    {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
+    {"weight-decay", OPTION_DECAY, "X", 0, "Of matrices; biases and norms have none [the model's]", 3},
+    {"momentum", OPTION_MOMENTUM, "X", 0, "Of models that SGD trains [the model's]", 3},
+    {"betas", OPTION_BETAS, "X,X", 0, "Of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
+    {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
+    {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
+    {"checkpoint", OPTION_CHECKPOINT, "FILE", 0, "Put the training down in a file at the end", 4},
+    {"checkpoint-every", OPTION_CHECKPOINT_EVERY, "N", 0, "And every N steps", 4},
+    {"resume", OPTION_RESUME, "FILE", 0, "Go on from a checkpoint, up to step --steps", 4},
+    {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
     {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
     {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
@@ -121,19 +133,29 @@ static int64_t target_of(struct argp_state *state, const char *text)
     return ns;
 }
 
-/* A sensitivity has no unit that all methods share: a bare number. */
-static double sensitivity_of(struct argp_state *state, const char *text)
+/* A number without a unit, from 0 to below `below`; `what` says that in words. */
+static double number_of(struct argp_state *state, int key, const char *text, double below, const char *what)
 {
     char *end = NULL;
     errno = 0;
     const double x = strtod(text, &end);
-    if (errno || end == text || *end || !(x >= 0 && x <= DBL_MAX)) {
+    if (errno || end == text || *end || !(x >= 0 && x < below)) {
         tandem_error error;
-        (void)tandem_error_set(&error, TANDEM_USAGE,
-                               "--budget takes a sensitivity, a number from 0 upwards such as 1e-8, got '%s'", text);
+        (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes %s, got '%s'", row_of(key)->name, what, text);
         stop(state, &error);
     }
     return x;
+}
+
+static double rate_of(struct argp_state *state, int key, const char *text)
+{
+    return number_of(state, key, text, FLT_MAX, "a number from 0 upwards such as 1e-3");
+}
+
+/* A sensitivity has no unit that all methods share. */
+static double sensitivity_of(struct argp_state *state, int key, const char *text)
+{
+    return number_of(state, key, text, DBL_MAX, "a sensitivity, a number from 0 upwards such as 1e-8");
 }
 
 /* "free" is for commands that have --global-batch. */
@@ -173,7 +195,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_MEMORY: options->memory = text; break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
     case OPTION_TARGET: options->target_ns = target_of(state, text); break;
-    case OPTION_BUDGET: options->budget = sensitivity_of(state, text); break;
+    case OPTION_BUDGET: options->budget = sensitivity_of(state, key, text); break;
     case OPTION_LEAST_MEMORY: options->least_memory = 1; break;
     case OPTION_GLOBAL_BATCH: options->global_batch = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_FRONT: options->front = text ? whole_number(state, key, text, 2, 1000) : 16; break;
@@ -190,6 +212,22 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_PREDICT: options->predict = 1; break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
+    case OPTION_RATE: options->rate = rate_of(state, key, text); break;
+    case OPTION_SCHEDULE: options->schedule = text; break;
+    case OPTION_WARMUP: options->warmup = whole_number(state, key, text, 0, 1 << 30); break;
+    case OPTION_DECAY: options->decay = rate_of(state, key, text); break;
+    case OPTION_MOMENTUM:
+        options->momentum = number_of(state, key, text, 1, "a number from 0 to below 1 such as 0.9");
+        break;
+    case OPTION_BETAS: options->betas = text; break;
+    case OPTION_ALLOW_NAN: options->allow_nan = 1; break;
+    case OPTION_EVALUATE_EVERY: options->evaluate_every = whole_number(state, key, text, 1, 1 << 30); break;
+    case OPTION_CHECKPOINT: options->checkpoint = text; break;
+    case OPTION_CHECKPOINT_EVERY:
+        options->checkpoint_every = whole_number(state, key, text, 1, 1 << 30);
+        break;
+    case OPTION_RESUME: options->resume = text; break;
+    case OPTION_LOG: options->log = text; break;
     case OPTION_OUTPUT: options->output = text; break;
     case OPTION_TRACE: options->trace = text; break;
     case ARGP_KEY_ARG: take_word(options, state, text); break;
@@ -221,7 +259,10 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .budget = -1,
                              .steps = -1,
                              .evaluate = -1,
-                             .repetitions = -1};
+                             .repetitions = -1,
+                             .rate = -1,
+                             .decay = -1,
+                             .momentum = -1};
     (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;

@@ -50,7 +50,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (!rank->backend) return TANDEM_MISSING;
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
-        status = rank_run_open_data(&rank->data, rank->backend, rank->subject->graph[rank->member],
+        status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
                                     options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)

@@ -24,6 +24,14 @@ static tandem_status check_images(const tandem_data *data, const tandem_graph *g
                             data->name, data->channels, graph->model, (long long)channels, data->channels);
 }
 
+static int64_t global_batch_of(const cli_subject *subject)
+{
+    int64_t batch = 0;
+    for (int c = 0; c < subject->cluster.n_class; c++)
+        batch += subject->cluster.member[c].batch * subject->cluster.member[c].n_rank;
+    return batch;
+}
+
 /* Whether the data's samples are what the model takes. */
 static tandem_status check_data(const tandem_data *data, const tandem_graph *graph, tandem_error *error)
 {
@@ -39,8 +47,8 @@ static tandem_status check_data(const tandem_data *data, const tandem_graph *gra
     return takes_text ? check_text(data, graph, error) : check_images(data, graph, error);
 }
 
-tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
-                                 const tandem_graph *graph, const char *source, tandem_error *error)
+tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend,
+                                    const tandem_graph *graph, const char *source, tandem_error *error)
 {
     tandem_data opened = {0};
     const tandem_op *input = &graph->op[graph->input];
@@ -52,6 +60,25 @@ tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *ba
     else
         backend->data_close(&opened);
     return status;
+}
+
+tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
+                                 const cli_subject *subject, const cli_options *options, tandem_error *error)
+{
+    tandem_data opened = {0};
+    const int64_t batch = global_batch_of(subject);
+    tandem_status status = rank_run_open_samples(&opened, backend, subject->graph[0], options->data, error);
+    if (status != TANDEM_OK) return status;
+    if (opened.n_train < batch) {
+        status = tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "data '%s' has %lld training samples, fewer than a step of all ranks takes, %lld; lower --batch",
+            opened.name, (long long)opened.n_train, (long long)batch);
+        backend->data_close(&opened);
+        return status;
+    }
+    *data = opened;
+    return TANDEM_OK;
 }
 
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
@@ -69,26 +96,27 @@ tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, cons
     return TANDEM_OK;
 }
 
-/* Places in the global batch: ranks stand one behind the other, class by class. */
-static void batch_places(const cli_subject *subject, int rank, int64_t *first_place, int64_t *global_batch)
+/* Its place in the global batch: ranks stand one behind the other, class by class. */
+static int64_t first_place_of(const cli_subject *subject, int rank)
 {
-    *first_place = *global_batch = 0;
-    for (int r = 0; r < tandem_cluster_n_rank(&subject->cluster); r++) {
-        if (r == rank) *first_place = *global_batch;
-        *global_batch += subject->cluster.member[tandem_cluster_class_of(&subject->cluster, r)].batch;
-    }
+    int64_t place = 0;
+    for (int r = 0; r < rank; r++)
+        place += subject->cluster.member[tandem_cluster_class_of(&subject->cluster, r)].batch;
+    return place;
 }
 
 static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options,
                                    tandem_error *error)
 {
-    const tandem_cluster_class *member = &subject->cluster.member[run->member];
-    const uint64_t limit = member->memory_bytes ? member->memory_bytes : member->device.memory_bytes;
+    const uint64_t limit = tandem_cluster_limit_bytes(&subject->cluster, run->member);
     tandem_executor_options how = {.step = run->step,
                                    .data = options->data ? &run->data : NULL,
                                    .seed = options->seed,
-                                   .memory_limit_bytes = limit ? &limit : NULL};
-    batch_places(subject, run->place.rank, &how.first_place, &how.global_batch);
+                                   .global_batch = run->global_batch,
+                                   .first_place = first_place_of(subject, run->place.rank),
+                                   .memory_limit_bytes = limit ? &limit : NULL,
+                                   .optimizer = &run->recipe.optimizer,
+                                   .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }
 
@@ -109,8 +137,10 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
                                 meant, place->rank, device);
     tandem_status status = tandem_device_require(device, error);
     if (status == TANDEM_OK && !(run->backend = cli_backend(error))) status = TANDEM_MISSING;
+    run->global_batch = global_batch_of(subject);
+    if (status == TANDEM_OK) status = recipe_open(&run->recipe, subject->graph[run->member], options, error);
     if (status == TANDEM_OK && options->data)
-        status = rank_run_open_data(&run->data, run->backend, subject->graph[run->member], options->data, error);
+        status = rank_run_open_data(&run->data, run->backend, subject, options, error);
     if (status == TANDEM_OK) status = rank_run_open_step(run, subject, options, error);
     if (status == TANDEM_OK)
         status = run->backend->worker_open(&run->worker,

@@ -2,7 +2,7 @@
 #ifndef TANDEM_CLI_RANK_RUN_H
 #define TANDEM_CLI_RANK_RUN_H
 
-#include "cli/cli.h"
+#include "cli/recipe.h"
 
 enum {
     WARM_UP_STEPS = 2, /* not counted in medians: first steps pay for cold caches */
@@ -13,8 +13,10 @@ typedef struct rank_run {
     const tandem_backend_api *backend;
     cli_rank place;
     int member; /* its class */
+    recipe recipe;
     tandem_step *step;
     tandem_data data;
+    int64_t global_batch; /* samples a step over all ranks */
     tandem_worker *worker;
     tandem_executor *executor;
 } rank_run;
@@ -23,9 +25,12 @@ typedef struct rank_run {
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
-/* Opens `source` in samples of the model's length. TANDEM_MALFORMED where the model cannot be trained on it (says why). */
-tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend, const tandem_graph *graph,
-                                 const char *source, tandem_error *error);
+/* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch of all ranks. */
+tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
+                                 const cli_subject *subject, const cli_options *options, tandem_error *error);
+/* The same for one class's graph, whatever the batch of all ranks. */
+tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend, const tandem_graph *graph,
+                                    const char *source, tandem_error *error);
 /* Only the step program of class run->member under the subject's plan. */
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error);
@@ -43,7 +48,6 @@ typedef struct rank_times {
 typedef struct rank_report {
     int64_t period_ns, p10_ns, p90_ns, wait_ns; /* medians over the counted steps */
     uint64_t allocated_bytes, planned_bytes;
-    int64_t correct, total;
 } rank_report;
 
 #endif

@@ -5,17 +5,30 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/quantity.h"
 #include "cli/rank_run.h"
+#include "cli/train_log.h"
+
+/* An accuracy, behind so many steps. */
+typedef struct evaluation {
+    int64_t step; /* 0 = none yet */
+    int64_t correct, total;
+} evaluation;
 
 typedef struct training {
     rank_run run;
     const cli_options *options;
     const cli_subject *subject;
-    int64_t steps;
-    double *loss; /* [steps] */
+    int64_t begin; /* steps done before this run, by the one it resumes */
+    int64_t steps; /* of this run */
+    double *loss;  /* [steps] */
     rank_times times;
-    rank_report *report; /* [n_rank] on rank 0 after the end */
+    rank_report *report;    /* [n_rank] on rank 0 after the end */
+    evaluation *evaluation; /* [n_evaluation] */
+    int n_evaluation;
+    train_log log; /* of rank 0 */
+    char recipe[TANDEM_CHECKPOINT_RECIPE];
 } training;
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------- */
@@ -25,12 +38,14 @@ static tandem_status allocate(training *t, tandem_error *error)
     const size_t steps = (size_t)t->steps, n_task = (size_t)t->run.step->n_task;
     t->loss = calloc(steps, sizeof *t->loss);
     t->report = calloc((size_t)t->run.place.n_rank, sizeof *t->report);
+    const int64_t every = t->options->evaluate_every;
+    t->evaluation = calloc(every ? (size_t)(t->steps / every) + 2 : 1, sizeof *t->evaluation);
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
     t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
     t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
     t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
-    if (t->loss && t->report && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
+    if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
         t->times.start_ns && t->times.end_ns)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
@@ -43,8 +58,10 @@ static void release(training *t)
     free(t->times.task_ns);
     free(t->times.wait_ns);
     free(t->times.period_ns);
+    free(t->evaluation);
     free(t->report);
     free(t->loss);
+    train_log_close(&t->log);
     rank_run_close(&t->run);
 }
 
@@ -70,27 +87,99 @@ static void show_progress(const training *t, int64_t index, int64_t begin_ns)
     const int64_t now = tandem_now_ns(), done = index + 1;
     if (t->run.place.rank != 0 || (now - shown_ns < INT64_C(500000000) && done < t->steps)) return;
     shown_ns = now;
-    int64_t batch = 0;
-    for (int c = 0; c < t->subject->cluster.n_class; c++)
-        batch += t->subject->cluster.member[c].batch * t->subject->cluster.member[c].n_rank;
-    const double rate = (double)(done * batch) * 1e9 / (double)(now - begin_ns);
+    const double rate = (double)(done * t->run.global_batch) * 1e9 / (double)(now - begin_ns);
     cli_progress(t->options, (now - begin_ns) / done * (t->steps - done),
-                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->subject->plan->name, (long long)done,
-                 (long long)t->steps, t->loss[index], rate);
+                 "%s: step %lld of %lld, loss %.4f, %.1f samples/s", t->subject->plan->name,
+                 (long long)(t->begin + done), (long long)(t->begin + t->steps), t->loss[index], rate);
+}
+
+/* --- Between steps: accuracy, log, checkpoint ---------------------------------------------------------------------------- */
+
+static int is_due(int64_t every, int64_t done) { return every > 0 && done % every == 0; }
+
+static double accuracy_of(const evaluation *e)
+{
+    return e->total > 0 ? (double)e->correct / (double)e->total : NAN;
+}
+
+static tandem_status evaluate(training *t, int64_t done, tandem_error *error)
+{
+    const tandem_backend_api *backend = t->run.backend;
+    const int n_rank = t->run.place.n_rank;
+    evaluation own = {.step = done}, *all = calloc((size_t)n_rank, sizeof *all);
+    if (!all)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the results of %d ranks", n_rank);
+    tandem_status status = backend->executor_evaluate(t->run.executor, &t->run.data, t->options->evaluate,
+                                                      &own.correct, &own.total, error);
+    if (status == TANDEM_OK) status = backend->worker_gather(t->run.worker, &own, all, sizeof own, error);
+    evaluation *sum = &t->evaluation[t->n_evaluation];
+    sum->step = done;
+    for (int r = 0; r < n_rank && status == TANDEM_OK; r++) {
+        sum->correct += all[r].correct;
+        sum->total += all[r].total;
+    }
+    if (status == TANDEM_OK) t->n_evaluation++;
+    free(all);
+    return status;
+}
+
+static const evaluation *last_evaluation(const training *t)
+{
+    return t->n_evaluation ? &t->evaluation[t->n_evaluation - 1] : NULL;
+}
+
+static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tandem_error *error)
+{
+    const int64_t done = t->begin + index + 1;
+    const evaluation *e = last_evaluation(t);
+    const int is_evaluated = e && e->step == done;
+    return train_log_add(&t->log,
+                         &(train_log_line){.step = done,
+                                           .loss = t->loss[index],
+                                           .rate = (double)recipe_rate(&t->run.recipe, done - 1),
+                                           .step_ns = step_ns,
+                                           .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
+                                           .is_evaluated = is_evaluated,
+                                           .accuracy = is_evaluated ? accuracy_of(e) : NAN},
+                         error);
+}
+
+/* What is behind step number `index` of this run, which took so long. */
+static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tandem_error *error)
+{
+    const cli_options *options = t->options;
+    const int64_t done = t->begin + index + 1;
+    const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
+    tandem_status status = TANDEM_OK;
+    if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
+        status = evaluate(t, done, error);
+        if (status == TANDEM_OK && is_0 && options->evaluate_every)
+            cli_note(options, "step %lld: loss %.4f, accuracy %.1f%%", (long long)done, t->loss[index],
+                     100 * accuracy_of(last_evaluation(t)));
+    }
+    if (status == TANDEM_OK && is_0) status = add_to_log(t, index, step_ns, error);
+    if (status == TANDEM_OK && options->checkpoint && (is_due(options->checkpoint_every, done) || is_last))
+        status = t->run.backend->executor_save(t->run.executor, options->checkpoint, done, t->recipe, error);
+    return status;
 }
 
 static tandem_status run_steps(training *t, tandem_error *error)
 {
+    const tandem_backend_api *backend = t->run.backend;
     const int64_t begin = tandem_now_ns();
     int64_t before = begin;
     for (int64_t index = 0; index < t->steps; index++) {
-        const tandem_status status = t->run.backend->executor_step(t->run.executor, index, &t->loss[index], error);
+        const int64_t step = t->begin + index;
+        backend->executor_set_rate(t->run.executor, recipe_rate(&t->run.recipe, step));
+        tandem_status status = backend->executor_step(t->run.executor, step, &t->loss[index], error);
         if (status != TANDEM_OK) return status;
         record_step(t, index);
-        const int64_t now = tandem_now_ns();
-        if (index >= WARM_UP_STEPS) t->times.period_ns[index - WARM_UP_STEPS] = now - before;
-        before = now;
+        const int64_t step_ns = tandem_now_ns() - before;
+        if (index >= WARM_UP_STEPS) t->times.period_ns[index - WARM_UP_STEPS] = step_ns;
+        status = follow_up(t, index, step_ns, error);
+        if (status != TANDEM_OK) return status;
         show_progress(t, index, begin);
+        before = tandem_now_ns(); /* what is between steps belongs to none */
     }
     return TANDEM_OK;
 }
@@ -112,30 +201,18 @@ static tandem_status gather_reports(training *t, tandem_error *error)
         mine.p90_ns = period.p90_ns;
         mine.wait_ns = wait.median_ns;
     }
-    if (t->options->data && t->options->evaluate > 0) {
-        const tandem_status status = backend->executor_evaluate(
-            t->run.executor, &t->run.data, t->options->evaluate, &mine.correct, &mine.total, error);
-        if (status != TANDEM_OK) return status;
-    }
     return backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
 }
 
-static double accuracy_of(const training *t)
+static double final_accuracy(const training *t)
 {
-    int64_t correct = 0, total = 0;
-    for (int r = 0; r < t->run.place.n_rank; r++) {
-        correct += t->report[r].correct;
-        total += t->report[r].total;
-    }
-    return total > 0 ? (double)correct / (double)total : NAN;
+    const evaluation *last = last_evaluation(t);
+    return last ? accuracy_of(last) : NAN;
 }
 
 static double samples_per_s(const training *t)
 {
-    int64_t batch = 0;
-    for (int r = 0; r < t->run.place.n_rank; r++)
-        batch += t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].batch;
-    return t->report[0].period_ns > 0 ? (double)batch * 1e9 / (double)t->report[0].period_ns : NAN;
+    return t->report[0].period_ns > 0 ? (double)t->run.global_batch * 1e9 / (double)t->report[0].period_ns : NAN;
 }
 
 static json_t *ranks_json(const training *t)
@@ -178,6 +255,15 @@ static json_t *operators_json(const training *t)
     return operators;
 }
 
+static json_t *evaluations_json(const training *t)
+{
+    json_t *evaluations = json_array();
+    for (int k = 0; k < t->n_evaluation; k++)
+        json_array_append_new(evaluations, json_pack("{s:I,s:o}", "step", (json_int_t)t->evaluation[k].step,
+                                                     "accuracy", cli_number(accuracy_of(&t->evaluation[k]))));
+    return evaluations;
+}
+
 static int print_json(const training *t)
 {
     json_t *loss = json_array();
@@ -186,8 +272,10 @@ static int print_json(const training *t)
     json_object_set_new(result, "plan", json_string(t->subject->plan->name));
     json_object_set_new(result, "model", json_string(t->subject->graph[0]->model));
     json_object_set_new(result, "steps", json_integer(t->steps));
+    json_object_set_new(result, "resumed_at", json_integer(t->begin));
     json_object_set_new(result, "loss", loss);
-    json_object_set_new(result, "accuracy", cli_number(accuracy_of(t)));
+    json_object_set_new(result, "accuracy", cli_number(final_accuracy(t)));
+    json_object_set_new(result, "evaluations", evaluations_json(t));
     json_object_set_new(result, "samples_per_s", cli_number(samples_per_s(t)));
     json_object_set_new(result, "step_ns", json_integer(t->report[0].period_ns));
     json_object_set_new(result, "step_p10_ns", json_integer(t->report[0].p10_ns));
@@ -208,9 +296,9 @@ static int print_text(const training *t)
                tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns),
                tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns),
                tandem_quantity_print_bytes(bytes, sizeof bytes, t->report[r].allocated_bytes));
-    printf("loss %.4f after the first step, %.4f after step %lld; %.1f samples/s", t->loss[0],
-           t->loss[t->steps - 1], (long long)t->steps, samples_per_s(t));
-    const double accuracy = accuracy_of(t);
+    printf("loss %.4f after step %lld, %.4f after step %lld; %.1f samples/s", t->loss[0],
+           (long long)t->begin + 1, t->loss[t->steps - 1], (long long)(t->begin + t->steps), samples_per_s(t));
+    const double accuracy = final_accuracy(t);
     if (isfinite(accuracy)) printf("; accuracy %.1f%%", 100 * accuracy);
     putchar('\n');
     return 0;
@@ -279,13 +367,43 @@ static tandem_status write_trace(training *t, tandem_error *error)
 
 /* --- The command --------------------------------------------------------------------------------------------------------- */
 
-static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
+static tandem_status check_options(const cli_options *options, tandem_error *error)
 {
-    tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
-    if (status == TANDEM_OK) status = allocate(t, error);
-    if (status == TANDEM_OK) status = run_steps(t, error);
-    if (status == TANDEM_OK) status = gather_reports(t, error);
-    if (status == TANDEM_OK && t->options->trace) status = write_trace(t, error);
+    if (options->evaluate_every && (!options->data || options->evaluate == 0))
+        return tandem_error_set(error, TANDEM_USAGE, "--eval-every needs test samples: --data, and --eval not 0");
+    if (options->checkpoint_every && !options->checkpoint)
+        return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs a file: --checkpoint FILE");
+    return TANDEM_OK;
+}
+
+static tandem_status check_steps(const tandem_checkpoint_info *info, const cli_options *options, tandem_error *error)
+{
+    if (info->step < options->steps) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "'%.200s' has %lld steps behind it, and --steps counts from the first: take more than that",
+                            options->resume, (long long)info->step);
+}
+
+/* The files that are to be read and written. */
+static tandem_status check_files(const cli_subject *subject, const tandem_backend_api *backend,
+                                 const cli_options *options, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    if (options->resume) {
+        tandem_checkpoint_info info;
+        status = backend->checkpoint_inspect(&info, options->resume, subject->graph[0], error);
+        if (status == TANDEM_OK) status = check_steps(&info, options, error);
+    }
+    if (status == TANDEM_OK && options->checkpoint) {
+        tandem_file file = {0};
+        status = tandem_file_open(&file, options->checkpoint, error);
+        tandem_file_discard(&file);
+    }
+    if (status == TANDEM_OK && options->log) {
+        train_log log;
+        status = train_log_open(&log, options->log, 1, error); /* what is there stays there, for now */
+        train_log_close(&log);
+    }
     return status;
 }
 
@@ -298,11 +416,52 @@ static tandem_status check(const cli_subject *subject, const cli_options *option
     }
     const tandem_backend_api *backend = cli_backend(error);
     if (!backend) return TANDEM_MISSING;
-    if (!options->data) return TANDEM_OK;
+    recipe how;
+    tandem_status status = recipe_open(&how, subject->graph[0], options, error);
+    if (status == TANDEM_OK) status = check_files(subject, backend, options, error);
     tandem_data data = {0};
-    const tandem_status status = backend->data_open(&data, options->data, (int)subject->graph[0]->length, error);
-    if (status == TANDEM_OK) backend->data_close(&data);
+    if (status == TANDEM_OK && options->data)
+        status = rank_run_open_data(&data, backend, subject, options, error);
+    backend->data_close(&data);
     return status;
+}
+
+/* Takes up the checkpoint, where one is given. */
+static tandem_status resume(training *t, tandem_error *error)
+{
+    const cli_options *options = t->options;
+    recipe_print(t->recipe, sizeof t->recipe, &t->run.recipe, t->subject, options);
+    t->steps = options->steps;
+    if (!options->resume) return TANDEM_OK;
+    tandem_checkpoint_info info;
+    tandem_status status = t->run.backend->executor_restore(t->run.executor, options->resume, &info, error);
+    if (status == TANDEM_OK) status = check_steps(&info, options, error);
+    if (status != TANDEM_OK) return status;
+    t->begin = info.step;
+    t->steps -= info.step;
+    if (t->run.place.rank != 0) return TANDEM_OK;
+    cli_note(options, "goes on behind step %lld, from '%s'", (long long)info.step, options->resume);
+    recipe_note_changes(options, info.recipe, t->recipe);
+    return TANDEM_OK;
+}
+
+static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
+{
+    tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
+    if (status == TANDEM_OK) status = resume(t, error);
+    if (status == TANDEM_OK) status = allocate(t, error);
+    if (status == TANDEM_OK && place->rank == 0)
+        status = train_log_open(&t->log, t->options->log, t->begin > 0, error);
+    if (status == TANDEM_OK) status = run_steps(t, error);
+    if (status == TANDEM_OK) status = gather_reports(t, error);
+    if (status == TANDEM_OK && t->options->trace) status = write_trace(t, error);
+    return status;
+}
+
+/* Whether this rank is to tell an error: one that all ranks have is told once. */
+static int tells(const tandem_error *error, int rank)
+{
+    return error->status == TANDEM_PEER || error->rank < 0 || error->rank == rank;
 }
 
 static int run(const cli_options *given)
@@ -316,7 +475,7 @@ static int run(const cli_options *given)
     cli_rank place;
     cli_subject subject = {0};
     const int joined = cli_rank_joined(&place, &error);
-    if (joined < 0) return cli_fail(&error);
+    if (joined < 0 || check_options(&options, &error) != TANDEM_OK) return cli_fail(&error);
     if (cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);
     int code = 0;
     if (!joined) {
@@ -327,9 +486,9 @@ static int run(const cli_options *given)
         cli_subject_close(&subject);
         return code;
     }
-    training t = {.options = &options, .subject = &subject, .steps = options.steps};
+    training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
     if (train(&t, &place, &error) != TANDEM_OK)
-        code = cli_fail(&error);
+        code = tells(&error, place.rank) ? cli_fail(&error) : tandem_status_exit_code(error.status);
     else if (place.rank == 0)
         code = options.json ? print_json(&t) : print_text(&t);
     release(&t);
@@ -337,10 +496,20 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_DATA,    OPTION_SEED,
-                              OPTION_STEPS,   OPTION_EVALUATE,  OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_TIMEOUT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
+                              OPTION_CLUSTER,    OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,
+                              OPTION_DATA,       OPTION_SEED,
+                              OPTION_STEPS,      OPTION_EVALUATE,
+                              OPTION_MEMORY,     OPTION_BUCKET,
+                              OPTION_TIMEOUT,    OPTION_OPERATORS,
+                              OPTION_TRACE,      OPTION_RATE,
+                              OPTION_SCHEDULE,   OPTION_WARMUP,
+                              OPTION_DECAY,      OPTION_MOMENTUM,
+                              OPTION_BETAS,      OPTION_ALLOW_NAN,
+                              OPTION_LOG,        OPTION_EVALUATE_EVERY,
+                              OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
+                              OPTION_RESUME,     OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",
@@ -351,8 +520,13 @@ const cli_command command_train = {
         "  tandem train --model vit_tiny --cluster \"cpu:avx2 + cpu:sse41\" --data fashion-mnist --steps 100\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 100 --trace step.json\n"
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
+        "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
+        "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
+        "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
+        "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
         "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
-        "others stop with exit code 6.",
+        "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",
     .run = run,
 };

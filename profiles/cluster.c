@@ -3,7 +3,7 @@
 #include "base/list.h"
 #include "base/quantity.h"
 #include "profiles/cluster_text.h"
-#include "profiles/file.h"
+#include "base/file.h"
 
 #include <inttypes.h>
 #include <math.h>

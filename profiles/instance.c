@@ -1,7 +1,7 @@
 /* instance.c: the file of a bare instance, tandem.instance/1, and that of its answer, tandem.choices/1. */
 #include "tandem/instance.h"
 #include "base/arena.h"
-#include "profiles/file.h"
+#include "base/file.h"
 #include "profiles/json.h"
 #include "profiles/json_write.h"
 

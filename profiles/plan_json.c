@@ -2,7 +2,7 @@
 #include "profiles/plan_json.h"
 #include "base/nearest.h"
 #include "profiles/cluster_text.h"
-#include "profiles/file.h"
+#include "base/file.h"
 #include "profiles/json.h"
 #include "profiles/json_write.h"
 

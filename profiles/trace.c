@@ -1,6 +1,6 @@
 /* trace.c: Chrome trace-event JSON, written as a stream: a trace is too large to build in memory first. */
 #include "tandem/trace.h"
-#include "profiles/file.h"
+#include "base/file.h"
 #include "profiles/json_write.h"
 
 #include <inttypes.h>

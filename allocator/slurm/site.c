@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/nearest.h"
-#include "profiles/file.h"
+#include "base/file.h"
 
 /* --- The file ----------------------------------------------------------------------------------------------------------- */
 

@@ -17,13 +17,14 @@ static size_t elements(const tandem_kernel *kernel)
     return (size_t)tandem_shape_elements(&kernel->op->shape);
 }
 
-static tandem_status not_finite(const tandem_kernel *kernel, tandem_error *error)
+static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tandem_error *error)
 {
     static const char *const what[TANDEM_N_TASK_KIND] = {
         [TANDEM_TASK_WEIGHT_CAST] = "the weight", [TANDEM_TASK_CAST] = "the output", [TANDEM_TASK_GRADIENT_CAST] = "the gradient of the output"};
     return tandem_error_set(error, TANDEM_OVER_LIMIT,
-                            "%s of operator '%s' (%s) is not finite (a NaN or an infinity), so it cannot become int8; "
-                            "training has diverged: a smaller learning rate may help",
+                            "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN or an infinity), so "
+                            "it cannot become int8; a smaller learning rate or a warm-up may help",
+                            step + 1,
                             what[kernel->task.kind] ? what[kernel->task.kind] : "an input", kernel->op->name,
                             tandem_op_row_get(kernel->op->kind)->name);
 }
@@ -35,7 +36,7 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     const size_t n = elements(kernel);
     float amax = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     if (!(amax > 0)) amax = wide ? isa->amax_f32(call->in[0], n) : isa->amax_bf16(call->in[0], n);
-    if (!isfinite(amax)) return not_finite(kernel, error);
+    if (!isfinite(amax)) return not_finite(kernel, call->draws.stream[0], error);
     float inverse = amax > 0 ? 127 / amax : 0, scale = amax / 127;
     if (!isfinite(inverse)) inverse = scale = 0;
     const tandem_rounding rounding = {call->draws.seed,

@@ -160,19 +160,17 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static void update(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                   float *const *state, const float *gradient, int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays, float *weight,
+                  float *const *state, const float *gradient, int64_t n, int64_t t)
 {
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;
-    if (options->kind == TANDEM_SGD) {
-        isa->sgd(weight, state[0], gradient, (size_t)n, options->rate, options->momentum, decay);
-        return;
-    }
+    if (options->kind == TANDEM_SGD)
+        return isa->sgd(weight, state[0], gradient, (size_t)n, options->rate, options->momentum, decay);
     const double correction1 = 1 / (1 - pow((double)options->beta1, (double)t));
     const double correction2 = 1 / (1 - pow((double)options->beta2, (double)t));
-    isa->adamw(weight, state[0], state[1], gradient, (size_t)n, options->rate, options->beta1, options->beta2,
-               options->epsilon, decay, (float)correction1, (float)correction2);
+    return isa->adamw(weight, state[0], state[1], gradient, (size_t)n, options->rate, options->beta1,
+                      options->beta2, options->epsilon, decay, (float)correction1, (float)correction2);
 }
 
 static const char *version(void)

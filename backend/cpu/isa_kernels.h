@@ -79,13 +79,14 @@ typedef struct tandem_isa_kernels {
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
-    /* SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */
-    void (*sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
+    /* Optimizers return whether all of g is finite; they apply it in either case.
+     * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */
+    int (*sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
     /* AdamW:  m = beta1·m + (1 − beta1)·g,  v = beta2·v + ((1 − beta2)·g)·g;  correction1 = 1/(1−beta1^t), correction2 = 1/(1−beta2^t);
      * w −= rate·( m·correction1 / (sqrt(v·correction2) + epsilon) + decay·w ).
      * Source: Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019. */
-    void (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1,
-                  float beta2, float epsilon, float decay, float correction1, float correction2);
+    int (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1,
+                 float beta2, float epsilon, float decay, float correction1, float correction2);
 } tandem_isa_kernels;
 
 /* The table of an instruction set by its name ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni",

@@ -62,9 +62,10 @@ typedef struct tandem_device_backend {
                              uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
-    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. */
-    void (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                   float *const *state, const float *gradient, int64_t n, int64_t t);
+    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
+     * all of the gradient is finite; it is applied in either case. */
+    int (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
+                  float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 } tandem_device_backend;
@@ -89,7 +90,16 @@ typedef struct tandem_executor_options {
     int64_t first_place;                /* of this rank within it */
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
     int without_exchange;               /* 1: no all-reduce: a profile of one device */
+    const tandem_optimizer_options *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
+    int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
 } tandem_executor_options;
+
+/* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) --------------- */
+enum { TANDEM_CHECKPOINT_VERSION = 1, TANDEM_CHECKPOINT_RECIPE = 2048 };
+typedef struct tandem_checkpoint_info {
+    int64_t step;                          /* steps done */
+    char recipe[TANDEM_CHECKPOINT_RECIPE]; /* how it was trained, in the words of who saved it */
+} tandem_checkpoint_info;
 
 /* What an observer sees after each task: pointers are valid during the call only. */
 typedef void tandem_observer(void *context, const tandem_executor *executor, int task);
@@ -120,10 +130,17 @@ typedef struct tandem_backend_api {
                                    tandem_error *error);
     tandem_status (*worker_broadcast)(tandem_worker *worker, void *data, size_t bytes, int root, tandem_error *error);
 
+    /* All ranks together, but with without_exchange. Before anything large is allocated, memory is held against the limit of
+     * every rank (TANDEM_NO_FIT) and what the ranks of a machine need against what is available there (TANDEM_NO_MEMORY):
+     * the same error on every rank, with the bytes by category and a batch that fits. */
     tandem_status (*executor_open)(tandem_executor **executor, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error);
     void (*executor_close)(tandem_executor *executor);
-    /* One training step. *loss: mean over the global batch, the same on every rank. Step `index` decides samples and draws. */
+    /* The learning rate from the next step on; the optimizer's before the first call. */
+    void (*executor_set_rate)(tandem_executor *executor, float rate);
+    /* One training step. *loss: mean over the global batch, the same on every rank. Step `index` decides samples and draws.
+     * TANDEM_OVER_LIMIT where the loss or a reduced gradient is not finite: names the first such operator in backward order
+     * and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
@@ -139,6 +156,20 @@ typedef struct tandem_backend_api {
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
+    /* --- Checkpoints (all ranks call together, but inspect) --- */
+    /* Rank 0 writes: old file or new, never half. `step`: steps done. TANDEM_IO, TANDEM_NO_MEMORY, the same on every rank;
+     * TANDEM_BUG where a rank's weights are not those of rank 0. Cost: a CRC over the state, and the file. */
+    tandem_status (*executor_save)(tandem_executor *executor, const char *path, int64_t step,
+                                   const char *recipe, tandem_error *error);
+    /* Rank 0 reads, the others get it from there. Buckets, ranks, precisions and batches may differ from those of the file.
+     * Errors of checkpoint_inspect, the same on every rank; *info unchanged. */
+    tandem_status (*executor_restore)(tandem_executor *executor, const char *path,
+                                      tandem_checkpoint_info *info, tandem_error *error);
+    /* Reads all of a file, against its checksums and the graph. TANDEM_FOREIGN (no checkpoint, or of another version),
+     * TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. */
+    tandem_status (*checkpoint_inspect)(tandem_checkpoint_info *info, const char *path,
+                                        const tandem_graph *graph, tandem_error *error);
+
     /* --- Measuring (all ranks call together) --- */
     /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
@@ -146,7 +177,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 1 };
+enum { TANDEM_BACKEND_VERSION = 2 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

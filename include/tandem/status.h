@@ -48,7 +48,8 @@ enum { TANDEM_ERROR_TEXT = 1024 };
 /* Filled where an error is born; callers add nothing to it. All zero means: no error. */
 typedef struct tandem_error {
     tandem_status status;
-    int rank;                     /* with TANDEM_PEER: the rank that failed, -1 = not known */
+    int rank; /* with TANDEM_PEER: the rank that failed, -1 = not known; else the rank that tells it where all ranks of a run
+               * have the same error, -1 = it is this process's own */
     char text[TANDEM_ERROR_TEXT]; /* one or more sentences, no newline at the end */
 } tandem_error;
 

@@ -3,64 +3,8 @@
 # that takes milliseconds, on two ranks of the weakest device here; and what goes wrong on the way. Speaks TAP.
 # TANDEM_BUILD = the build folder.
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
-build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
-tandem=$build/tandem
-export LC_ALL=C
-unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE LOCAL_RANK
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 5
-
-n=0 failed=0
-# report NAME CODE: one line of TAP; on failure with what the last command printed.
-report() {
-    n=$((n + 1))
-    if [ "$2" = 0 ]; then
-        echo "ok $n - $1"
-        return
-    fi
-    echo "not ok $n - $1"
-    failed=$((failed + 1))
-    { echo "exit code $code; stdout:"; head -n 30 out; echo "stderr:"; head -n 10 err; } | sed 's/^/# /'
-}
-skip() {
-    n=$((n + 1))
-    echo "SKIP: $1: $2"
-    echo "ok $n - $1 # SKIP $2"
-}
-# run EXPECTED_CODE ARGUMENT…: runs tandem; stdout in out, stderr in err.
-run() {
-    local expected=$1
-    shift
-    timeout 60 "$tandem" "$@" >out 2>err </dev/null
-    code=$?
-    [ $code = "$expected" ]
-}
-# The same without the command that ends it in time: for an empty PATH.
-run_bare() {
-    local expected=$1
-    shift
-    "$tandem" "$@" >out 2>err </dev/null
-    code=$?
-    [ $code = "$expected" ]
-}
-# Members of a JSON object that stand on a line of their own, in order: field step_ns FILE
-field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
-# The numbers of an array: array loss FILE
-array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
-positive() { [ -n "$1" ] && [ "$1" -gt 0 ] 2>/dev/null; }
-left_over() { ls -A | grep -E '^\.tandem' >&2; }
-
-# --- A data set of our own: 64 + 16 images in the format of the MNIST family -----------------------------------------------
-idx() { printf "\\x$(printf %02x "$1")"; }
-count() { idx 0; idx 0; idx 0; idx "$1"; }
-mkdir data
-pixels() { yes 'unlike devices train one model together, each in the precision that suits it' | head -c "$1"; }
-labels() { for ((k = 0; k < $1; k++)); do idx $((k * 7 % 10)); done; }
-{ idx 0; idx 0; idx 8; idx 3; count 64; count 28; count 28; pixels $((64 * 784)); } | gzip >data/train-images-idx3-ubyte.gz
-{ idx 0; idx 0; idx 8; idx 3; count 16; count 28; count 28; pixels $((16 * 784)); } | gzip >data/t10k-images-idx3-ubyte.gz
-{ idx 0; idx 0; idx 8; idx 1; count 64; labels 64; } >data/train-labels-idx1-ubyte
-{ idx 0; idx 0; idx 8; idx 1; count 16; labels 16; } >data/t10k-labels-idx1-ubyte
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
 
 # --- Devices ---------------------------------------------------------------------------------------------------------------
 run 0 list devices --json

@@ -1,5 +1,6 @@
 /* The kernels of every instruction set this machine can run, against plain C: bit for bit. */
 #include <inttypes.h>
+#include <float.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -598,6 +599,28 @@ static void test_adamw(void **state)
     }
 }
 
+/* Wherever it stands in a vector or behind the last; the largest and the smallest numbers are finite. */
+static void test_optimizers_see_what_is_not_finite(void **state)
+{
+    (void)state;
+    static const float odd[] = {NAN, -NAN, INFINITY, -INFINITY}, fine[] = {FLT_MAX, -FLT_MAX, FLT_TRUE_MIN, -0.0f};
+    float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST];
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));)
+        for (int s = 0; s < N_SIZES; s++)
+            for (size_t i = 0; i < sizes[s]; i += sizes[s] < 100 ? 1 : 41)
+                for (int k = 0; k < 8; k++) {
+                    const size_t n = sizes[s];
+                    fill_f32(g, n, 18);
+                    memset(w, 0, sizeof w);
+                    memset(m, 0, sizeof m);
+                    memset(v, 0, sizeof v);
+                    g[i] = k < 4 ? odd[k] : fine[k - 4];
+                    assert_int_equal(table->sgd(w, m, g, n, 0.1f, 0.9f, 0), k >= 4);
+                    assert_int_equal(table->adamw(w, m, v, g, n, 0.1f, 0.9f, 0.99f, 1e-8f, 0, 1, 1), k >= 4);
+                }
+}
+
 /* --- im2col --------------------------------------------------------------------------------------------- */
 
 static void test_im2col(void **state)
@@ -812,6 +835,7 @@ int main(void)
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_optimizers_see_what_is_not_finite),
         cmocka_unit_test(test_im2col),
         cmocka_unit_test(test_products_of_odd_shapes),
         cmocka_unit_test(test_products_of_several_blocks),

@@ -93,9 +93,9 @@ void ISA(column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
 void ISA(column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
 
 /* optimizer.c */
-void ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
-void ISA(adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
-                float epsilon, float decay, float correction1, float correction2);
+int ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
+int ISA(adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
+               float epsilon, float decay, float correction1, float correction2);
 
 /* table.c: the rows that this compilation serves; one without a name ends them. */
 extern const tandem_isa_kernels ISA(kernels)[];

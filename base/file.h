@@ -1,6 +1,6 @@
-/* file.h: files read whole, and files that are old or new but never half; private to profiles/. */
-#ifndef TANDEM_PROFILES_FILE_H
-#define TANDEM_PROFILES_FILE_H
+/* file.h: files read whole, and files that are old or new but never half. */
+#ifndef TANDEM_BASE_FILE_H
+#define TANDEM_BASE_FILE_H
 
 #include <stddef.h>
 #include <stdio.h>
@@ -21,8 +21,9 @@ typedef struct tandem_file {
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error);
-/* Flushes it to the medium and puts it in its place. TANDEM_IO: the old file stands as it was. Closes in
- * either case. */
+/* Flushes it to the medium, puts it in its place, and flushes the folder. TANDEM_IO: the old file stands as it was (or the
+ * new one, but a crash of the machine may undo that). Closes in either case. Call it also where a write failed, at once:
+ * it says why. */
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error);
 /* Gives up: the old file stands as it was. An all-zero one, or a finished one, is fine. */
 void tandem_file_discard(tandem_file *file);

@@ -1,6 +1,7 @@
-#include "profiles/file.h"
+#include "base/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,21 +92,39 @@ out:
     return status;
 }
 
+/* Puts the complete file in its place, and its name there on the medium, too: otherwise a crash of the machine may undo the
+ * renaming. A folder that may not be read, and a file system that has nothing of the kind (EINVAL), are left alone.
+ * 0, or errno. */
+static int move_into_place(const tandem_file *file)
+{
+    const char *const slash = strrchr(file->path, '/');
+    char *const folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
+    if (!folder) return ENOMEM;
+    int code = rename(file->partial, file->path) != 0 ? errno : 0;
+    const int directory = code ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory >= 0 && fsync(directory) != 0 && errno != EINVAL) code = errno;
+    if (directory >= 0) (void)close(directory);
+    free(folder);
+    return code;
+}
+
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    errno = 0;
-    bool failed = ferror(file->stream) != 0 || fflush(file->stream) != 0;
-    if (!failed && file->partial) failed = fsync(fileno(file->stream)) != 0;
-    int code = errno;
+    int code = ferror(file->stream) ? errno : 0; /* of the write that failed, where the caller came here at once */
+    bool failed = ferror(file->stream) != 0;
+    if (!failed && (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))) {
+        failed = true;
+        code = errno;
+    }
     if (file->stream != stdout && fclose(file->stream) != 0 && !failed) {
         failed = true;
         code = errno;
     }
     file->stream = NULL;
-    if (!failed && file->partial && rename(file->partial, file->path) != 0) {
-        failed = true;
-        code = errno;
+    if (!failed && file->partial) {
+        code = move_into_place(file);
+        failed = code != 0;
     }
     if (failed) {
         status = refuse(error, file->path ? file->path : "the standard output", "written", code ? code : EIO);

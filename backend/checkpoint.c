@@ -1,0 +1,212 @@
+#include "backend/checkpoint.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <zlib.h>
+
+#include "base/file.h"
+
+typedef struct header {
+    char magic[8];
+    uint32_t version, n_array;
+    int64_t step;
+    uint64_t hash;
+    int64_t n_weight;
+    char model[TANDEM_MODEL_NAME], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
+    uint32_t array_crc[TANDEM_CHECKPOINT_ARRAYS];
+    uint32_t crc;
+} header;
+static_assert(sizeof(header) == 72 + TANDEM_MODEL_NAME + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
+              "the header is the file's first bytes");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
+
+static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};
+
+static uint32_t crc_of(uint32_t crc, const void *bytes, size_t n) { return (uint32_t)crc32_z(crc, bytes, n); }
+static uint32_t header_crc(const header *h) { return crc_of(0, h, offsetof(header, crc)); }
+
+/* --- Writing ---------------------------------------------------------------------------------------------------- */
+
+static const float *numbers_of(const tandem_training_state *state, int k, int p)
+{
+    return state->array[k] + state->step->parameter_start[p];
+}
+
+static size_t bytes_of(const tandem_training_state *state, int p)
+{
+    return (size_t)state->step->graph->parameter[p].elements * sizeof(float);
+}
+
+uint32_t tandem_checkpoint_crc(const tandem_training_state *state, int k)
+{
+    uint32_t crc = 0;
+    for (int p = 0; p < state->step->graph->n_parameter; p++)
+        crc = crc_of(crc, numbers_of(state, k, p), bytes_of(state, p));
+    return crc;
+}
+
+static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step, const char *recipe)
+{
+    const tandem_graph *graph = state->step->graph;
+    header h = {.version = TANDEM_CHECKPOINT_VERSION,
+                .n_array = (uint32_t)state->n_array,
+                .step = step,
+                .hash = graph->hash,
+                .n_weight = tandem_graph_n_weight(graph)};
+    memcpy(h.magic, magic, sizeof magic);
+    (void)snprintf(h.model, sizeof h.model, "%s", graph->model);
+    (void)snprintf(h.optimizer, sizeof h.optimizer, "%s", tandem_optimizer_name(graph->optimizer.kind));
+    (void)snprintf(h.recipe, sizeof h.recipe, "%s", recipe);
+    memcpy(h.array_crc, crc, (size_t)state->n_array * sizeof *crc);
+    h.crc = header_crc(&h);
+    return h;
+}
+
+tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state, const uint32_t *crc,
+                                      int64_t step, const char *recipe, tandem_error *error)
+{
+    const header h = header_of(state, crc, step, recipe);
+    tandem_file file = {0};
+    const tandem_status status = tandem_file_open(&file, path, error);
+    if (status != TANDEM_OK) return status;
+    int written = fwrite(&h, sizeof h, 1, file.stream) == 1;
+    for (int k = 0; k < state->n_array; k++)
+        for (int p = 0; written && p < state->step->graph->n_parameter; p++)
+            written = fwrite(numbers_of(state, k, p), bytes_of(state, p), 1, file.stream) == 1;
+    return tandem_file_finish(&file, error); /* says why, where it was not written */
+}
+
+/* --- Reading ---------------------------------------------------------------------------------------------------- */
+
+static tandem_status unreadable(tandem_error *error, const char *path, int code)
+{
+    return tandem_error_set(error, TANDEM_IO, "checkpoint '%.200s' cannot be read: %s", path, strerror(code));
+}
+
+static tandem_status damaged(tandem_error *error, const char *path, const char *part)
+{
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "checkpoint '%.200s' is damaged: its %s do not have the checksum that was written with them",
+                            path, part);
+}
+
+static int is_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
+
+static tandem_status read_header(header *h, FILE *stream, const char *path, tandem_error *error)
+{
+    errno = 0;
+    const size_t n = fread(h, 1, sizeof *h, stream);
+    if (ferror(stream)) return unreadable(error, path, errno);
+    if (n >= sizeof magic && memcmp(h->magic, magic, sizeof magic) != 0)
+        return tandem_error_set(error, TANDEM_FOREIGN, "'%.200s' is no checkpoint of tandem", path);
+    if (n >= sizeof magic + sizeof h->version && h->version != TANDEM_CHECKPOINT_VERSION)
+        return tandem_error_set(error, TANDEM_FOREIGN,
+                                "checkpoint '%.200s' is of version %u, this tandem reads version %d", path,
+                                h->version, TANDEM_CHECKPOINT_VERSION);
+    if (n < sizeof *h)
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
+                                path, n, sizeof *h);
+    if (h->crc != header_crc(h) || h->n_array < 1 || h->n_array > TANDEM_CHECKPOINT_ARRAYS || h->step < 0 ||
+        h->n_weight < 0 || !is_text(h->model, sizeof h->model) ||
+        !is_text(h->optimizer, sizeof h->optimizer) || !is_text(h->recipe, sizeof h->recipe))
+        return damaged(error, path, "first bytes");
+    return TANDEM_OK;
+}
+
+static tandem_status check_graph(const header *h, const char *path, const tandem_graph *graph, tandem_error *error)
+{
+    const char *optimizer = tandem_optimizer_name(graph->optimizer.kind);
+    if (strcmp(h->model, graph->model) != 0)
+        return tandem_error_set(error, TANDEM_WRONG_MODEL, "checkpoint '%.200s' is of model '%s', this run trains '%s'",
+                                path, h->model, graph->model);
+    if (strcmp(h->optimizer, optimizer) != 0)
+        return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                "checkpoint '%.200s' was trained by optimizer %s, model '%s' has %s here",
+                                path, h->optimizer, graph->model, optimizer);
+    if (h->hash != graph->hash || h->n_weight != tandem_graph_n_weight(graph) ||
+        (int)h->n_array != 1 + tandem_optimizer_n_state(graph->optimizer.kind))
+        return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                "checkpoint '%.200s' is of a model '%s' with other operators than this tandem's",
+                                path, h->model);
+    return TANDEM_OK;
+}
+
+static tandem_status check_size(const header *h, FILE *stream, const char *path, tandem_error *error)
+{
+    struct stat seen;
+    if (fstat(fileno(stream), &seen) != 0) return unreadable(error, path, errno);
+    const uint64_t awaited = sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float);
+    if ((uint64_t)seen.st_size == awaited) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "checkpoint '%.200s' %s: it has %lld bytes, one of model '%s' has %llu", path,
+                            (uint64_t)seen.st_size < awaited ? "is cut short" : "goes on behind its end",
+                            (long long)seen.st_size, h->model, (unsigned long long)awaited);
+}
+
+static tandem_status check_arrays(const header *h, FILE *stream, const char *path, tandem_error *error)
+{
+    static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
+                                                               "optimizer's second numbers"};
+    unsigned char bytes[1 << 16];
+    for (uint32_t k = 0; k < h->n_array; k++) {
+        uint32_t crc = 0;
+        for (uint64_t left = (uint64_t)h->n_weight * sizeof(float), n; left > 0; left -= n) {
+            n = left < sizeof bytes ? left : sizeof bytes;
+            errno = 0;
+            if (fread(bytes, 1, n, stream) != n) return unreadable(error, path, errno ? errno : EIO);
+            crc = crc_of(crc, bytes, n);
+        }
+        if (crc != h->array_crc[k]) return damaged(error, path, name[k]);
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
+                                     const tandem_graph *graph, tandem_error *error)
+{
+    header h = {0};
+    FILE *stream = fopen(path, "rbe");
+    if (!stream) return unreadable(error, path, errno);
+    tandem_status status = read_header(&h, stream, path, error);
+    if (status == TANDEM_OK) status = check_graph(&h, path, graph, error);
+    if (status == TANDEM_OK) status = check_size(&h, stream, path, error);
+    if (status == TANDEM_OK) status = check_arrays(&h, stream, path, error);
+    if (status != TANDEM_OK) {
+        (void)fclose(stream);
+        return status;
+    }
+    *checkpoint = (tandem_checkpoint){.stream = stream, .info = {.step = h.step}};
+    memcpy(checkpoint->info.recipe, h.recipe, sizeof h.recipe);
+    return TANDEM_OK;
+}
+
+void tandem_checkpoint_close(tandem_checkpoint *checkpoint)
+{
+    if (checkpoint->stream) (void)fclose(checkpoint->stream);
+    *checkpoint = (tandem_checkpoint){0};
+}
+
+tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
+                                     const char *path, tandem_error *error)
+{
+    errno = 0;
+    int found = fseek(checkpoint->stream, sizeof(header), SEEK_SET) == 0;
+    for (int k = 0; k < state->n_array; k++)
+        for (int p = 0; found && p < state->step->graph->n_parameter; p++)
+            found = fread(state->array[k] + state->step->parameter_start[p], bytes_of(state, p), 1,
+                          checkpoint->stream) == 1;
+    return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
+}
+
+tandem_status tandem_checkpoint_inspect(tandem_checkpoint_info *info, const char *path,
+                                        const tandem_graph *graph, tandem_error *error)
+{
+    tandem_checkpoint checkpoint = {0};
+    const tandem_status status = tandem_checkpoint_open(&checkpoint, path, graph, error);
+    if (status == TANDEM_OK) *info = checkpoint.info;
+    tandem_checkpoint_close(&checkpoint);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* checkpoint.h: the file that a training is put down in: weights, optimizer state, and how far it has come.
+ *
+ * Numbers are little-endian; there is no padding:
+ *
+ *     magic      8 bytes "tandemck"
+ *     version    u32, TANDEM_CHECKPOINT_VERSION
+ *     n_array    u32: 1 + state arrays of the optimizer
+ *     step       i64: steps done; the next has this index, which decides samples and draws
+ *     hash       u64 of the graph
+ *     n_weight   i64: numbers in each array
+ *     model      96 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
+ *     array_crc  u32 for each of three arrays, 0 where there is none
+ *     crc        u32 of everything before
+ *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state
+ *
+ * An array holds the parameters one behind the other in the graph's order, without gaps, so that a file does not depend on how
+ * gradients are put into buckets. CRCs are those of zlib (CRC-32). */
+#ifndef TANDEM_BACKEND_CHECKPOINT_H
+#define TANDEM_BACKEND_CHECKPOINT_H
+
+#include <stdio.h>
+
+#include "tandem/backend.h"
+
+enum { TANDEM_CHECKPOINT_ARRAYS = 3 };
+
+/* The state of a training as an executor holds it: flat arrays, laid out by the step program. */
+typedef struct tandem_training_state {
+    const tandem_step *step;
+    int n_array;
+    float *array[TANDEM_CHECKPOINT_ARRAYS]; /* [step->n_flat]: weights, state… */
+} tandem_training_state;
+
+/* CRC-32 of array k, parameter by parameter. */
+uint32_t tandem_checkpoint_crc(const tandem_training_state *state, int k);
+
+/* tandem_checkpoint_write: the file is old or new, never half; see base/file.h. `crc`: of every array. TANDEM_IO,
+ * TANDEM_NO_MEMORY: the old file stands as it was. */
+tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state, const uint32_t *crc,
+                                      int64_t step, const char *recipe, tandem_error *error);
+
+/* A file that was found whole, still open: what is renamed over it meanwhile changes nothing. */
+typedef struct tandem_checkpoint {
+    FILE *stream;
+    tandem_checkpoint_info info;
+} tandem_checkpoint;
+
+/* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
+ * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another
+ * model or optimizer), TANDEM_IO. *checkpoint unchanged on error. Cost: the file, once. */
+tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
+                                     const tandem_graph *graph, tandem_error *error);
+void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */
+/* Fills the state's arrays, which must be those of the graph that the file was opened with. TANDEM_IO: the arrays hold some
+ * of both. */
+tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
+                                     const char *path, tandem_error *error);
+
+/* Without an executor: what backend.h has as checkpoint_inspect. */
+tandem_status tandem_checkpoint_inspect(tandem_checkpoint_info *info, const char *path,
+                                        const tandem_graph *graph, tandem_error *error);
+
+#endif

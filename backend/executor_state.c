@@ -1,0 +1,90 @@
+/* executor_state.c: the training state of all ranks, put down by rank 0 and taken up by all. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/checkpoint.h"
+#include "backend/executor.h"
+
+static tandem_training_state state_of(const tandem_executor *executor)
+{
+    return (tandem_training_state){.step = executor->step,
+                                   .n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind),
+                                   .array = {executor->weight, executor->state[0], executor->state[1]}};
+}
+
+/* What rank 0 has done is what all have done: its status and the text, on every rank; rank 0 tells it. */
+static tandem_status agree_with_rank_0(const tandem_executor *executor, tandem_status status,
+                                       tandem_error *own, tandem_error *error)
+{
+    own->rank = 0;
+    if (status == TANDEM_OK) *own = (tandem_error){0};
+    const tandem_status sent = tandem_worker_broadcast(executor->worker, own, sizeof *own, 0, error);
+    if (sent != TANDEM_OK) return sent;
+    if (own->status != TANDEM_OK && error) *error = *own;
+    return own->status;
+}
+
+/* --- Saving ------------------------------------------------------------------------------------------------------- */
+
+/* Ranks apply the same sums to the same weights in the same order, so that they stay equal to the bit, whatever their devices. */
+static tandem_status check_equal(const tandem_executor *executor, const uint32_t *crc, tandem_error *error)
+{
+    const size_t bytes = TANDEM_CHECKPOINT_ARRAYS * sizeof *crc;
+    const int n_rank = executor->worker->n_rank;
+    uint32_t *all = malloc((size_t)n_rank * bytes);
+    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n_rank);
+    tandem_status status = tandem_worker_gather(executor->worker, crc, all, bytes, error);
+    for (int r = 1; r < n_rank && status == TANDEM_OK; r++)
+        if (memcmp(all, all + (size_t)r * TANDEM_CHECKPOINT_ARRAYS, bytes) != 0) {
+            status = tandem_error_set(error, TANDEM_BUG,
+                                      "the weights of rank %d are not those of rank 0, so no checkpoint was written",
+                                      r);
+            if (error) error->rank = 0;
+        }
+    free(all);
+    return status;
+}
+
+tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
+                                   const char *recipe, tandem_error *error)
+{
+    const tandem_training_state state = state_of(executor);
+    uint32_t crc[TANDEM_CHECKPOINT_ARRAYS] = {0};
+    for (int k = 0; k < state.n_array; k++) crc[k] = tandem_checkpoint_crc(&state, k);
+    tandem_error own = {0};
+    tandem_status status = check_equal(executor, crc, error);
+    if (status != TANDEM_OK) return status;
+    if (executor->worker->rank == 0) status = tandem_checkpoint_write(path, &state, crc, step, recipe, &own);
+    return agree_with_rank_0(executor, status, &own, error);
+}
+
+/* --- Restoring ---------------------------------------------------------------------------------------------------- */
+
+static tandem_status read_state(const tandem_training_state *state, const char *path,
+                                tandem_checkpoint_info *info, tandem_error *error)
+{
+    tandem_checkpoint checkpoint = {0};
+    tandem_status status = tandem_checkpoint_open(&checkpoint, path, state->step->graph, error);
+    if (status == TANDEM_OK) status = tandem_checkpoint_read(&checkpoint, state, path, error);
+    if (status == TANDEM_OK) *info = checkpoint.info;
+    tandem_checkpoint_close(&checkpoint);
+    return status;
+}
+
+tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,
+                                      tandem_checkpoint_info *info, tandem_error *error)
+{
+    tandem_worker *worker = executor->worker;
+    const tandem_training_state state = state_of(executor);
+    tandem_checkpoint_info read = {0};
+    tandem_error own = {0};
+    tandem_status status = worker->rank == 0 ? read_state(&state, path, &read, &own) : TANDEM_OK;
+    status = agree_with_rank_0(executor, status, &own, error);
+    if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, &read, sizeof read, 0, error);
+    /* the layout is the same on every rank, since buckets are */
+    for (int k = 0; k < state.n_array && status == TANDEM_OK; k++)
+        status = tandem_worker_broadcast(worker, state.array[k],
+                                         (size_t)executor->step->n_flat * sizeof(float), 0, error);
+    if (status == TANDEM_OK) *info = read;
+    return status;
+}

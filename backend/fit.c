@@ -1,0 +1,202 @@
+/* fit.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each rank within its limit, and
+ * the ranks of a machine together within what is available there (MemAvailable of Linux: what can be had without swapping). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/executor.h"
+#include "base/quantity.h"
+
+/* What each rank tells the others. */
+typedef struct claim {
+    int rank;
+    int64_t batch;
+    tandem_memory memory;
+    uint64_t limit_bytes, available_bytes; /* 0 = none, not known */
+    char machine[48];
+} claim;
+
+/* What does not fit: a rank, or all ranks of its machine. */
+typedef struct verdict {
+    tandem_status status; /* TANDEM_OK: all fits */
+    const claim *by;
+    uint64_t needed_bytes, there_bytes; /* of the rank, or of all ranks of its machine */
+    uint64_t share_bytes;               /* that this rank may take */
+} verdict;
+
+/* --- What is there ------------------------------------------------------------------------------------------------ */
+
+static uint64_t available_bytes(void)
+{
+    unsigned long long kib = 0;
+    char line[128];
+    FILE *stream = fopen("/proc/meminfo", "re");
+    while (stream && fgets(line, sizeof line, stream))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+    if (stream) (void)fclose(stream);
+    return (uint64_t)kib * 1024;
+}
+
+static claim claim_of(const tandem_executor *executor)
+{
+    const uint64_t *limit = executor->options.memory_limit_bytes;
+    claim own = {.rank = executor->worker->rank,
+                 .batch = executor->graph->batch,
+                 .memory = executor->memory,
+                 .limit_bytes = limit ? *limit : 0,
+                 .available_bytes = available_bytes()};
+    FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "re"); /* another one on every machine that runs */
+    if (stream && !fgets(own.machine, sizeof own.machine, stream)) own.machine[0] = '\0';
+    if (stream) (void)fclose(stream);
+    return own;
+}
+
+/* --- What fits ---------------------------------------------------------------------------------------------------- */
+
+static verdict judge_machine(const claim *all, int n, const claim *one)
+{
+    verdict v = {.status = TANDEM_NO_MEMORY, .by = one, .there_bytes = one->available_bytes};
+    for (const claim *c = all; c < all + n; c++) {
+        if (strcmp(c->machine, one->machine) != 0) continue;
+        v.needed_bytes += c->memory.peak;
+        if (c->memory.peak > v.by->memory.peak) v.by = c;
+        if (c->available_bytes < v.there_bytes) v.there_bytes = c->available_bytes;
+    }
+    if (v.there_bytes == 0 || v.needed_bytes <= v.there_bytes) return (verdict){.status = TANDEM_OK};
+    v.share_bytes = (uint64_t)((double)v.by->memory.peak / (double)v.needed_bytes * (double)v.there_bytes);
+    return v;
+}
+
+static verdict judge(const claim *all, int n)
+{
+    for (const claim *c = all; c < all + n; c++)
+        if (c->limit_bytes && c->memory.peak > c->limit_bytes)
+            return (verdict){TANDEM_NO_FIT, c, c->memory.peak, c->limit_bytes, c->limit_bytes};
+    for (const claim *c = all; c < all + n; c++) {
+        const verdict v = judge_machine(all, n, c);
+        if (v.status != TANDEM_OK) return v;
+    }
+    return (verdict){.status = TANDEM_OK};
+}
+
+/* --- Which batch would fit ---------------------------------------------------------------------------------------- */
+
+/* Peak of the same plan at another batch: with kernels, or without what these need beside their operands. 0 = not known. */
+static uint64_t peak_at(const tandem_executor *executor, int64_t batch, int with_kernels)
+{
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_executor *probe = NULL;
+    tandem_memory memory = {0};
+    tandem_status status = tandem_graph_open(&graph, executor->graph->model, batch, NULL);
+    if (status == TANDEM_OK && graph->hash != executor->graph->hash) status = TANDEM_WRONG_MODEL;
+    if (status == TANDEM_OK)
+        status = tandem_step_open(&step, graph, executor->step->wider, executor->step->bucket_bytes, NULL);
+    if (status == TANDEM_OK) {
+        for (int i = 0; i < graph->n_op; i++)
+            if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+                tandem_step_set(step, i, executor->step->precision[i]);
+        tandem_step_resolve(step);
+        tandem_executor_options options = executor->options;
+        options.step = step;
+        if (with_kernels)
+            status = tandem_executor_prepare(&probe, executor->worker, &options, 0, NULL);
+        else
+            status = tandem_memory_plan(&memory, step, NULL, NULL, NULL, NULL);
+    }
+    const uint64_t peak = status != TANDEM_OK ? 0 : probe ? probe->memory.peak : memory.peak;
+    tandem_executor_close(probe);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+    return peak;
+}
+
+/* The largest batch below `most` whose peak, with `more` for its kernels, is at most `allowed`; 0 = none. */
+static int64_t largest_batch(const tandem_executor *executor, int64_t most, uint64_t more, uint64_t allowed)
+{
+    int64_t fits = 0;
+    for (int64_t past = most; past - fits > 1;) {
+        const int64_t middle = fits + (past - fits) / 2;
+        const uint64_t peak = peak_at(executor, middle, 0);
+        if (peak > 0 && peak + more <= allowed)
+            fits = middle;
+        else
+            past = middle;
+    }
+    return fits;
+}
+
+/* Kernels take long to prepare, so the search is made without them, and its result tried with them. */
+static int64_t fitting_batch(const tandem_executor *executor, uint64_t allowed)
+{
+    enum { TRIES = 4 };
+    uint64_t more = 0;
+    int64_t batch = executor->graph->batch;
+    for (int k = 0; k < TRIES; k++) {
+        batch = largest_batch(executor, batch, more, allowed);
+        if (batch == 0) return 0;
+        const uint64_t exact = peak_at(executor, batch, 1), rough = peak_at(executor, batch, 0);
+        if (exact == 0) return 0;
+        if (exact <= allowed) return batch;
+        more = exact - rough;
+    }
+    return 0;
+}
+
+/* --- What is said ------------------------------------------------------------------------------------------------- */
+
+typedef struct bytes_text {
+    char text[TANDEM_QUANTITY_TEXT];
+} bytes_text;
+
+static bytes_text print(uint64_t bytes)
+{
+    bytes_text t;
+    (void)tandem_quantity_print_bytes(t.text, sizeof t.text, bytes);
+    return t;
+}
+
+static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error)
+{
+    const tandem_memory *m = &v->by->memory;
+    const uint64_t alive = m->activations + m->activation_gradients + m->weight_copies + m->workspace;
+    char what[320], batch[64];
+    if (v->status == TANDEM_NO_FIT)
+        (void)snprintf(what, sizeof what, "rank %d needs %s at batch %lld, its limit is %s", v->by->rank,
+                       print(v->needed_bytes).text, (long long)v->by->batch, print(v->there_bytes).text);
+    else
+        (void)snprintf(what, sizeof what,
+                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at batch %lld needs %s",
+                       print(v->needed_bytes).text, print(v->there_bytes).text, v->by->rank,
+                       (long long)v->by->batch, print(m->peak).text);
+    (void)snprintf(batch, sizeof batch, fitting > 0 ? "batch %lld would fit" : "no smaller batch was found to fit",
+                   (long long)fitting);
+    (void)tandem_error_set(error, v->status,
+                           "%s: weights %s, gradients %s, optimizer %s, activations %s, their gradients %s, "
+                           "low-precision weights %s, workspace %s, gaps %s; %s",
+                           what, print(m->weights).text, print(m->gradients).text, print(m->optimizer).text,
+                           print(m->activations).text, print(m->activation_gradients).text,
+                           print(m->weight_copies).text, print(m->workspace).text,
+                           print(m->arena > alive ? m->arena - alive : 0).text, batch);
+    return v->status;
+}
+
+tandem_status tandem_executor_check_fit(const tandem_executor *executor, tandem_error *error)
+{
+    tandem_worker *worker = executor->worker;
+    const int together = worker->comm && !executor->options.without_exchange, n = together ? worker->n_rank : 1;
+    const claim own = claim_of(executor);
+    claim *all = malloc((size_t)n * sizeof *all);
+    if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n);
+    all[0] = own;
+    tandem_status status = together ? tandem_worker_gather(worker, &own, all, sizeof own, error) : TANDEM_OK;
+    const verdict v = status == TANDEM_OK ? judge(all, n) : (verdict){.status = TANDEM_OK};
+    if (v.status != TANDEM_OK) {
+        int64_t fitting = v.by->rank == worker->rank ? fitting_batch(executor, v.share_bytes) : 0;
+        if (together) status = tandem_worker_broadcast(worker, &fitting, sizeof fitting, v.by->rank, error);
+        if (status == TANDEM_OK) status = tell(&v, fitting, error);
+        if (together && status == v.status && error) error->rank = 0;
+    }
+    free(all);
+    return status;
+}

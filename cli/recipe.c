@@ -1,0 +1,172 @@
+#include "cli/recipe.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/nearest.h"
+
+static const char *const schedule_name[N_SCHEDULE] = {"constant", "cosine", "linear", "step"};
+
+/* --- From the command line ---------------------------------------------------------------------------------------- */
+
+static tandem_status find_schedule(schedule *out, const char *name, tandem_error *error)
+{
+    for (int k = 0; k < N_SCHEDULE; k++)
+        if (strcmp(schedule_name[k], name) == 0) {
+            *out = (schedule)k;
+            return TANDEM_OK;
+        }
+    return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                            "there is no schedule '%s'.%s allowed: constant, cosine, linear, step", name,
+                            tandem_nearest_hint(name, schedule_name, N_SCHEDULE).text);
+}
+
+static tandem_status not_of(const tandem_graph *graph, const char *option, const char *instead, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, which has no %s; it has %s",
+                            graph->model, tandem_optimizer_name(graph->optimizer.kind), option, instead);
+}
+
+static tandem_status set_betas(tandem_optimizer_options *o, const char *text, tandem_error *error)
+{
+    char *end = NULL;
+    const double beta1 = strtod(text, &end);
+    const int has_two = end != text && *end == ',';
+    const char *second = has_two ? end + 1 : "";
+    const double beta2 = strtod(second, &end);
+    if (!has_two || end == second || *end || !(beta1 >= 0 && beta1 < 1) || !(beta2 >= 0 && beta2 < 1))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--betas takes two numbers from 0 to below 1, such as 0.9,0.999, got '%s'", text);
+    o->beta1 = (float)beta1;
+    o->beta2 = (float)beta2;
+    return TANDEM_OK;
+}
+
+static tandem_status set_optimizer(tandem_optimizer_options *o, const tandem_graph *graph,
+                                   const cli_options *options, tandem_error *error)
+{
+    if (options->rate >= 0) o->rate = (float)options->rate;
+    if (options->decay >= 0) o->decay = (float)options->decay;
+    if (options->momentum >= 0) {
+        if (o->kind != TANDEM_SGD) return not_of(graph, "--momentum", "--betas", error);
+        o->momentum = (float)options->momentum;
+    }
+    if (!options->betas) return TANDEM_OK;
+    if (o->kind != TANDEM_ADAMW) return not_of(graph, "--betas", "--momentum", error);
+    return set_betas(o, options->betas, error);
+}
+
+tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_options *options, tandem_error *error)
+{
+    recipe r = {.optimizer = graph->optimizer, .warmup = options->warmup, .steps = options->steps};
+    tandem_status status = set_optimizer(&r.optimizer, graph, options, error);
+    if (status == TANDEM_OK && options->schedule)
+        status = find_schedule(&r.schedule, options->schedule, error);
+    if (status == TANDEM_OK && r.warmup > r.steps)
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "--warmup %" PRId64 " is longer than the run of %" PRId64 " steps",
+                                  r.warmup, r.steps);
+    if (status == TANDEM_OK) *out = r;
+    return status;
+}
+
+/* --- The learning rate -------------------------------------------------------------------------------------------- */
+
+float recipe_rate(const recipe *r, int64_t s)
+{
+    const double highest = (double)r->optimizer.rate;
+    const double behind = (double)(s - r->warmup), whole = (double)(r->steps - r->warmup);
+    if (s < r->warmup) return (float)(highest * (double)(s + 1) / (double)r->warmup);
+    switch (r->schedule) {
+    case SCHEDULE_COSINE: return (float)(highest * 0.5 * (1 + cos(M_PI * behind / whole)));
+    case SCHEDULE_LINEAR: return (float)(highest * (whole - behind) / whole);
+    case SCHEDULE_STEP:
+        if (4 * s >= 3 * r->steps) return (float)(highest / 100);
+        return 2 * s >= r->steps ? (float)(highest / 10) : r->optimizer.rate;
+    default: return r->optimizer.rate;
+    }
+}
+
+/* --- As text ------------------------------------------------------------------------------------------------------ */
+
+__attribute__((format(printf, 3, 4))) static void add(char *text, size_t size, const char *format, ...)
+{
+    const size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    (void)vsnprintf(text + used, size - used, format, arguments);
+    va_end(arguments);
+}
+
+/* How many operators have which precision over all classes, and FNV-1a over which one has which. */
+static void add_precisions(char *text, size_t size, const cli_subject *subject)
+{
+    int64_t count[TANDEM_N_PRECISION] = {0};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int c = 0; c < subject->cluster.n_class; c++)
+        for (int i = 0; i < subject->graph[c]->n_op; i++) {
+            if (tandem_op_row_get(subject->graph[c]->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
+            const tandem_precision precision = subject->plan->precision[c][i];
+            count[precision]++;
+            for (const char *at = tandem_precision_get(precision)->name; *at; at++)
+                hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+            hash = (hash ^ ',') * UINT64_C(0x100000001b3);
+        }
+    add(text, size, "precisions:");
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (count[p])
+            add(text, size, " %" PRId64 " %s,", count[p], tandem_precision_get((tandem_precision)p)->name);
+    add(text, size, " hash %016" PRIx64 "\n", hash);
+}
+
+void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *subject, const cli_options *options)
+{
+    const tandem_optimizer_options *o = &r->optimizer;
+    tandem_cluster cluster = subject->cluster;
+    cluster.link_bytes_per_s = 0; /* what is left is what the numbers depend on: devices, ranks, batches */
+    for (int c = 0; c < cluster.n_class; c++)
+        cluster.member[c].memory_bytes = 0, cluster.member[c].per_node = 0;
+    char ranks[1024];
+    tandem_cluster_print(ranks, sizeof ranks, &cluster);
+    text[0] = '\0';
+    add(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed, options->data ? options->data : "noise");
+    add(text, size, "ranks: %s\n", ranks);
+    add_precisions(text, size, subject);
+    if (options->bucket_bytes) add(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
+    add(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind), (double)o->decay);
+    if (o->kind == TANDEM_SGD)
+        add(text, size, "momentum %.9g\n", (double)o->momentum);
+    else
+        add(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
+    add(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
+    if (r->schedule != SCHEDULE_CONSTANT) add(text, size, " over %" PRId64 " steps", r->steps);
+    add(text, size, ", warm-up %" PRId64 "\n", r->warmup);
+}
+
+/* The line of `text` that begins like `line`, up to its colon; NULL where there is none. */
+static const char *line_like(const char *text, const char *line)
+{
+    const size_t n = strcspn(line, ":\n") + 1;
+    while (*text && strncmp(text, line, n) != 0) {
+        text += strcspn(text, "\n");
+        if (*text) text++;
+    }
+    return *text ? text : NULL;
+}
+
+void recipe_note_changes(const cli_options *options, const char *before, const char *now)
+{
+    for (const char *line = now; *line;) {
+        const int n = (int)strcspn(line, "\n");
+        const char *old = line_like(before, line);
+        const int n_old = old ? (int)strcspn(old, "\n") : 0;
+        if (n != n_old || strncmp(line, old, (size_t)n) != 0)
+            cli_note(options, "not as before: %.*s; it was %.*s", n, line, n_old, old ? old : "");
+        line += n;
+        if (*line) line++;
+    }
+}

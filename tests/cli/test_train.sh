@@ -1,0 +1,153 @@
+#!/bin/bash
+# Training through the command line, on two ranks of the weakest device here and a model that takes a millisecond a step: learning
+# rates, the log, evaluation, checkpoints and resumption after kills, divergence, memory. Speaks TAP.
+# TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+run 0 list devices --json
+weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+if [ -z "$weakest" ]; then
+    skip "training" "this machine is none of the devices"
+    echo "1..$n"
+    exit 0
+fi
+mlp=(train --model mlp:width=16 --batch 4 --device "$weakest,$weakest" --data data --eval 8)
+gpt=(train --model "gpt_tiny:width=16,depth=1,heads=2,length=8" --batch 4 --device "$weakest" --eval 0)
+# Members of the log's lines, one a line: logged lr FILE
+logged() { sed -n "s/.*\"$1\":\([^,}]*\).*/\1/p" "$2"; }
+# Exit code 2, a text, and nothing trained: refused TEXT ARGUMENT…
+refused() {
+    local text=$1
+    shift
+    run 2 "$@" && grep -q -- "$text" err && [ ! -s out ] && ! grep -q 'step 1 of' err
+}
+
+# --- Options -----------------------------------------------------------------------------------------------------------------
+refused "Did you mean 'cosine'" "${mlp[@]}" --schedule cosin
+report "an unknown schedule: exit code 2 and the nearest name" $?
+refused "--lr takes a number" "${mlp[@]}" --lr fast && refused "--lr takes a number" "${mlp[@]}" --lr=-1 &&
+    refused "--lr takes a number" "${mlp[@]}" --lr nan && refused "from 0 to below 1" "${mlp[@]}" --momentum 1 &&
+    refused "longer than the run" "${mlp[@]}" --steps 5 --warmup 6
+report "numbers out of their range: exit code 2" $?
+refused "trained by adamw, which has no --momentum; it has --betas" "${gpt[@]}" --momentum 0.9 &&
+    refused "trained by sgd, which has no --betas; it has --momentum" "${mlp[@]}" --betas 0.9,0.99 &&
+    refused "two numbers" "${gpt[@]}" --betas 0.9 && refused "two numbers" "${gpt[@]}" --betas 0.9,1
+report "an option of another optimizer: exit code 2" $?
+refused "--checkpoint FILE" "${mlp[@]}" --checkpoint-every 2 && refused "test samples" "${mlp[@]}" --eval-every 2 --eval 0 &&
+    refused "test samples" "${gpt[@]}" --eval 8 --eval-every 2
+report "an option that lacks another: exit code 2" $?
+
+# --- Learning rate and log -----------------------------------------------------------------------------------------------------
+# follows SCHEDULE FORMULA-IN-AWK: of r, s, W, N
+follows() {
+    run 0 "${mlp[@]}" --steps 20 --lr 0.08 --warmup 4 --schedule "$1" --log "$1.jsonl" -q && [ "$(wc -l <"$1.jsonl")" = 20 ] &&
+        logged lr "$1.jsonl" | awk "{ r = 0.08; W = 4; N = 20; s = NR - 1; f = s < W ? r * (s + 1) / W : $2
+            d = \$1 - f; if (d * d > 1e-14) { print s, \$1, f; bad = 1 } } END { exit bad || NR != 20 }" >>out
+}
+follows constant 'r' && follows linear 'r * (N - s) / (N - W)' && follows cosine 'r / 2 * (1 + cos(atan2(0, -1) * (s - W) / (N - W)))' &&
+    follows step '(s < N / 2 ? r : s < 3 * N / 4 ? r / 10 : r / 100)'
+report "every schedule follows its formula" $?
+
+run 0 "${mlp[@]}" --steps 6 --log log.jsonl --json && [ "$(logged step log.jsonl | tr '\n' ' ')" = "1 2 3 4 5 6 " ] &&
+    ! grep -vE '^\{"step":[0-9]+,"loss":[0-9.e-]+,"lr":[0-9.e-]+,"step_ns":[0-9]+,"samples_per_s":[0-9.e+]+,"rank":0(,"accuracy":[0-9.]+)?\}$' log.jsonl &&
+    [ "$(array loss out)" = "$(logged loss log.jsonl)" ] && [ "$(logged accuracy log.jsonl)" = "$(field accuracy out | head -1)" ]
+report "the log has a line for every step, with the result's losses" $?
+
+run 0 "${mlp[@]}" --steps 6 --weight-decay 0.5 --json && array loss out >decayed && run 0 "${mlp[@]}" --steps 6 --momentum 0 --json &&
+    array loss out >slower && ! cmp -s decayed slower && ! diff -q <(logged loss log.jsonl) decayed >/dev/null && ! diff -q <(logged loss log.jsonl) slower >/dev/null
+report "weight decay and momentum make a difference" $?
+
+run 0 "${mlp[@]}" --steps 6 --eval-every 2 --log eval.jsonl --json && [ "$(grep -c '"accuracy":' eval.jsonl)" = 3 ] && [ "$(grep -c 'accuracy' err)" = 3 ] &&
+    [ "$(array loss out)" = "$(logged loss log.jsonl)" ] && [ "$(field step out | tr '\n' ' ')" = "2 4 6 " ]
+report "accuracy every so many steps, and the training is the same" $?
+
+run 5 "${mlp[@]}" --steps 3 --log /dev/full && grep -q "log '/dev/full'.*No space" err && run 5 "${mlp[@]}" --log nowhere/log.jsonl && ! grep -q 'step 1 of' err
+report "a log that cannot be written: exit code 5" $?
+
+if command -v script >/dev/null; then
+    script -qec "'$tandem' train --model mlp --batch 64 --device $weakest --steps 300" /dev/null >out 2>err </dev/null
+    grep -q $'\r.*step 300 of 300, loss [0-9.]*, [0-9.]* samples/s, .* left' out
+    report "on a terminal, a line that is written over: loss, samples/s, time left" $?
+else
+    skip "the line on a terminal" "there is no script(1)"
+fi
+
+# --- Checkpoints -----------------------------------------------------------------------------------------------------------------
+long=("${mlp[@]}" --uniform int8_full --steps 600 --schedule cosine --warmup 5 --lr 0.02)
+run 0 "${long[@]}" --checkpoint whole.ckpt --log whole.jsonl -q
+report "a run with a checkpoint at its end" $?
+
+# cut_off LINES ARGUMENT…: runs tandem until the log has so many lines, and kills its ranks in whatever they do.
+cut_off() {
+    local lines=$1
+    shift
+    "$tandem" "$@" >out 2>>err </dev/null &
+    local run=$!
+    while [ -e /proc/$run ] && { [ ! -s cut.jsonl ] || [ "$(wc -l <cut.jsonl)" -lt "$lines" ]; }; do sleep 0.01; done
+    # shellcheck disable=SC2046
+    kill -KILL $(cat /proc/$run/task/$run/children 2>/dev/null) 2>/dev/null && kills=$((kills + 1))
+    wait $run 2>/dev/null
+}
+kills=0 resume=()
+for k in 1 2 3 4; do
+    cut_off $((k * 60 + RANDOM % 30)) "${long[@]}" --checkpoint cut.ckpt --checkpoint-every 1 --log cut.jsonl "${resume[@]}"
+    [ -s cut.ckpt ] && resume=(--resume cut.ckpt)
+done
+run 0 "${long[@]}" --checkpoint cut.ckpt --log cut.jsonl "${resume[@]}" && grep -q "goes on behind" err && [ $kills = 4 ] && cmp whole.ckpt cut.ckpt
+report "killed four times while it writes every step, and resumed: the same bytes" $?
+# the last line of each step counts: a run that is cut off between its log and its checkpoint takes the step again
+diff <(logged loss whole.jsonl) <(paste <(logged step cut.jsonl) <(logged loss cut.jsonl) | awk '{ loss[$1] = $2 } END { for (s = 1; s <= 600; s++) print loss[s] }') >out
+report "and the same losses" $?
+
+run 0 "${long[@]}" --steps 620 --resume whole.ckpt --seed 5 --json && grep -q "goes on behind step 600, from 'whole.ckpt'" err &&
+    grep -q 'not as before: seed: 5; it was seed: 0' err && [ "$(grep -c 'not as before' err)" = 2 ] && grep -q 'cosine over 620 steps.*it was.*over 600 steps' err &&
+    [ "$(field resumed_at out)" = 600 ] && [ "$(array loss out | wc -l)" = 20 ]
+report "what is not as it was is said" $?
+
+never() { ! grep -q 'step 1 of' err && [ "$(cksum <whole.ckpt)" = "$sum" ]; }
+sum=$(cksum <whole.ckpt)
+run 2 "${long[@]}" --resume whole.ckpt && grep -q "has 600 steps behind it" err && never
+report "a checkpoint that has all the steps: exit code 2" $?
+run 3 "${gpt[@]}" --resume whole.ckpt && grep -q "of model 'mlp:width=16', this run trains 'gpt_tiny" err && never
+report "a checkpoint of another model: exit code 3" $?
+head -c 5000 whole.ckpt >short.ckpt
+run 3 "${long[@]}" --resume short.ckpt && grep -q "'short.ckpt' is cut short" err && [ "$(grep -c '^tandem:' err)" = 1 ] && never
+report "a checkpoint that is cut short: exit code 3, said once" $?
+{ head -c 4000 whole.ckpt; printf x; tail -c +4002 whole.ckpt; } >flipped.ckpt
+run 3 "${long[@]}" --resume flipped.ckpt && grep -q "'flipped.ckpt' is damaged: its weights" err && never
+report "a damaged checkpoint: exit code 3" $?
+run 3 "${long[@]}" --resume whole.jsonl && grep -q "no checkpoint" err && run 5 "${long[@]}" --resume absent.ckpt && grep -q 'absent.ckpt' err &&
+    run 5 "${long[@]}" --resume data && never
+report "no checkpoint, none there, a directory: exit codes 3, 5, 5" $?
+run 5 "${long[@]}" --checkpoint nowhere/x.ckpt && never && run 5 "${long[@]}" --checkpoint data && never
+report "a checkpoint that cannot be written is said before the first step: exit code 5" $?
+run 5 "${long[@]}" --checkpoint /dev/full --checkpoint-every 2 && grep -q "'/dev/full' cannot be written: No space" err && [ "$(grep -c '^tandem:' err)" = 1 ]
+report "no space for a checkpoint: exit code 5, said once" $?
+
+# --- Divergence -----------------------------------------------------------------------------------------------------------------
+cp whole.ckpt good.ckpt
+run 1 "${mlp[@]}" --lr 1e20 --steps 20 --checkpoint good.ckpt --log diverged.jsonl && [ "$(grep -c diverged err)" = 1 ] &&
+    grep -q "diverged in step [0-9]*: the gradient of operator '[a-z0-9.]*' ([a-z0-9]*) is not finite" err && cmp good.ckpt whole.ckpt &&
+    [ "$(logged step diverged.jsonl | tail -1)" = $(($(sed -n 's/.*diverged in step \([0-9]*\).*/\1/p' err) - 1)) ]
+report "divergence: exit code 1, step and operator said once, the last good checkpoint stays" $?
+run 1 "${mlp[@]}" --lr 1e20 --steps 20 --uniform int8 && grep -q "diverged in step [0-9]*: .* of operator '.*' .*int8" err
+report "divergence that a cast to int8 meets: exit code 1" $?
+run 0 "${mlp[@]}" --lr 1e20 --steps 20 --allow-nan --json && array loss out | grep -q null && [ "$(array loss out | wc -l)" = 20 ]
+report "--allow-nan goes on" $?
+
+# --- What does not fit ------------------------------------------------------------------------------------------------------------
+run 3 "${mlp[@]}" --batch 33 && grep -q "'data' has 64 training samples, fewer than a step of all ranks takes, 66" err && [ "$(grep -c '^tandem:' err)" = 1 ] &&
+    run 0 "${mlp[@]}" --batch 32 --steps 2
+report "a data set smaller than the batch of all ranks: exit code 3, before any rank is started" $?
+run 1 "${mlp[@]}" --batch 32 --memory 200KiB --steps 2 && [ "$(grep -c '^tandem:' err)" = 1 ] && grep -q 'rank 0 needs .* at batch 32, its limit is 200 KiB: weights .*activations' err &&
+    fits=$(sed -n 's/.*; batch \([0-9]*\) would fit$/\1/p' err) && positive "$fits" &&
+    run 0 "${mlp[@]}" --batch "$fits" --memory 200KiB --steps 2 && run 1 "${mlp[@]}" --batch $((fits + 1)) --memory 200KiB --steps 2
+report "a batch over the memory limit: exit code 1, bytes by category, and the batch that fits" $?
+run 5 train --model resnet20:width=64 --batch 1048576 --device "$weakest,$weakest" --steps 2 && grep -q 'TiB.*MemAvailable.*activations.*would fit' err
+report "a batch over the machine's memory: exit code 5" $?
+
+left_over && report "no files are left over" 1 || report "no files are left over" 0
+echo "1..$n"
+[ $failed = 0 ]

@@ -1,0 +1,358 @@
+/* Checkpoint files that are damaged, foreign, cut short, that find no space, or whose writer is killed: the file is old or new
+ * and whole, or refused by name. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <zlib.h>
+
+#include "backend/checkpoint.h"
+#include "base/file.h"
+#include "base/philox.h"
+
+enum {
+    HEADER = 168 + TANDEM_CHECKPOINT_RECIPE,
+    AT_VERSION = 8,
+    AT_STEP = 16,
+    AT_OPTIMIZER = 136,
+    KILLS = 25
+};
+
+typedef struct fixture {
+    char folder[64], path[80];
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_training_state state;
+} fixture;
+
+static const char model[] = "gpt_tiny:width=16,depth=1,heads=2,length=8"; /* AdamW: three arrays */
+
+static int open_fixture(void **out)
+{
+    fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    (void)snprintf(f->folder, sizeof f->folder, "/tmp/tandem-checkpoint-XXXXXX");
+    assert_non_null(mkdtemp(f->folder));
+    (void)snprintf(f->path, sizeof f->path, "%s/run.ckpt", f->folder);
+    assert_int_equal(tandem_graph_open(&f->graph, model, 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&f->step, f->graph, TANDEM_F32, 0, NULL), TANDEM_OK);
+    f->state = (tandem_training_state){.step = f->step, .n_array = 3};
+    for (int k = 0; k < 3; k++) {
+        f->state.array[k] = malloc((size_t)f->step->n_flat * sizeof(float));
+        assert_non_null(f->state.array[k]);
+    }
+    *out = f;
+    return 0;
+}
+
+static int close_fixture(void **out)
+{
+    fixture *f = *out;
+    char command[96];
+    for (int k = 0; k < 3; k++) free(f->state.array[k]);
+    tandem_step_close(f->step);
+    tandem_graph_close(f->graph);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", f->folder);
+    free(f);
+    return system(command);
+}
+
+/* A state in which every number tells the step it is of. */
+static void fill(fixture *f, int64_t step)
+{
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < f->step->n_flat; i++) f->state.array[k][i] = (float)(1000 * (k + 1) + step);
+}
+
+static tandem_status save(fixture *f, const char *path, int64_t step, tandem_error *error)
+{
+    uint32_t crc[TANDEM_CHECKPOINT_ARRAYS];
+    fill(f, step);
+    for (int k = 0; k < 3; k++) crc[k] = tandem_checkpoint_crc(&f->state, k);
+    return tandem_checkpoint_write(path, &f->state, crc, step, "seed: 7\n", error);
+}
+
+/* Reads the file back; its step, or −1 with *error. */
+static int64_t load(fixture *f, const char *path, tandem_error *error)
+{
+    tandem_checkpoint checkpoint = {0};
+    if (tandem_checkpoint_open(&checkpoint, path, f->graph, error) != TANDEM_OK) return -1;
+    fill(f, -1);
+    assert_int_equal(tandem_checkpoint_read(&checkpoint, &f->state, path, NULL), TANDEM_OK);
+    const int64_t step = checkpoint.info.step;
+    assert_string_equal(checkpoint.info.recipe, "seed: 7\n");
+    tandem_checkpoint_close(&checkpoint);
+    for (int k = 0; k < 3; k++)
+        for (int p = 0; p < f->graph->n_parameter; p++)
+            for (int64_t i = 0; i < f->graph->parameter[p].elements; i++)
+                assert_true(f->state.array[k][f->step->parameter_start[p] + i] == (float)(1000 * (k + 1) + step));
+    return step;
+}
+
+static void write_bytes(const char *path, const char *bytes, size_t n)
+{
+    FILE *stream = fopen(path, "wb");
+    assert_non_null(stream);
+    assert_int_equal(fwrite(bytes, 1, n, stream), n);
+    assert_int_equal(fclose(stream), 0);
+}
+
+static char *bytes_of(const char *path, size_t *n)
+{
+    char *bytes = NULL;
+    assert_int_equal(tandem_file_read(&bytes, n, path, 1 << 26, NULL), TANDEM_OK);
+    return bytes;
+}
+
+static void expect_refused(fixture *f, tandem_status status, const char *what)
+{
+    tandem_error error = {0};
+    assert_int_equal(load(f, f->path, &error), -1);
+    assert_int_equal(error.status, status);
+    assert_non_null(strstr(error.text, what));
+    assert_non_null(strstr(error.text, f->path));
+}
+
+/* --- What is read ------------------------------------------------------------------------------------------------------- */
+
+static void what_is_saved_is_loaded(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(load(f, f->path, NULL), 12);
+    size_t n = 0;
+    free(bytes_of(f->path, &n));
+    assert_int_equal(n, HEADER + 3 * 4 * (size_t)tandem_graph_n_weight(f->graph));
+}
+
+static void every_flipped_bit_is_found(void **state)
+{
+    fixture *f = *state;
+    size_t n = 0;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    char *bytes = bytes_of(f->path, &n);
+    const int file = open(f->path, O_WRONLY);
+    assert_true(file >= 0);
+    for (size_t at = 0; at < n; at += at < HEADER ? 1 : 61) {
+        const char flipped = (char)(bytes[at] ^ (1 << at % 8));
+        tandem_error error = {0};
+        tandem_checkpoint_info info;
+        assert_int_equal(pwrite(file, &flipped, 1, (off_t)at), 1);
+        assert_true(tandem_checkpoint_inspect(&info, f->path, f->graph, &error) != TANDEM_OK);
+        assert_int_equal(tandem_status_exit_code(error.status), 3);
+        assert_int_equal(pwrite(file, bytes + at, 1, (off_t)at), 1);
+    }
+    assert_int_equal(close(file), 0);
+    assert_int_equal(load(f, f->path, NULL), 12);
+    free(bytes);
+}
+
+static void every_cut_is_found(void **state)
+{
+    fixture *f = *state;
+    size_t n = 0;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    char *bytes = bytes_of(f->path, &n);
+    for (size_t left = 0; left < n; left += left < HEADER + 8 ? 1 : 997) {
+        write_bytes(f->path, bytes, left);
+        expect_refused(f, TANDEM_MALFORMED, "cut short");
+    }
+    write_bytes(f->path, bytes, n - 1);
+    expect_refused(f, TANDEM_MALFORMED, "cut short");
+    char *longer = calloc(1, n + 1);
+    assert_non_null(longer);
+    memcpy(longer, bytes, n);
+    write_bytes(f->path, longer, n + 1);
+    expect_refused(f, TANDEM_MALFORMED, "goes on");
+    free(longer);
+    free(bytes);
+}
+
+/* Another header, whose own checksum is right. */
+static void rewrite(const fixture *f, size_t at, const void *bytes, size_t n)
+{
+    size_t all = 0;
+    char *file = bytes_of(f->path, &all);
+    memcpy(file + at, bytes, n);
+    const uint32_t crc = (uint32_t)crc32_z(0, (const unsigned char *)file, HEADER - 4);
+    memcpy(file + HEADER - 4, &crc, 4);
+    write_bytes(f->path, file, all);
+    free(file);
+}
+
+static void what_is_foreign_is_refused_by_name(void **state)
+{
+    fixture *f = *state;
+    const uint32_t newer = TANDEM_CHECKPOINT_VERSION + 1;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    rewrite(f, AT_VERSION, &newer, sizeof newer);
+    expect_refused(f, TANDEM_FOREIGN, "of version 2, this tandem reads version 1");
+    write_bytes(f->path, "SQLite format 3", 16);
+    expect_refused(f, TANDEM_FOREIGN, "no checkpoint");
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    rewrite(f, AT_OPTIMIZER, "sgd\0\0", 6);
+    expect_refused(f, TANDEM_WRONG_MODEL, "trained by optimizer sgd");
+
+    fixture *other = f;
+    tandem_graph *graph = f->graph;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(tandem_graph_open(&other->graph, "mlp:width=16", 2, NULL), TANDEM_OK);
+    expect_refused(other, TANDEM_WRONG_MODEL, "this run trains 'mlp:width=16'");
+    tandem_graph_close(other->graph);
+    f->graph = graph;
+    assert_int_equal(load(f, f->path, NULL), 12);
+}
+
+static void a_negative_step_is_no_step(void **state)
+{
+    fixture *f = *state;
+    const int64_t step = -1;
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    rewrite(f, AT_STEP, &step, sizeof step);
+    expect_refused(f, TANDEM_MALFORMED, "damaged");
+}
+
+static void what_cannot_be_opened_is_said(void **state)
+{
+    fixture *f = *state;
+    expect_refused(f, TANDEM_IO, "No such file");
+    assert_int_equal(mkdir(f->path, 0700), 0);
+    expect_refused(f, TANDEM_IO, "Is a directory");
+    tandem_error error = {0};
+    assert_int_equal(save(f, f->path, 1, &error), TANDEM_IO);
+    assert_non_null(strstr(error.text, "Is a directory"));
+}
+
+/* --- No space ------------------------------------------------------------------------------------------------------------ */
+
+static int count_files(const char *folder)
+{
+    char command[128], answer[16] = "";
+    (void)snprintf(command, sizeof command, "ls -A '%s' | wc -l", folder);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    assert_non_null(fgets(answer, sizeof answer, pipe));
+    (void)pclose(pipe);
+    return (int)strtol(answer, NULL, 10);
+}
+
+static void a_full_device_is_said(void **state)
+{
+    tandem_error error = {0};
+    assert_int_equal(save(*state, "/dev/full", 1, &error), TANDEM_IO);
+    assert_non_null(strstr(error.text, "No space left on device"));
+}
+
+/* A file that may not become large enough, whatever the user's rights. */
+static void a_file_that_cannot_grow_leaves_the_old_one(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(save(f, f->path, 5, NULL), TANDEM_OK);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        tandem_error error = {0};
+        const struct rlimit limit = {4096, 4096};
+        (void)signal(SIGXFSZ, SIG_IGN);
+        (void)setrlimit(RLIMIT_FSIZE, &limit);
+        const tandem_status status = save(f, f->path, 6, &error);
+        _exit(status == TANDEM_IO && strstr(error.text, "File too large") ? 0 : 1);
+    }
+    int end = 0;
+    assert_int_equal(waitpid(pid, &end, 0), pid);
+    assert_true(WIFEXITED(end) && WEXITSTATUS(end) == 0);
+    assert_int_equal(load(f, f->path, NULL), 5);
+    assert_int_equal(count_files(f->folder), 1); /* nothing half-written is left */
+}
+
+static void a_full_file_system_leaves_the_old_one(void **state)
+{
+    fixture *f = *state;
+    size_t n = 0;
+    assert_int_equal(save(f, f->path, 5, NULL), TANDEM_OK);
+    char *bytes = bytes_of(f->path, &n), size[32];
+    (void)snprintf(size, sizeof size, "size=%zu", n + n / 2); /* one fits, not two */
+    if (mount("tmpfs", f->folder, "tmpfs", 0, size) != 0) {
+        printf("SKIP: no small file system can be mounted here: %s\n", strerror(errno));
+        free(bytes);
+        skip();
+    }
+    tandem_error error = {0};
+    write_bytes(f->path, bytes, n);
+    const tandem_status status = save(f, f->path, 6, &error);
+    const int64_t step = load(f, f->path, NULL);
+    const int files = count_files(f->folder);
+    assert_int_equal(umount(f->folder), 0);
+    assert_int_equal(status, TANDEM_IO);
+    assert_non_null(strstr(error.text, "No space left on device"));
+    assert_int_equal(step, 5);
+    assert_int_equal(files, 1);
+    free(bytes);
+}
+
+/* --- A killed writer ------------------------------------------------------------------------------------------------------ */
+
+static void write_for_ever(fixture *f, int64_t step)
+{
+    for (;; step++)
+        if (save(f, f->path, step, NULL) != TANDEM_OK) _exit(1);
+}
+
+static void a_killed_writer_leaves_a_whole_file(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(save(f, f->path, 0, NULL), TANDEM_OK);
+    int64_t step = 0, writers_that_came_far = 0;
+    for (int k = 0; k < KILLS; k++) {
+        const uint32_t counter[4] = {(uint32_t)k, 0, 0, 0};
+        const pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) write_for_ever(f, step + 1);
+        (void)usleep(500 + tandem_philox(counter, 1).word[0] % 20000);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        int end = 0;
+        assert_int_equal(waitpid(pid, &end, 0), pid);
+        assert_true(WIFSIGNALED(end));
+        tandem_error error = {0};
+        const int64_t now = load(f, f->path, &error);
+        if (now < 0) print_error("kill %d: %s\n", k, error.text);
+        assert_true(now >= step);
+        writers_that_came_far += now > step;
+        step = now;
+    }
+    assert_true(writers_that_came_far > 0);
+    assert_true(count_files(f->folder) <= 2); /* the file, and one that the last writer did not finish */
+    assert_int_equal(save(f, f->path, step + 1, NULL), TANDEM_OK);
+    assert_int_equal(count_files(f->folder), 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_fixture, close_fixture)
+    const struct CMUnitTest tests[] = {
+        TEST(what_is_saved_is_loaded),
+        TEST(every_flipped_bit_is_found),
+        TEST(every_cut_is_found),
+        TEST(what_is_foreign_is_refused_by_name),
+        TEST(a_negative_step_is_no_step),
+        TEST(what_cannot_be_opened_is_said),
+        TEST(a_full_device_is_said),
+        TEST(a_file_that_cannot_grow_leaves_the_old_one),
+        TEST(a_full_file_system_leaves_the_old_one),
+        TEST(a_killed_writer_leaves_a_whole_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* Every allocation of the backend's own code on the way to an executor, an evaluation and a checkpoint fails once: NO_MEMORY is
+ * said, and the next try succeeds. That nothing leaks, the address sanitizer says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tandem/backend.h"
+#include "tandem/cluster.h"
+#include "tests/fault/fail_allocation.h"
+
+typedef struct fixture {
+    const tandem_backend_api *backend;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_worker *worker;
+    tandem_executor *executor;
+    char path[64];
+} fixture;
+
+static tandem_status open_executor(fixture *f, const uint64_t *limit, tandem_error *error)
+{
+    return f->backend->executor_open(
+        &f->executor, f->worker,
+        &(tandem_executor_options){.step = f->step, .global_batch = 4, .memory_limit_bytes = limit}, error);
+}
+
+static int open_fixture(void **out)
+{
+    static fixture f;
+    const char *device = NULL;
+    for (int k = tandem_device_count() - 1; k >= 0; k--)
+        if (tandem_device_present(tandem_device_get(k)->name)) device = tandem_device_get(k)->name;
+    *out = &f;
+    if (!device) return 0;
+    tandem_device found;
+    f.backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    (void)snprintf(f.path, sizeof f.path, "/tmp/tandem-executor-XXXXXX");
+    assert_non_null(mkdtemp(f.path));
+    memcpy(f.path + strlen(f.path), "/c", 3);
+    assert_int_equal(tandem_device_find(&found, device, NULL), TANDEM_OK);
+    assert_int_equal(tandem_graph_open(&f.graph, "mlp:width=8,depth=1", 4, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&f.step, f.graph, found.wider, 0, NULL), TANDEM_OK);
+    for (int i = 0; i < f.graph->n_op; i++)
+        if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
+    tandem_step_resolve(f.step);
+    const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000)};
+    assert_int_equal(f.backend->worker_open(&f.worker, &options, NULL), TANDEM_OK);
+    assert_int_equal(open_executor(&f, NULL, NULL), TANDEM_OK);
+    return 0;
+}
+
+static int close_fixture(void **out)
+{
+    fixture *f = *out;
+    if (!f->worker) return 0;
+    f->backend->executor_close(f->executor);
+    f->backend->worker_close(f->worker);
+    tandem_step_close(f->step);
+    tandem_graph_close(f->graph);
+    (void)unlink(f->path);
+    *strrchr(f->path, '/') = '\0';
+    return rmdir(f->path);
+}
+
+static tandem_status reopen(fixture *f, tandem_error *error)
+{
+    tandem_executor *before = f->executor;
+    f->executor = NULL;
+    const tandem_status status = open_executor(f, NULL, error);
+    if (status != TANDEM_OK) {
+        assert_null(f->executor);
+        f->executor = before;
+    } else {
+        f->backend->executor_close(before);
+    }
+    return status;
+}
+
+static tandem_status evaluate(fixture *f, tandem_error *error)
+{
+    int64_t correct = 0, total = 0;
+    return f->backend->executor_evaluate(f->executor, NULL, 8, &correct, &total, error);
+}
+
+static tandem_status save(fixture *f, tandem_error *error)
+{
+    return f->backend->executor_save(f->executor, f->path, 3, "", error);
+}
+
+static tandem_status restore(fixture *f, tandem_error *error)
+{
+    tandem_checkpoint_info info;
+    return f->backend->executor_restore(f->executor, f->path, &info, error);
+}
+
+/* The number of failures it survived. */
+static long survive(fixture *f, tandem_status (*run)(fixture *, tandem_error *))
+{
+    for (long k = 0;; k++) {
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status = run(f, &error);
+        const int failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
+        if (!failed) return k;
+        assert_true(error.text[0] != '\0');
+    }
+}
+
+static void require_device(const fixture *f)
+{
+    if (f->worker) return;
+    puts("SKIP: this machine has none of tandem's devices");
+    skip();
+}
+
+static void an_executor_survives(void **state)
+{
+    require_device(*state);
+    assert_true(survive(*state, reopen) > 20);
+}
+
+static void an_evaluation_survives(void **state)
+{
+    require_device(*state);
+    assert_true(survive(*state, evaluate) > 10);
+}
+
+static void a_checkpoint_survives(void **state)
+{
+    require_device(*state);
+    assert_true(survive(*state, save) > 0);
+    (void)survive(*state, restore);
+}
+
+/* What does not fit is refused; only the batch that would fit may go unsaid. */
+static void a_refusal_survives(void **state)
+{
+    fixture *f = *state;
+    require_device(f);
+    const uint64_t limit = f->backend->executor_memory(f->executor)->peak - 1;
+    tandem_executor *kept = f->executor;
+    for (int failed = 1, k = 0; failed; k++) {
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        const tandem_status status = open_executor(f, &limit, &error);
+        failed = tandem_allocation_failed();
+        tandem_fail_allocation_after(-1);
+        assert_true(status == TANDEM_NO_FIT || (failed && status == TANDEM_NO_MEMORY));
+        if (!failed) assert_non_null(strstr(error.text, "would fit"));
+        assert_ptr_equal(f->executor, kept);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_executor_survives),
+        cmocka_unit_test(an_evaluation_survives),
+        cmocka_unit_test(a_checkpoint_survives),
+        cmocka_unit_test(a_refusal_survives),
+    };
+    return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture, close_fixture);
+}

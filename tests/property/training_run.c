@@ -1,0 +1,151 @@
+#include "tests/property/training_run.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+
+static tandem_status open_step(tandem_step **step, const tandem_graph *graph, const experiment *e, tandem_error *error)
+{
+    tandem_device device;
+    tandem_status status = tandem_device_find(&device, e->device, error);
+    if (status == TANDEM_OK) status = tandem_step_open(step, graph, device.wider, e->bucket_bytes, error);
+    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
+        const unsigned has = tandem_op_row_get(graph->op[i].kind)->precisions;
+        if (!has) continue;
+        tandem_precision p = e->precision; /* int8 where there is no int8_full, else fp32 */
+        if (!(has & (1u << p)) && p == TANDEM_PRECISION_INT8_FULL) p = TANDEM_PRECISION_INT8;
+        tandem_step_set(*step, i, has & (1u << p) ? p : TANDEM_PRECISION_FP32);
+    }
+    if (status == TANDEM_OK) tandem_step_resolve(*step);
+    return status;
+}
+
+static tandem_status resume(const tandem_backend_api *backend, tandem_executor *executor, const experiment *e,
+                            int64_t *step, tandem_error *error)
+{
+    tandem_checkpoint_info info;
+    const tandem_status status = backend->executor_restore(executor, e->resume, &info, error);
+    if (status == TANDEM_OK) *step = info.step;
+    return status;
+}
+
+static tandem_status run_rank(const experiment *e, int rank, const char *store, record *r, tandem_error *error)
+{
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    tandem_status status = tandem_graph_open(&graph, e->model, e->batch, error);
+    if (status == TANDEM_OK) status = open_step(&step, graph, e, error);
+    if (status == TANDEM_OK)
+        status = backend->worker_open(
+            &worker, &(tandem_worker_options){e->device, rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
+    if (status == TANDEM_OK)
+        status = backend->executor_open(
+            &executor, worker,
+            &(tandem_executor_options){.step = step,
+                                       .seed = e->seed,
+                                       .global_batch = e->batch * e->n_rank,
+                                       .first_place = e->batch * rank,
+                                       .memory_limit_bytes = e->memory_bytes ? &e->memory_bytes : NULL,
+                                       .optimizer = e->optimizer,
+                                       .allow_nan = e->allow_nan},
+            error);
+    training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
+    if (status == TANDEM_OK && e->resume) status = resume(backend, executor, e, &r->resumed_at[rank], error);
+    if (status == TANDEM_OK && e->observer) backend->executor_observe(executor, e->observer, &view);
+    for (int i = (int)r->resumed_at[rank]; i < e->steps && status == TANDEM_OK; i++) {
+        view.index = i;
+        status = backend->executor_step(executor, i, &r->loss[rank][i], error);
+        if (status == TANDEM_OK && e->save && (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
+            status = backend->executor_save(executor, e->save, i + 1, "by a test", error);
+        r->steps_done[rank] = i + 1;
+    }
+    if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */
+    r->allocated[rank] = backend->executor_allocated(executor);
+    r->planned[rank] = backend->executor_memory(executor)->peak;
+    backend->executor_close(executor);
+    backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+    return TANDEM_OK;
+}
+
+static void empty_directory(const char *path)
+{
+    char command[256];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", path);
+    assert_int_equal(system(command), 0);
+}
+
+record *training_run(const experiment *e)
+{
+    char store[] = "/tmp/tandem-training-XXXXXX";
+    assert_non_null(mkdtemp(store));
+    record *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(r != MAP_FAILED);
+    pid_t pid[MOST_RANKS];
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        pid[rank] = fork();
+        assert_true(pid[rank] >= 0);
+        if (pid[rank]) continue;
+        (void)signal(SIGSEGV, SIG_DFL); /* cmocka's handlers would run the remaining tests in this process */
+        (void)signal(SIGABRT, SIG_DFL);
+        tandem_error error = {0};
+        r->status[rank] = run_rank(e, rank, store, r, &error);
+        r->failed_ns[rank] = tandem_now_ns();
+        r->error[rank] = error;
+        if (r->status[rank] != TANDEM_OK && e->killed_rank < 0 && r->status[rank] != TANDEM_OVER_LIMIT &&
+            r->status[rank] != TANDEM_NO_FIT && r->status[rank] != TANDEM_NO_MEMORY)
+            fprintf(stderr, "rank %d: %s\n", rank, error.text);
+        _exit(0);
+    }
+    if (e->killed_rank >= 0) {
+        while (r->steps_done[e->killed_rank] < 3) (void)usleep(1000);
+        (void)kill(pid[e->killed_rank], SIGKILL);
+    }
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        int state = 0;
+        assert_int_equal(waitpid(pid[rank], &state, 0), pid[rank]);
+        if (rank != e->killed_rank) assert_true(WIFEXITED(state));
+    }
+    empty_directory(store);
+    return r;
+}
+
+void training_forget(record *r) { (void)munmap(r, sizeof *r); }
+
+const char *training_weakest(void)
+{
+    for (int k = 0; k < tandem_device_count(); k++)
+        if (tandem_device_present(tandem_device_get(k)->name)) return tandem_device_get(k)->name;
+    return NULL;
+}
+
+const char *training_strongest(void)
+{
+    const char *name = NULL;
+    for (int k = 0; k < tandem_device_count(); k++)
+        if (tandem_device_present(tandem_device_get(k)->name)) name = tandem_device_get(k)->name;
+    return name;
+}
+
+void training_require_device(void)
+{
+    if (training_weakest()) return;
+    puts("SKIP: this machine has none of tandem's devices");
+    skip();
+}

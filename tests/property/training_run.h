@@ -1,0 +1,54 @@
+/* training_run.h: real training runs for tests. Every run is a set of forked ranks, because an instruction set and a Gloo
+ * connection belong to a process. */
+#ifndef TANDEM_TESTS_TRAINING_RUN_H
+#define TANDEM_TESTS_TRAINING_RUN_H
+
+#include "tandem/backend.h"
+#include "tandem/cluster.h"
+
+enum { MOST_STEPS = 64, MOST_RANKS = 2 };
+
+/* What ranks leave behind, in memory shared with them. */
+typedef struct record {
+    double loss[MOST_RANKS][MOST_STEPS]; /* by step */
+    tandem_status status[MOST_RANKS];
+    tandem_error error[MOST_RANKS];
+    int64_t failed_ns[MOST_RANKS];
+    uint64_t allocated[MOST_RANKS], planned[MOST_RANKS];
+    int64_t resumed_at[MOST_RANKS];
+    volatile int64_t steps_done[MOST_RANKS];
+} record;
+
+typedef struct experiment {
+    const char *model, *device;
+    int64_t batch;     /* local */
+    int n_rank, steps; /* steps: of the whole training */
+    tandem_precision precision;
+    uint64_t seed;
+    int killed_rank; /* −1 = none: dies by SIGKILL once it has done three steps */
+    /* what only some tests want; 0 or NULL = nothing */
+    const char *resume, *save; /* checkpoints: read before the first step, written behind the last */
+    int save_every;            /* and after so many steps */
+    uint64_t bucket_bytes, memory_bytes;
+    int allow_nan;
+    tandem_observer *observer; /* of every rank; its context is a training_view */
+    const tandem_optimizer_options *optimizer;
+} experiment;
+
+typedef struct training_view {
+    const tandem_step *step;
+    int rank, n_rank;
+    int64_t index; /* of the step under way */
+} training_view;
+
+/* Runs it; training_forget releases the record. Says on stderr what failed, where no failure is part of the experiment. */
+record *training_run(const experiment *e);
+void training_forget(record *r);
+
+/* Of the devices here, or NULL. */
+const char *training_weakest(void);
+const char *training_strongest(void);
+/* Skips the test, aloud, where this machine has no device. */
+void training_require_device(void);
+
+#endif
