@@ -72,7 +72,7 @@ static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
                              .target_ns = replay.step_ns,
                              .base_ns = replay.step_ns,
                              .fastest_ns = replay.step_ns,
-                             .held = (1u << replay.n_class) - 1,
+                             .held = tandem_all_classes(replay.n_class),
                              .lowered = -1,
                              .replays = 1,
                              .certificate = {.lower_bound = NAN, .gap = NAN}};
