@@ -41,10 +41,10 @@ int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int co
 tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
                                         const tandem_cost_source *source, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in a form; n_more: of the same plan, beside this one. neighbour "" = its time
- * alone. */
+/* TANDEM_MISSING for task `t` in a form. beside: the neighbour beside whom its time is not known, "" = alone; `neighbour` is
+ * measured along with it; more: "" or what else is missing, as part of the sentence. */
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
-                                   const char *neighbour, int n_more, tandem_error *error);
+                                   const char *beside, const char *neighbour, const char *more, tandem_error *error);
 
 /* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 

@@ -176,7 +176,7 @@ run 1 train --plan plan.json --memory 1KiB --steps 3
 report "train over a memory limit: exit code 1" $?
 
 run 4 replay --model "$model" --batch 8 --device "$weakest,$weakest" && grep -q "'images n=8 .*| fp32 | forward" err &&
-    grep -q "on $weakest" err && grep -q "profile --model $model --batch 8 --device $weakest" err
+    grep -q "more tasks of this plan ('" err && grep -q "on $weakest" err && grep -q "profile --model $model --batch 8 --device $weakest" err
 report "a cost that was not measured: exit code 4, its key and the command that measures it" $?
 
 run 4 allocate --model mlp:width=8 --batch 4 --device "$weakest,$weakest" -o plan.json && [ -s plan.json ] && [ "$(cksum plan.json)" = "$before" ]

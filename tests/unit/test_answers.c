@@ -564,6 +564,7 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     static question *const questions[] = {ask_verify,    ask_neighbours, ask_explain,
                                           ask_shortfall, ask_least_step, ask_front};
+    long n_failed = 0;
     for (size_t which = 0; which < sizeof questions / sizeof questions[0]; which++) {
         bench b;
         tandem_status status = TANDEM_NO_MEMORY;
@@ -578,9 +579,10 @@ static void every_allocation_may_fail(void **state)
             assert_int_equal(status, failed ? TANDEM_NO_MEMORY : TANDEM_OK);
             assert_int_equal(error.status, status);
         }
-        assert_true(k > 1);
+        n_failed += k - 1;
         close_bench(&b);
     }
+    assert_true(n_failed > 50);
 }
 
 int main(void)
