@@ -8,6 +8,7 @@
  * something has not been measured is passed over. */
 #include "allocator/policies.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -27,7 +28,7 @@ typedef struct split {
 typedef struct splitting {
     const tandem_batch_source *source;
     int n_class;
-    int64_t n_rank[TANDEM_MAX_CLASS];
+    int64_t n_rank[TANDEM_MAX_CLASS], all_ranks;
     int64_t global_batch;
     int64_t target_ns; /* of SENSITIVITY */
     split *seen;
@@ -71,7 +72,7 @@ static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
                              .target_ns = replay.step_ns,
                              .base_ns = replay.step_ns,
                              .fastest_ns = replay.step_ns,
-                             .held = (1u << replay.n_class) - 1,
+                             .held = tandem_all_classes(replay.n_class),
                              .lowered = -1,
                              .replays = 1,
                              .certificate = {.lower_bound = NAN, .gap = NAN}};
@@ -140,7 +141,7 @@ static tandem_status judge(splitting *s, const int64_t *batch, measure by, doubl
 
 static int64_t greatest_divisor(int64_t a, int64_t b)
 {
-    while (b != 0) {
+    while (b > 0) {
         const int64_t rest = a % b;
         a = b;
         b = rest;
@@ -153,7 +154,9 @@ static tandem_status search_line(splitting *s, int64_t *best, double *value, int
                                  tandem_error *error)
 {
     const int64_t divisor = greatest_divisor(s->n_rank[from], s->n_rank[to]);
+    assert(divisor > 0);
     const int64_t less = s->n_rank[to] / divisor, more = s->n_rank[from] / divisor; /* a rank, one unit moved */
+    assert(less > 0 && more > 0);
     int64_t middle[TANDEM_MAX_CLASS];
     memcpy(middle, best, sizeof middle);
     int64_t low = -((middle[to] - 1) / more), high = (middle[from] - 1) / less, at = 0;
@@ -199,9 +202,8 @@ static tandem_status search(splitting *s, int64_t *best, double *value, measure 
 /* As even as can be: every rank the same, but for two classes that share what is left over. 0 = there is none. */
 static int divide(int64_t *batch, const splitting *s)
 {
-    int64_t all_ranks = 0;
-    for (int c = 0; c < s->n_class; c++) all_ranks += s->n_rank[c];
-    const int64_t even = s->global_batch / all_ranks, left = s->global_batch % all_ranks;
+    assert(s->all_ranks > 0);
+    const int64_t even = s->global_batch / s->all_ranks, left = s->global_batch % s->all_ranks;
     for (int c = 0; c < s->n_class; c++) batch[c] = even;
     if (left == 0) return even > 0;
     for (int i = 0; i < s->n_class; i++)
@@ -219,13 +221,11 @@ static int divide(int64_t *batch, const splitting *s)
 static tandem_status check(const splitting *s, int64_t *batch, tandem_error *error)
 {
     if (divide(batch, s)) return TANDEM_OK;
-    int64_t all_ranks = 0;
-    for (int c = 0; c < s->n_class; c++) all_ranks += s->n_rank[c];
-    const int64_t below = s->global_batch / all_ranks * all_ranks;
+    const int64_t below = s->global_batch / s->all_ranks * s->all_ranks;
     return tandem_error_set(error, TANDEM_USAGE,
                             "a global batch of %" PRId64 " cannot be split among %" PRId64
                             " ranks so that the ranks of a class have equal parts; %" PRId64 " can",
-                            s->global_batch, all_ranks, below > 0 ? below : all_ranks);
+                            s->global_batch, s->all_ranks, below > 0 ? below : s->all_ranks);
 }
 
 /* --- Public --------------------------------------------------------------------------------------------- */
@@ -273,7 +273,7 @@ tandem_status tandem_batch_choose(tandem_batch_choice *out, const tandem_cluster
     tandem_batch_choice choice = {.n_split = 0};
     splitting s = {.source = source, .n_class = cluster->n_class, .global_batch = global_batch};
     int64_t even[TANDEM_MAX_CLASS] = {0};
-    for (int c = 0; c < cluster->n_class; c++) s.n_rank[c] = cluster->member[c].n_rank;
+    for (int c = 0; c < cluster->n_class; c++) s.all_ranks += s.n_rank[c] = cluster->member[c].n_rank;
     tandem_status status = check(&s, even, error);
     if (status == TANDEM_OK) status = choose(&choice, &s, even, target_ns, slowdown, policy, method, error);
     choice.n_split = s.n_seen;

@@ -7,6 +7,10 @@
 extern const tandem_policy tandem_policy_exact, tandem_policy_greedy, tandem_policy_qsync, tandem_policy_uniform;
 extern const tandem_policy *const tandem_policies[]; /* all, then NULL */
 
+/* Bits of n classes: there may be as many as there are bits. */
+static inline unsigned tandem_all_classes(int n) { return (unsigned)((UINT64_C(1) << n) - 1); }
+_Static_assert(TANDEM_MAX_CLASS <= 8 * sizeof(unsigned), "a bit for each class");
+
 /* tandem_allocation_begin: every class in the base precision, replayed with memory. *plan (new, the caller
  * closes it) holds that plan, and its cluster has every batch filled in. TANDEM_NO_KERNEL where a device
  * lacks the base precision, TANDEM_MISSING where a cost of the base plan is missing. Unchanged on error. */

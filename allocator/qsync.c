@@ -330,7 +330,7 @@ static tandem_status recover(qsync *q, int64_t target_ns, tandem_error *error)
 /* All but the class that computes least in base; that one, too, where it does not fit. */
 static unsigned classes_to_lower(const qsync *q)
 {
-    const unsigned all = (1u << q->n_class) - 1;
+    const unsigned all = tandem_all_classes(q->n_class);
     int fastest = 0;
     for (int c = 1; c < q->n_class; c++)
         if (q->now.member[c].busy_ns <= q->now.member[fastest].busy_ns) fastest = c;
@@ -352,7 +352,7 @@ static tandem_status too_slow(const qsync *q, tandem_error *error)
 static tandem_status choose(qsync *q, tandem_plan *plan, tandem_allocation *allocation, tandem_error *error)
 {
     const int64_t asked_ns = q->problem->target_ns;
-    const unsigned all = (1u << q->n_class) - 1;
+    const unsigned all = tandem_all_classes(q->n_class);
     tandem_status status = set_initially(q, plan, error);
     if (status == TANDEM_OK && asked_ns && q->now.step_ns > asked_ns && q->lowered != all) {
         q->lowered = all;
@@ -425,7 +425,7 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
     tandem_error why = {0};
     *found = 0;
     tandem_status status = begin(&q, &plan, problem, &why);
-    q.lowered = ((1u << q.n_class) - 1) & ~held;
+    q.lowered = tandem_all_classes(q.n_class) & ~held;
     if (status == TANDEM_OK) status = set_initially(&q, plan, &why);
     if (status == TANDEM_OK && is_within(&q, target_ns)) {
         *found = 1;

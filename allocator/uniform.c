@@ -34,7 +34,7 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         .base_sensitivity = base_sensitivity,
         .fastest_sensitivity = tandem_allocation_sensitivity(problem),
         .replays = 2,
-        .held = ((1u << base.n_class) - 1) & ~(1u << base.slowest),
+        .held = tandem_all_classes(base.n_class) & ~(1u << base.slowest),
         .lowered = lowers ? base.slowest : -1,
     };
 out:

@@ -29,7 +29,7 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
     source *s = context;
     const cli_options *options = s->options;
     tandem_cluster cluster = s->subject.cluster;
-    char text[2048];
+    char text[4096];
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
     tandem_cluster_print(text, sizeof text, &cluster);
     const tandem_request request = {.store = options->db,

@@ -13,8 +13,6 @@
 
 #include "cli/allocate.h"
 
-extern char **environ;
-
 /* --- The script ------------------------------------------------------------------------------- */
 
 typedef struct scale {
@@ -37,7 +35,7 @@ typedef struct drawing {
     FILE *script;
     const tandem_front *front;
     scale time, bytes;
-    double least_bytes, most_bytes;
+    double shortest_ns, longest_ns, least_bytes, most_bytes;
     double floor; /* where a sensitivity of 0 is drawn: logarithms have no place for it; 0 = nothing is above 0 */
 } drawing;
 
@@ -65,22 +63,22 @@ static uint64_t largest(const uint64_t *peak_bytes)
     return most;
 }
 
-static void stretch(drawing *d, int64_t step_ns, uint64_t bytes, double *longest_ns)
+static void stretch(drawing *d, int64_t step_ns, uint64_t bytes)
 {
-    *longest_ns = fmax(*longest_ns, (double)step_ns);
+    d->shortest_ns = fmin(d->shortest_ns, (double)step_ns);
+    d->longest_ns = fmax(d->longest_ns, (double)step_ns);
     d->least_bytes = fmin(d->least_bytes, (double)bytes);
     d->most_bytes = fmax(d->most_bytes, (double)bytes);
 }
 
 static drawing measure(FILE *script, const tandem_front *front)
 {
-    drawing d = {.script = script, .front = front, .least_bytes = INFINITY, .floor = find_floor(front)};
-    double longest_ns = 0;
-    for (int k = 0; k < front->n_point; k++)
-        stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes, &longest_ns);
+    drawing d = {
+        .script = script, .front = front, .shortest_ns = INFINITY, .least_bytes = INFINITY, .floor = find_floor(front)};
+    for (int k = 0; k < front->n_point; k++) stretch(&d, front->point[k].step_ns, front->point[k].peak_bytes);
     for (int k = 0; k < front->n_uniform; k++)
-        stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes), &longest_ns);
-    d.time = scale_of(longest_ns, time_units);
+        stretch(&d, front->uniform[k].step_ns, largest(front->uniform[k].peak_bytes));
+    d.time = scale_of(d.longest_ns, time_units);
     d.bytes = scale_of(d.most_bytes, byte_units);
     return d;
 }
@@ -121,6 +119,10 @@ static void write_axes(const drawing *d, const allocating *a)
             1.02 * d->most_bytes / d->bytes.size);
     fputs("set grid\nset key inside left bottom\nset offsets graph 0.05, graph 0.15, 0, 0\nset palette defined (0 '#2b6cb0', 1 '#dd6b20')\n",
           d->script);
+    /* a range of its own where all points lie on one line */
+    fprintf(d->script, "set xrange [%.9g:%.9g]\n", d->shortest_ns / d->time.size,
+            1.02 * d->longest_ns / d->time.size);
+    if (d->floor <= 0) fputs("set yrange [-1:1]\n", d->script);
     if (d->floor > 0)
         fprintf(d->script, "set logscale y\nset format y '%%.0e'\nset yrange [%.9g:*]\nset ytics add ('0' %.9g)\n",
                 d->floor / 2, d->floor);

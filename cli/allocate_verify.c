@@ -1,4 +1,5 @@
 /* allocate_verify.c: `tandem allocate --verify`: whether a plan's file is what it says. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,24 +7,24 @@
 #include "base/quantity.h"
 #include "cli/allocate.h"
 
-/* Options that say how to choose: there is nothing left to choose. */
+/* An option that says how to choose: there is nothing left to choose. NULL = there is none. */
 static const char *choosing(const cli_options *o)
 {
-    return o->model           ? "--model"
-           : o->cluster       ? "--cluster"
-           : o->device        ? "--device"
-           : o->policy        ? "--policy"
-           : o->uniform       ? "--uniform"
-           : o->base          ? "--base"
-           : o->target_ns > 0 ? "--target"
-           : o->slowdown >= 0 ? "--slowdown"
-           : o->budget >= 0   ? "--budget"
-           : o->least_memory  ? "--least-memory"
-           : o->batch_free    ? "--batch free"
-           : o->front > 0     ? "--front"
-           : o->explain       ? "--explain"
-           : o->output        ? "--output"
-                              : NULL;
+    const struct {
+        int is_given;
+        const char *name;
+    } options[] = {
+        {o->model != NULL, "--model"},     {o->cluster != NULL, "--cluster"},
+        {o->device != NULL, "--device"},   {o->policy != NULL, "--policy"},
+        {o->uniform != NULL, "--uniform"}, {o->base != NULL, "--base"},
+        {o->target_ns > 0, "--target"},    {o->slowdown >= 0, "--slowdown"},
+        {o->budget >= 0, "--budget"},      {o->least_memory, "--least-memory"},
+        {o->batch_free, "--batch free"},   {o->front > 0, "--front"},
+        {o->explain != NULL, "--explain"}, {o->output != NULL, "--output"},
+    };
+    for (size_t k = 0; k < sizeof options / sizeof *options; k++)
+        if (options[k].is_given) return options[k].name;
+    return NULL;
 }
 
 typedef struct verifying {
@@ -36,8 +37,9 @@ typedef struct verifying {
 static tandem_status verify(verifying *v, tandem_error *error)
 {
     tandem_status status = cli_subject_open(&v->subject, &v->options, error);
-    if (status != TANDEM_OK) return status;
     const tandem_plan *plan = v->subject.plan;
+    if (status != TANDEM_OK) return status;
+    assert(plan);
     v->options.base = tandem_precision_get(plan->base)->name;
     if (!v->options.bucket_bytes) v->options.bucket_bytes = plan->bucket_bytes;
     if (!v->options.method && plan->method[0]) v->options.method = plan->method;
@@ -50,6 +52,7 @@ static void print_text(const verifying *v, const char *path)
 {
     char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
     const tandem_plan *plan = v->subject.plan;
+    assert(plan);
     printf("%s is what it says: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
     printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
     if (plan->target_ns)

@@ -33,7 +33,7 @@ static void print_name(char *name, size_t size, const tandem_cluster *cluster)
 static tandem_status allocate(cli_prospect *prospect, const cli_options *options, const tandem_policy *policy,
                               tandem_error *error)
 {
-    char text[2048];
+    char text[4096];
     tandem_planner *planner = NULL;
     tandem_plan *plan = NULL;
     tandem_cluster_print(text, sizeof text, &prospect->cluster);
@@ -77,7 +77,7 @@ tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, c
 
 json_t *cli_prospect_json(const cli_prospect *prospect)
 {
-    char text[2048];
+    char text[4096];
     tandem_cluster_print(text, sizeof text, &prospect->cluster);
     if (prospect->lacks.status != TANDEM_OK)
         return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n}", "cluster", text, "lacks", prospect->lacks.text,

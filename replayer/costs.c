@@ -165,19 +165,18 @@ void tandem_costs_free(tandem_costs *costs)
 }
 
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
-                                   const char *neighbour, int n_more, tandem_error *error)
+                                   const char *beside, const char *neighbour, const char *more, tandem_error *error)
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
-    char key_text[TANDEM_MAX_SIGNATURE + 96] = "", more[64] = "";
+    char key_text[TANDEM_COST_KEY_TEXT] = "";
     tandem_cost_key key;
     if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
-    if (n_more > 0) (void)snprintf(more, sizeof more, ", nor have %d more tasks of this plan", n_more);
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
                             "`tandem profile --model %s --batch %lld --device %s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
-                            neighbour[0] ? " beside a busy " : "", neighbour, more, step->graph->model,
+                            beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
                             (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour);
 }
 

@@ -1,6 +1,8 @@
 /* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1), where the
  * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "replayer/measured.h"
 #include "replayer/stages.h"
@@ -171,14 +173,49 @@ double tandem_prices_place(const tandem_replay_member *member, int n_bucket, dou
 
 /* --- What is missing -------------------------------------------------------------------------------------------- */
 
+/* Whether the task's cost is filed under another key than those of the tasks from `first` on that lack theirs; its text. */
+static int is_new_key(char text[TANDEM_COST_KEY_TEXT], const tandem_replay_member *member, int first, int t)
+{
+    const tandem_step *step = member->step;
+    char earlier[TANDEM_COST_KEY_TEXT];
+    tandem_cost_key key;
+    if (!tandem_step_key(step, t, step->task[t].variant, &key)) return 0;
+    tandem_cost_key_print(text, TANDEM_COST_KEY_TEXT, &key);
+    for (int k = first; k < t; k++) {
+        if (!is_missing(member, member->price_ns[k]) || !tandem_step_key(step, k, step->task[k].variant, &key))
+            continue;
+        tandem_cost_key_print(earlier, sizeof earlier, &key);
+        if (strcmp(earlier, text) == 0) return 0;
+    }
+    return 1;
+}
+
+/* ", nor have 17 more tasks of this plan ('KEY', 'KEY')": two of other keys than the first one's, if they are short enough to
+ * leave room for what to do about it. */
+static void print_more(char *text, size_t size, const tandem_replay_member *member, int first)
+{
+    char such[320] = "", key[TANDEM_COST_KEY_TEXT];
+    int n_named = 0;
+    for (int t = first + 1; t < member->step->n_task && n_named < 2; t++) {
+        const size_t used = strlen(such);
+        if (!is_missing(member, member->price_ns[t]) || !is_new_key(key, member, first, t)) continue;
+        if (used + strlen(key) + sizeof ", ''" > sizeof such) continue;
+        (void)snprintf(such + used, sizeof such - used, "%s'%s'", n_named++ ? ", " : "", key);
+    }
+    (void)snprintf(text, size, ", nor have %d more tasks of this plan%s%s%s", member->n_missing - 1,
+                   such[0] ? " (" : "", such, such[0] ? ")" : "");
+}
+
 tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error)
 {
     const tandem_step *step = member->step;
+    char more[400] = "";
     int first = 0;
     while (!is_missing(member, member->price_ns[first])) first++;
+    if (member->n_missing > 1) print_more(more, sizeof more, member, first);
     const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE && member->price_ns[first][TANDEM_USUAL] < 0;
     return tandem_costs_missing(step, first, step->task[first].variant, member->device,
-                                alone ? "" : member->neighbour, member->n_missing - 1, error);
+                                alone ? "" : member->neighbour, member->neighbour, more, error);
 }
 
 /* --- Forms that the plan need not have --------------------------------------------------------------------- */
@@ -203,5 +240,6 @@ tandem_status tandem_replayer_missing(const tandem_replayer *replayer, int c, in
     const tandem_replay_member *member = &replayer->member[c];
     const int alone = member->company[TANDEM_USUAL] == TANDEM_ALONE &&
                       form_at(replayer, c, task, variant)->ns[TANDEM_ALONE] < 0;
-    return tandem_costs_missing(member->step, task, variant, member->device, alone ? "" : member->neighbour, 0, error);
+    return tandem_costs_missing(member->step, task, variant, member->device, alone ? "" : member->neighbour,
+                                member->neighbour, "", error);
 }

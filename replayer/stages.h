@@ -1,5 +1,5 @@
-/* stages.h: what the stages of a replay hand on to each other: costs, wire, lists to run, simulation,
- * timeline; private to replayer/. */
+/* stages.h: what the stages of a replay hand on to each other: costs, wire, prices and stops, laps, timeline;
+ * private to replayer/. */
 #ifndef TANDEM_REPLAYER_STAGES_H
 #define TANDEM_REPLAYER_STAGES_H
 
@@ -41,10 +41,10 @@ int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int co
 tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
                                         const tandem_cost_source *source, tandem_error *error);
 void tandem_costs_free(tandem_costs *costs);
-/* TANDEM_MISSING for task `t` in a form; n_more: of the same plan, beside this one. neighbour "" = its time
- * alone. */
+/* TANDEM_MISSING for task `t` in a form. beside: the neighbour beside whom its time is not known, "" = alone; `neighbour` is
+ * measured along with it; more: "" or what else is missing, as part of the sentence. */
 tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, const char *device,
-                                   const char *neighbour, int n_more, tandem_error *error);
+                                   const char *beside, const char *neighbour, const char *more, tandem_error *error);
 
 /* --- collective.c: what an all-reduce costs ------------------------------------------------------------- */
 
@@ -133,13 +133,12 @@ struct tandem_replayer {
     tandem_cluster cluster;
     tandem_replay_member *member; /* [n_class] */
     int n_class, n_bucket;
-    int n_pace; /* the most that a class has */
     /* stops of all classes, TANDEM_LANES of them side by side: [n_class / TANDEM_LANES][n_bucket][TANDEM_LANES] */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
     double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
-    double *measured_ns[2];              /* [n_bucket] without and with ranks that compute meanwhile */
-    double *wire_ns[2];                  /* the same, or what the caller took for them */
+    double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
+    double *wire_ns[2];     /* the same, or what the caller took for them */
     tandem_exchange exchange;
     double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
     int interferes;                      /* whether anybody's rate depends on what others do */

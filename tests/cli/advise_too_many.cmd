@@ -1,1 +1,1 @@
-$TANDEM advise --model mlp --cluster "cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2 + cpu:avx2" --add "cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41 + cpu:sse41"
+$TANDEM advise --model mlp --cluster "$(yes cpu:avx2 | head -30 | paste -sd+)" --add "cpu:sse41 + cpu:sse41 + cpu:sse41"
