@@ -207,6 +207,21 @@ static void a_note_within_an_operator_is_no_operator(void **state)
     free(w.text);
 }
 
+static void slices_that_begin_together_nest(void **state)
+{
+    (void)state;
+    writer w;
+    begin(&w, 0);
+    op(&w, "inner", 0, 30); /* written first */
+    op(&w, "outer", 0, 100);
+    end(&w);
+    tandem_torch *const t = parse(&w);
+    expect_cost(t, "outer", TANDEM_TORCH_FORWARD, 1, 100000, 70000);
+    expect_cost(t, "inner", TANDEM_TORCH_FORWARD, 1, 30000, 30000);
+    tandem_torch_close(t);
+    free(w.text);
+}
+
 static void kernels_belong_to_operators(void **state)
 {
     (void)state;
@@ -639,6 +654,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_on_the_host),
         cmocka_unit_test(a_note_within_an_operator_is_no_operator),
+        cmocka_unit_test(slices_that_begin_together_nest),
         cmocka_unit_test(kernels_belong_to_operators),
         cmocka_unit_test(many_kernels_find_their_operators),
         cmocka_unit_test(old_traces_are_read),

@@ -159,6 +159,30 @@ static void chunks_go_round(void **state)
     }
 }
 
+/* The transfers that a trace shows would be shorter than those recorded here: only the order counts. */
+static void messages_wait_for_compute(void **state)
+{
+    (void)state;
+    /* The second message is sent at 3, but received behind the first compute of stage 1: at 13; compute from 15 to 25. */
+    tandem_whatif *w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,2\n"
+                                       "0,0,1,forward-compute,0,1,1,1\n0,0,1,forward-send,-1,1,3,12\n"
+                                       "0,1,1,forward-recv,-1,0,1,2\n0,1,1,forward-compute,0,0,3,10\n"
+                                       "0,1,1,forward-recv,-1,1,13,2\n0,1,1,forward-compute,0,1,15,10\n");
+    assert_int_equal(w->step_ns, 25000);
+    tandem_whatif_close(w);
+    /* Stage 0: forward 1, 20, 1; the first gradient is ready at 5, but received behind the second forward: from 21 to 26. */
+    w = analyse(HEADING "0,0,1,forward-compute,0,0,0,1\n0,0,1,forward-send,-1,0,1,1\n"
+                        "0,0,1,forward-compute,0,1,1,20\n0,0,1,forward-send,-1,1,21,1\n"
+                        "0,0,1,forward-compute,0,2,21,1\n0,0,1,forward-send,-1,2,22,1\n"
+                        "0,0,1,backward-recv,-1,0,21,5\n0,0,1,backward-compute,0,0,26,1\n"
+                        "0,1,1,forward-recv,-1,0,1,1\n0,1,1,forward-compute,0,0,2,1\n"
+                        "0,1,1,backward-compute,0,0,3,2\n0,1,1,backward-send,-1,0,5,21\n"
+                        "0,1,1,forward-recv,-1,1,21,1\n0,1,1,forward-compute,0,1,22,1\n"
+                        "0,1,1,forward-recv,-1,2,22,1\n0,1,1,forward-compute,0,2,23,1\n");
+    assert_int_equal(w->step_ns, 27000);
+    tandem_whatif_close(w);
+}
+
 static void a_trace_is_written(void **state)
 {
     (void)state;
@@ -472,6 +496,7 @@ int main(void)
         cmocka_unit_test(a_step_by_hand),
         cmocka_unit_test(communication_is_usually_the_median),
         cmocka_unit_test(chunks_go_round),
+        cmocka_unit_test(messages_wait_for_compute),
         cmocka_unit_test(a_trace_is_written),
         cmocka_unit_test(columns_stand_in_any_order),
         cmocka_unit_test(errors_say_which_line),
