@@ -34,7 +34,7 @@ BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backe
 SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
 SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
 JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c fit.c site.c)) \
-             $(call objects,$(addprefix profiles/,device.c file.c plan.c))
+             $(call objects,$(addprefix profiles/,device.c plan.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
 

@@ -181,30 +181,33 @@ static tandem_status solve_greedy(tandem_solution *solution, chain *c, double mo
     return TANDEM_OK;
 }
 
-const tandem_instance_policy tandem_instance_policies[] = {
+static const tandem_instance_policy policies[] = {
     {"exact", "the least harm, proven"},
     {"greedy", "from the fastest, most harm avoided for each ns first"},
     {"bound", "the bound of a linear program, and the best choices met on the way"},
-    {NULL, NULL},
 };
 static tandem_status (*const solve[])(tandem_solution *, chain *, double,
                                       tandem_error *) = {solve_exact, solve_greedy, solve_bound};
-_Static_assert(sizeof solve / sizeof *solve + 1 == sizeof tandem_instance_policies / sizeof *tandem_instance_policies,
-               "a function for each policy");
+enum { N_POLICY = sizeof policies / sizeof *policies };
+_Static_assert(sizeof solve / sizeof *solve == N_POLICY, "a function for each policy");
+
+const tandem_instance_policy *tandem_instance_policy_get(int index)
+{
+    return index >= 0 && index < (int)N_POLICY ? &policies[index] : NULL;
+}
 
 static tandem_status find_policy(int *found, const char *name, tandem_error *error)
 {
-    const char *names[sizeof solve / sizeof *solve];
-    const int n = (int)(sizeof solve / sizeof *solve);
-    for (int p = 0; p < n; p++) {
-        names[p] = tandem_instance_policies[p].name;
+    const char *names[N_POLICY];
+    for (int p = 0; p < (int)N_POLICY; p++) {
+        names[p] = policies[p].name;
         if (name && strcmp(names[p], name) != 0) continue;
         *found = p;
         return TANDEM_OK;
     }
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "no policy '%.64s' for an instance.%s There are: exact, greedy, bound", name,
-                            tandem_nearest_hint(name, names, (size_t)n).text);
+                            tandem_nearest_hint(name, names, N_POLICY).text);
 }
 
 /* --- The answer ----------------------------------------------------------------------------------------- */

@@ -14,12 +14,13 @@ typedef struct header {
     int64_t step;
     uint64_t hash;
     int64_t n_weight;
-    char model[TANDEM_MODEL_NAME], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
+    char model[128], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
     uint32_t array_crc[TANDEM_CHECKPOINT_ARRAYS];
     uint32_t crc;
 } header;
-static_assert(sizeof(header) == 72 + TANDEM_MODEL_NAME + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
+static_assert(sizeof(header) == 200 + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
               "the header is the file's first bytes");
+static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
 static const char magic[8] = {'t', 'a', 'n', 'd', 'e', 'm', 'c', 'k'};

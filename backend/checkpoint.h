@@ -8,7 +8,7 @@
  *     step       i64: steps done; the next has this index, which decides samples and draws
  *     hash       u64 of the graph
  *     n_weight   i64: numbers in each array
- *     model      96 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
+ *     model      128 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
  *     array_crc  u32 for each of three arrays, 0 where there is none
  *     crc        u32 of everything before
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state

@@ -151,7 +151,7 @@ typedef struct bytes_text {
 
 static bytes_text print(uint64_t bytes)
 {
-    bytes_text t;
+    bytes_text t = {0};
     (void)tandem_quantity_print_bytes(t.text, sizeof t.text, bytes);
     return t;
 }

@@ -130,8 +130,9 @@ const cli_command command_bench = {
         "  tandem bench replay --model resnet20 --repetitions 200\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
-        "with all changed, and with memory; N batches [50]. Costs that the store lacks are taken as 10 us each and the result\n"
-        "says so: how fast a replay is does not depend on them.\n"
+        "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
+        "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
+        "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
         "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
         "store; N plans [10].",

@@ -18,7 +18,8 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
     int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
     if (!sample_ns)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
-    tandem_status status = bench_store_make(path, subject, options.bucket_bytes, n_more, error);
+    tandem_status status = bench_store_make(path, &subject->cluster, (const tandem_graph *const *)subject->graph,
+                                            options.bucket_bytes, n_more, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         tandem_planner *planner = NULL;
         const int64_t begin = tandem_now_ns();

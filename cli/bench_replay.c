@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
-#include "cli/bench_stand_in.h"
+#include "cli/bench_wide.h"
 
 enum { BATCHES = 50, AT_ONCE = 8 };
 static const int64_t batch_ns = 2000000; /* long enough that reading the clock does not count */
@@ -138,7 +138,9 @@ static tandem_status find_changes(replays *r, tandem_error *error)
         if (tandem_op_row_get(r->graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) r->op[r->n_op++] = i;
     for (int t = 0; t < step->n_task; t++)
         if (step->task[t].active && step->task[t].stream == TANDEM_STREAM_COMPUTE) r->task[r->n_task++] = t;
-    return TANDEM_OK;
+    if (r->n_op > 0 && r->n_task > 0) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_WRONG_GRAPH,
+                            "model '%s' has no operator with a choice of precisions", r->graph->model);
 }
 
 static void close_replays(replays *r)
@@ -162,15 +164,25 @@ static tandem_status rehearse(replays *r, tandem_error *error)
     return status;
 }
 
-static tandem_status open_from_store(replays *r, const cli_options *options, const cli_subject *subject,
-                                     tandem_error *error)
+static tandem_status open_from_store(replays *r, const char *path, const tandem_graph *const *graph,
+                                     uint64_t bucket_bytes, tandem_error *error)
 {
     tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_READ, error);
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_READ, error);
     if (status == TANDEM_OK)
-        status = tandem_replayer_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph, store,
-                                      options->bucket_bytes, error);
+        status = tandem_replayer_open(&r->replayer, r->cluster, graph, store, bucket_bytes, error);
     tandem_store_close(store);
+    return status;
+}
+
+static tandem_status open_stand_in(replays *r, const tandem_graph *const *graph, uint64_t bucket_bytes,
+                                   tandem_error *error)
+{
+    char path[BENCH_STORE_PATH];
+    tandem_status status = bench_store_make(path, r->cluster, graph, bucket_bytes, 0, error);
+    if (status != TANDEM_OK) return status;
+    status = open_from_store(r, path, graph, bucket_bytes, error);
+    bench_store_remove(path);
     return status;
 }
 
@@ -179,10 +191,11 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
                                   const cli_subject *subject, tandem_error *error)
 {
     const replays closed = {.graph = subject->graph[0], .cluster = &subject->cluster};
+    const tandem_graph *const *graph = (const tandem_graph *const *)subject->graph;
     tandem_error lacks = {0};
     *r = closed;
     (void)snprintf(result->costs, sizeof result->costs, "%s", options->db);
-    tandem_status status = open_from_store(r, options, subject, &lacks);
+    tandem_status status = open_from_store(r, options->db, graph, options->bucket_bytes, &lacks);
     if (status == TANDEM_OK) status = rehearse(r, &lacks);
     if (status == TANDEM_OK) return TANDEM_OK;
     close_replays(r);
@@ -191,9 +204,8 @@ static tandem_status open_replays(bench_result *result, replays *r, const cli_op
         return status;
     }
     *r = closed;
-    (void)snprintf(result->costs, sizeof result->costs, "%s", bench_stand_in_costs);
-    status = bench_stand_in_open(&r->replayer, &subject->cluster, (const tandem_graph *const *)subject->graph,
-                                 options->bucket_bytes, error);
+    (void)snprintf(result->costs, sizeof result->costs, "%s", BENCH_STORE_COSTS);
+    status = open_stand_in(r, graph, options->bucket_bytes, error);
     return status == TANDEM_OK ? rehearse(r, error) : status;
 }
 
@@ -222,43 +234,50 @@ static tandem_status measure_model(bench_result *result, const cli_options *opti
 
 /* --- 1,000 operators ---------------------------------------------------------------------------- */
 
+/* On the one, classes wait for the wire; on the other they have updates left when a step's last bucket is through, and a
+ * replay takes several laps. */
+#define SLOW_LINK 1e8
+#define FAST_LINK 1e11
+
+typedef struct wide_cluster {
+    const char *name;
+    int n_class, n_rank;
+    double link_bytes_per_s; /* 0: on one CPU */
+    int n_case;
+} wide_cluster;
+
 static tandem_status measure_wide_cluster(bench_result *result, const tandem_graph *graph,
-                                          const tandem_cluster *cluster, const char *prefix, int64_t batches,
-                                          tandem_error *error)
+                                          const wide_cluster *wide, int64_t batches, tandem_error *error)
 {
     static const replay_case cases[] = {{"cost", change_cost, TANDEM_REPLAY_MEMORY}, {"flipped", flip, 0}};
     const tandem_graph *graphs[TANDEM_MAX_CLASS];
-    replays r = {.graph = graph, .cluster = cluster};
-    for (int c = 0; c < cluster->n_class; c++) graphs[c] = graph;
-    tandem_status status = bench_stand_in_open(&r.replayer, cluster, graphs, BENCH_WIDE_BUCKET_BYTES, error);
+    tandem_cluster cluster;
+    char prefix[96];
+    replays r = {.graph = graph, .cluster = &cluster};
+    tandem_status status = TANDEM_OK;
+    if (wide->link_bytes_per_s > 0)
+        bench_wide_cluster(&cluster, wide->n_class, wide->n_rank, wide->link_bytes_per_s);
+    else
+        status = tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:sse41", error);
+    (void)snprintf(prefix, sizeof prefix, "%d op, %s: ", BENCH_WIDE_OPS, wide->name);
+    for (int c = 0; c < wide->n_class; c++) graphs[c] = graph;
+    if (status == TANDEM_OK) status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
     if (status == TANDEM_OK) status = find_changes(&r, error);
-    if (status == TANDEM_OK)
-        status = measure_cases(result, &r, prefix, cases, sizeof cases / sizeof *cases, batches, error);
+    if (status == TANDEM_OK) status = measure_cases(result, &r, prefix, cases, wide->n_case, batches, error);
     close_replays(&r);
     return status;
 }
 
 static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_error *error)
 {
-    static const struct {
-        const char *prefix;
-        int n_class, n_rank, contended;
-    } clusters[] = {{"1000 op, 2 classes, 2 ranks: ", 2, 2, 0},
-                    {"1000 op, 2 classes, 32 ranks: ", 2, 32, 0},
-                    {"1000 op, 2 classes, 12288 ranks: ", 2, 12288, 0},
-                    {"1000 op, 32 classes, 32 ranks: ", 32, 32, 0},
-                    {"1000 op, 2 classes on one CPU: ", 2, 2, 1}};
+    static const wide_cluster clusters[] = {
+        {"2 classes, 2 ranks", 2, 2, SLOW_LINK, 1},   {"2 classes, 12288 ranks", 2, 12288, SLOW_LINK, 1},
+        {"2 classes, 32 ranks", 2, 32, SLOW_LINK, 2}, {"2 classes, fast link", 2, 32, FAST_LINK, 2},
+        {"32 classes", 32, 32, SLOW_LINK, 2},         {"2 classes, one CPU", 2, 2, 0, 2}};
     tandem_graph *graph = NULL;
     tandem_status status = bench_wide_graph(&graph, error);
-    for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++) {
-        tandem_cluster cluster;
-        if (clusters[k].contended)
-            status = tandem_cluster_parse(&cluster, "cpu:avx512_bf16 + cpu:sse41", error);
-        else
-            bench_wide_cluster(&cluster, clusters[k].n_class, clusters[k].n_rank);
-        if (status == TANDEM_OK)
-            status = measure_wide_cluster(result, graph, &cluster, clusters[k].prefix, batches, error);
-    }
+    for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++)
+        status = measure_wide_cluster(result, graph, &clusters[k], batches, error);
     tandem_graph_close(graph);
     return status;
 }

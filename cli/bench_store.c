@@ -1,70 +1,89 @@
-/* bench_store.c: a profile store that lasts for a benchmark: one cost for everything that a subject can ask for, and as many
- * more rows of other shapes as are wanted. */
+/* bench_store.c: a profile store that lasts for a benchmark: a cost for everything that graphs on a cluster can ask for, and
+ * as many more rows of other shapes as are wanted. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/philox.h"
 #include "cli/bench.h"
 
-enum { STAND_IN_NS = 10000 };
+typedef struct making {
+    tandem_store *store;
+    const tandem_cluster *cluster;
+    const tandem_graph *const *graph;
+    uint64_t bucket_bytes;
+} making;
 
-static tandem_cost stand_in(void)
+static tandem_cost cost_of(int64_t ns)
 {
     tandem_cost cost;
-    int64_t sample_ns = STAND_IN_NS;
-    tandem_cost_from_samples(&cost, &sample_ns, 1, 0);
+    tandem_cost_from_samples(&cost, &ns, 1, 0);
     return cost;
 }
 
-/* Alone, and beside every device of the cluster. */
-static tandem_status put(tandem_store *store, const cli_subject *subject, int c, const tandem_cost_key *key,
-                         tandem_error *error)
+/* 5 to 20 us, by key and device. */
+static int64_t draw_ns(const char *device, const tandem_cost_key *key)
 {
-    const tandem_cost cost = stand_in();
-    const char *device = subject->cluster.member[c].device.name;
-    tandem_status status = tandem_store_put_cost(store, device, "", key, &cost, error);
-    for (int other = 0; other < subject->cluster.n_class && status == TANDEM_OK; other++)
-        status = tandem_store_put_cost(store, device, subject->cluster.member[other].device.name, key, &cost, error);
+    char text[TANDEM_MAX_SIGNATURE + 96];
+    uint32_t hash = 2166136261u;
+    tandem_cost_key_print(text, sizeof text, key);
+    for (const char *c = text; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    for (const char *c = device; *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
+    const uint32_t counter[4] = {hash, 0, 0, 0};
+    return 5000 + tandem_philox(counter, 1).word[0] % 15000;
+}
+
+/* Alone; and a fifth more beside every device of the cluster, where ranks may share a machine. */
+static tandem_status put(const making *m, int c, const tandem_cost_key *key, tandem_error *error)
+{
+    const char *device = m->cluster->member[c].device.name;
+    const int64_t ns = draw_ns(device, key);
+    tandem_cost cost = cost_of(ns);
+    tandem_status status = tandem_store_put_cost(m->store, device, "", key, &cost, error);
+    cost = cost_of(ns * 6 / 5);
+    for (int other = 0; other < m->cluster->n_class && status == TANDEM_OK && !m->cluster->link_bytes_per_s; other++)
+        status = tandem_store_put_cost(m->store, device, m->cluster->member[other].device.name, key, &cost, error);
     return status;
 }
 
-static tandem_status fill_class(tandem_store *store, const cli_subject *subject, uint64_t bucket_bytes, int c,
-                                tandem_error *error)
+static tandem_status fill_class(const making *m, int c, tandem_error *error)
 {
     tandem_step *step = NULL;
     tandem_status status =
-        tandem_step_open(&step, subject->graph[c], subject->cluster.member[c].device.wider, bucket_bytes, error);
+        tandem_step_open(&step, m->graph[c], m->cluster->member[c].device.wider, m->bucket_bytes, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
             if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
                 continue;
-            status = put(store, subject, c, &key, error);
+            status = put(m, c, &key, error);
         }
     tandem_step_close(step);
     return status;
 }
 
-static tandem_status fill_exchange(tandem_store *store, const cli_subject *subject, tandem_error *error)
+/* An all-reduce that slows compute by a sixth, and that compute slows by a fifth. */
+static tandem_status fill_exchange(const making *m, tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
-    const tandem_collective_point point = {.bytes = 1 << 20, .cost = stand_in()};
     tandem_status status = TANDEM_OK;
-    tandem_cluster_group(group, sizeof group, &subject->cluster);
-    for (int c = 0; c < subject->cluster.n_class && status == TANDEM_OK; c++)
-        status = tandem_store_put_interference(store, subject->cluster.member[c].device.name, group,
-                                               "compute_under_comm", 1, 1, error);
-    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++)
-        status = tandem_store_put_collective(store, group, "all-reduce", loaded, &point, error);
+    tandem_cluster_group(group, sizeof group, m->cluster);
+    for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)
+        status = tandem_store_put_interference(m->store, m->cluster->member[c].device.name, group,
+                                               "compute_under_comm", 7.0 / 6, 1, error);
+    for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
+        const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};
+        status = tandem_store_put_collective(m->store, group, "all-reduce", loaded, &point, error);
+    }
     return status;
 }
 
 /* Products of shapes that no model has: linear layers with three inputs. */
-static tandem_status fill_others(tandem_store *store, const cli_subject *subject, int64_t n_more, tandem_error *error)
+static tandem_status fill_others(const making *m, int64_t n_more, tandem_error *error)
 {
-    const int64_t a_key = subject->cluster.n_class + 1;
+    const int64_t a_key = m->cluster->n_class + 1;
     tandem_status status = TANDEM_OK;
     for (int64_t i = 0; i * a_key < n_more && status == TANDEM_OK; i++) {
         tandem_cost_key key = {.kind = TANDEM_COST_OP,
@@ -73,13 +92,14 @@ static tandem_status fill_others(tandem_store *store, const cli_subject *subject
                                .from = i % 2 ? TANDEM_S8 : TANDEM_F32,
                                .to = TANDEM_F32};
         (void)snprintf(key.signature, sizeof key.signature, "linear m=%lld k=3 n=64", (long long)(i / 6 + 1));
-        status = put(store, subject, (int)(i / 6 % subject->cluster.n_class), &key, error);
+        status = put(m, (int)(i / 6 % m->cluster->n_class), &key, error);
     }
     return status;
 }
 
-tandem_status bench_store_make(char path[BENCH_STORE_PATH], const cli_subject *subject, uint64_t bucket_bytes,
-                               int64_t n_more, tandem_error *error)
+tandem_status bench_store_make(char path[BENCH_STORE_PATH], const tandem_cluster *cluster,
+                               const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
+                               tandem_error *error)
 {
     (void)snprintf(path, BENCH_STORE_PATH, ".tandem-bench-XXXXXX");
     const int file = mkstemp(path);
@@ -87,15 +107,14 @@ tandem_status bench_store_make(char path[BENCH_STORE_PATH], const cli_subject *s
         return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
                                 strerror(errno));
     (void)close(file);
-    tandem_store *store = NULL;
-    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK) status = tandem_store_begin(store, error);
-    for (int c = 0; c < subject->cluster.n_class && status == TANDEM_OK; c++)
-        status = fill_class(store, subject, bucket_bytes, c, error);
-    if (status == TANDEM_OK) status = fill_exchange(store, subject, error);
-    if (status == TANDEM_OK) status = fill_others(store, subject, n_more, error);
-    if (status == TANDEM_OK) status = tandem_store_commit(store, error);
-    tandem_store_close(store);
+    making m = {.cluster = cluster, .graph = graph, .bucket_bytes = bucket_bytes};
+    tandem_status status = tandem_store_open(&m.store, path, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_begin(m.store, error);
+    for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) status = fill_class(&m, c, error);
+    if (status == TANDEM_OK && !cluster->link_bytes_per_s) status = fill_exchange(&m, error);
+    if (status == TANDEM_OK) status = fill_others(&m, n_more, error);
+    if (status == TANDEM_OK) status = tandem_store_commit(m.store, error);
+    tandem_store_close(m.store);
     if (status != TANDEM_OK) bench_store_remove(path);
     return status;
 }

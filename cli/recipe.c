@@ -161,10 +161,9 @@ static const char *line_like(const char *text, const char *line)
 void recipe_note_changes(const cli_options *options, const char *before, const char *now)
 {
     for (const char *line = now; *line;) {
-        const int n = (int)strcspn(line, "\n");
         const char *old = line_like(before, line);
-        const int n_old = old ? (int)strcspn(old, "\n") : 0;
-        if (n != n_old || strncmp(line, old, (size_t)n) != 0)
+        const int n = (int)strcspn(line, "\n"), n_old = old ? (int)strcspn(old, "\n") : 0;
+        if (!old || n != n_old || strncmp(line, old, (size_t)n) != 0)
             cli_note(options, "not as before: %.*s; it was %.*s", n, line, n_old, old ? old : "");
         line += n;
         if (*line) line++;

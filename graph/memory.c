@@ -7,17 +7,19 @@ enum { ALIGNMENT = 64 };
 
 static uint64_t padded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1); }
 
-/* --- The arena: its free intervals, ascending and never touching; the last one has no end ------------------------- */
+/* --- The arena: its free intervals, ascending and never touching ---------------------------------------------------- */
 
 typedef struct hole {
     uint64_t start, end;
-    struct hole *next; /* NULL: the last */
+    struct hole *next;
 } hole;
 
 typedef struct arena {
-    hole *first, *spare; /* of the holes; of those that were one */
-    hole *unused;        /* from here on none ever was one */
-    uint64_t highest;    /* that the last hole began */
+    hole rest;     /* the last one, without an end; its own next */
+    hole *first;   /* of all */
+    hole *spare;   /* of those that were one */
+    hole *unused;  /* from here on none ever was one */
+    uint64_t size; /* the highest start of `rest` */
 } arena;
 
 /* The link to the lowest hole of so many bytes. */
@@ -52,8 +54,8 @@ static uint64_t take(arena *a, uint64_t bytes)
     hole **link = first_fit(a, bytes), *fit = *link;
     const uint64_t offset = fit->start;
     fit->start += bytes;
-    if (!fit->next && fit->start > a->highest) a->highest = fit->start;
     if (fit->start == fit->end) fill_hole(a, link);
+    if (fit == &a->rest && fit->start > a->size) a->size = fit->start;
     return offset;
 }
 
@@ -61,7 +63,7 @@ static uint64_t take(arena *a, uint64_t bytes)
 static uint64_t borrow(arena *a, uint64_t bytes)
 {
     const hole *fit = *first_fit(a, bytes);
-    if (!fit->next && fit->start + bytes > a->highest) a->highest = fit->start + bytes;
+    if (fit == &a->rest && fit->start + bytes > a->size) a->size = fit->start + bytes;
     return fit->start;
 }
 
@@ -73,8 +75,8 @@ static void give(arena *a, uint64_t start, uint64_t end)
     if (near->end == start) {
         near->end = end;
         if (near->next->start != end) return;
-        near->end = near->next->end;
-        fill_hole(a, &near->next);
+        near->next->start = near->start;
+        fill_hole(a, link);
     } else if (near->start == end) {
         near->start = start;
     } else {
@@ -161,12 +163,13 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
 {
     const size_t n_value = (size_t)step->n_value;
     placement p = {.step = step, .offset = offset};
-    hole *holes = malloc((n_value + 2) * (sizeof *holes + sizeof *p.offset)); /* and offsets, if nobody asks for them */
+    hole *holes = malloc((n_value + 1) * (sizeof *holes + sizeof *p.offset)); /* and offsets, if nobody asks for them */
     if (!holes)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the memory plan of %d values", step->n_value);
-    if (!offset) p.offset = (int64_t *)(holes + n_value + 2);
+    if (!offset) p.offset = (int64_t *)(holes + n_value + 1);
+    p.arena.rest = (hole){0, UINT64_MAX, &p.arena.rest};
+    p.arena.first = &p.arena.rest;
     p.arena.unused = holes;
-    make_hole(&p.arena, &p.arena.first, 0, UINT64_MAX);
     for (size_t v = 0; v < n_value && offset; v++) offset[v] = -1;
     for (int t = 0; t < step->n_task && workspace_offset; t++) workspace_offset[t] = -1;
 
@@ -181,7 +184,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
             if (workspace_offset) workspace_offset[t] = at;
         }
     count_kinds(&plan, step);
-    plan.arena = p.arena.highest;
+    plan.arena = p.arena.size;
     plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.arena;
     *memory = plan;
     free(holes);

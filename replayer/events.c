@@ -25,6 +25,7 @@ typedef struct runner {
 typedef struct simulation {
     tandem_replayer *replayer;
     tandem_lap *lap;
+    int n_class, n_bucket;
     runner runner[TANDEM_MAX_CLASS];
     double now_ns; /* since the lap began */
     int n_reduced; /* buckets of this lap that are through */
@@ -45,7 +46,7 @@ static void aim(runner *r, int wait)
 
 static double list_ns(const simulation *s, const runner *r)
 {
-    return r->backward_ns + r->wait_ns[(s->replayer->n_bucket - 1) * TANDEM_LANES];
+    return r->backward_ns + r->wait_ns[(s->n_bucket - 1) * TANDEM_LANES];
 }
 
 static void take_pace(runner *r, const tandem_replay_member *member, int pace)
@@ -66,7 +67,7 @@ static void change_pace(simulation *s, int c, int pace)
     if (pace == former) return;
     const double at_ns = behind ? r->at_ns + list_ns(s, r) : r->at_ns;
     take_pace(r, member, pace);
-    r->at_ns = tandem_prices_place(member, s->replayer->n_bucket, at_ns, former, pace);
+    r->at_ns = tandem_prices_place(member, s->n_bucket, at_ns, former, pace);
     if (behind) r->at_ns -= list_ns(s, r);
 }
 
@@ -135,11 +136,11 @@ static void regroup(simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
     int computing = 0, there = 0;
-    for (int c = 0; c < replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         computing += !s->runner[c].waits;
         there += !s->runner[c].waits && replayer->member[c].shares_node;
     }
-    for (int c = 0; c < replayer->n_class; c++)
+    for (int c = 0; c < s->n_class; c++)
         if (!s->runner[c].waits && replayer->member[c].n_pace > 1)
             change_pace(s, c, there > 1 ? TANDEM_CROWDED : TANDEM_USUAL);
     const int loaded = computing > 0;
@@ -162,7 +163,7 @@ static void put_on_wire(simulation *s)
 static double time_until_ready(const simulation *s)
 {
     double most = 0;
-    for (int c = 0; c < s->replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         const runner *r = &s->runner[c];
         const double left = r->hand_ns[s->n_reduced * TANDEM_LANES] - r->at_ns;
         if (left > most) most = left;
@@ -174,7 +175,7 @@ static double time_until_ready(const simulation *s)
 static double time_to_event(simulation *s)
 {
     double dt = s->wire_left_ns;
-    for (int c = 0; c < s->replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         runner *r = &s->runner[c];
         if (r->waits) continue;
         r->left_ns = r->wait_at_ns - r->at_ns;
@@ -205,10 +206,10 @@ static void move(simulation *s, int c, double dt_ns)
 static void take_off_wire(simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
-    const int through = s->n_reduced++, is_last = s->n_reduced == replayer->n_bucket;
+    const int through = s->n_reduced++, is_last = s->n_reduced == s->n_bucket;
     s->on_wire = 0;
     if (s->recorded == 0) replayer->wire_end_ns[through] = s->begin_ns + s->now_ns;
-    for (int c = 0; c < replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         runner *r = &s->runner[c];
         if (r->wait > through) continue;
         if (s->recorded == 0 && r->waits) replayer->member[c].wait_end_ns[r->wait] = s->begin_ns + s->now_ns;
@@ -223,7 +224,7 @@ static void to_next_event(simulation *s)
 {
     const double dt = time_to_event(s);
     const int of_wire = s->wire_left_ns <= dt;
-    for (int c = 0; c < s->replayer->n_class; c++)
+    for (int c = 0; c < s->n_class; c++)
         if (s->runner[c].waits)
             *(s->on_wire ? &s->lap->exposed_ns[c] : &s->lap->waiting_ns[c]) += dt;
         else
@@ -243,27 +244,27 @@ static void run_ahead(simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
     const int first = s->n_reduced;
-    for (; s->n_reduced < replayer->n_bucket - 1; s->n_reduced++) {
+    for (; s->n_reduced < s->n_bucket - 1; s->n_reduced++) {
         const double ready_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
-        for (int c = 0; c < replayer->n_class; c++) {
+        for (int c = 0; c < s->n_class; c++) {
             const runner *r = &s->runner[c];
             if (r->waits || r->at_ns + ready_ns + wire_ns * r->speed >= r->backward_ns) goto out;
         }
-        for (int c = 0; c < replayer->n_class; c++) {
+        for (int c = 0; c < s->n_class; c++) {
             runner *r = &s->runner[c];
             r->at_ns = r->at_ns + ready_ns + wire_ns * r->speed;
         }
         s->now_ns = s->now_ns + ready_ns + wire_ns;
     }
 out:
-    for (int c = 0; c < replayer->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
+    for (int c = 0; c < s->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
 }
 
 /* --- A lap --------------------------------------------------------------------------------------------------- */
 
 static void begin(simulation *s)
 {
-    for (int c = 0; c < s->replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         const tandem_replay_member *member = &s->replayer->member[c];
         runner *r = &s->runner[c];
         r->at_ns = -s->lap->rest_ns[c];
@@ -281,7 +282,7 @@ static void begin(simulation *s)
 static void finish(simulation *s)
 {
     s->lap->step_ns = s->now_ns;
-    for (int c = 0; c < s->replayer->n_class; c++) {
+    for (int c = 0; c < s->n_class; c++) {
         const runner *r = &s->runner[c];
         if (r->waits) {
             s->lap->rest_ns[c] = 0;
@@ -299,13 +300,15 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
     simulation s;
     s.replayer = replayer;
     s.lap = lap;
+    s.n_class = replayer->n_class;
+    s.n_bucket = replayer->n_bucket;
     s.now_ns = 0;
     s.n_reduced = s.on_wire = s.loaded = 0;
     s.regroup = 1;
     s.recorded = recorded;
     s.begin_ns = begin_ns;
     begin(&s);
-    while (s.n_reduced < replayer->n_bucket) {
+    while (s.n_reduced < s.n_bucket) {
         if (s.regroup) regroup(&s);
         if (!s.on_wire && recorded < 0) run_ahead(&s);
         if (!s.on_wire) s.wire_left_ns = time_until_ready(&s);

@@ -199,8 +199,9 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     replayer->n_bucket = step->n_bucket;
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
     deal_lanes(replayer);
-    tandem_status status = tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &replayer->exchange,
-                                                   &replayer->cluster, step->bucket, step->n_bucket, store, error);
+    tandem_status status =
+        tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &replayer->exchange,
+                                &replayer->cluster, step->bucket, step->n_bucket, store, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, replayer->exchange.n_point > 0, error);
     if (status != TANDEM_OK) return status;
     for (int loaded = 0; loaded < 2; loaded++) {
@@ -397,7 +398,8 @@ int64_t tandem_replayer_task_ns(const tandem_replayer *replayer, int c, int task
 void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company)
 {
     const tandem_replay_member *member = &replayer->member[c];
-    *company = (tandem_replay_company){member->company[TANDEM_USUAL] == TANDEM_BESIDE, member->n_pace > 1, member->slowed};
+    *company = (tandem_replay_company){member->company[TANDEM_USUAL] == TANDEM_BESIDE,
+                                       member->shares_node && member->neighbour[0] != '\0', member->slowed};
 }
 
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns)

@@ -1,5 +1,5 @@
-/* stages.h: what the stages of a replay hand on to each other: costs, wire, lists to run, simulation,
- * timeline; private to replayer/. */
+/* stages.h: what the stages of a replay hand on to each other: costs, wire, prices and stops, laps, timeline;
+ * private to replayer/. */
 #ifndef TANDEM_REPLAYER_STAGES_H
 #define TANDEM_REPLAYER_STAGES_H
 
@@ -133,13 +133,12 @@ struct tandem_replayer {
     tandem_cluster cluster;
     tandem_replay_member *member; /* [n_class] */
     int n_class, n_bucket;
-    int n_pace; /* the most that a class has */
     /* stops of all classes, TANDEM_LANES of them side by side: [n_class / TANDEM_LANES][n_bucket][TANDEM_LANES] */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
     double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
-    double *measured_ns[2];              /* [n_bucket] without and with ranks that compute meanwhile */
-    double *wire_ns[2];                  /* the same, or what the caller took for them */
+    double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
+    double *wire_ns[2];     /* the same, or what the caller took for them */
     tandem_exchange exchange;
     double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
     int interferes;                      /* whether anybody's rate depends on what others do */

@@ -24,9 +24,8 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
     return tandem_error_set(error, TANDEM_OVER_LIMIT,
                             "training has diverged in step %u: %s of operator '%s' (%s) is not finite (a NaN or an infinity), so "
                             "it cannot become int8; a smaller learning rate or a warm-up may help",
-                            step + 1,
-                            what[kernel->task.kind] ? what[kernel->task.kind] : "an input", kernel->op->name,
-                            tandem_op_row_get(kernel->op->kind)->name);
+                            step + 1, what[kernel->task.kind] ? what[kernel->task.kind] : "an input",
+                            kernel->op->name, tandem_op_row_get(kernel->op->kind)->name);
 }
 
 static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)

@@ -85,8 +85,8 @@ typedef struct tandem_isa_kernels {
     /* AdamW:  m = beta1·m + (1 − beta1)·g,  v = beta2·v + ((1 − beta2)·g)·g;  correction1 = 1/(1−beta1^t), correction2 = 1/(1−beta2^t);
      * w −= rate·( m·correction1 / (sqrt(v·correction2) + epsilon) + decay·w ).
      * Source: Loshchilov, Hutter, "Decoupled weight decay regularization", ICLR 2019. */
-    int (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1,
-                 float beta2, float epsilon, float decay, float correction1, float correction2);
+    int (*adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
+                 float epsilon, float decay, float correction1, float correction2);
 } tandem_isa_kernels;
 
 /* The table of an instruction set by its name ("sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni",

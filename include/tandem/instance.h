@@ -68,11 +68,12 @@ typedef struct tandem_instance_answer {
     char proof[24];     /* of the lower bound: "labels", "lagrangian" */
 } tandem_instance_answer;
 
-/* A way to solve instances. NULL-terminated array of all of them. */
+/* A way to solve instances. */
 typedef struct tandem_instance_policy {
     const char *name, *meaning;
 } tandem_instance_policy;
-extern const tandem_instance_policy tandem_instance_policies[];
+/* By number, the default first; NULL where there is none. */
+const tandem_instance_policy *tandem_instance_policy_get(int index);
 
 /* tandem_instance_solve: by the policy named, NULL = the first:
  *   "exact"   the least harm, proven; where most_seconds (0 = 10) or memory run out, the best found and what is proven

@@ -64,8 +64,10 @@ tandem_precision tandem_replayer_get(const tandem_replayer *replayer, int c, int
 enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
 /* tandem_replayer_run: simulate one step. flags: TANDEM_REPLAY_MEMORY plans memory too (peak_bytes), TANDEM_REPLAY_EVENTS
  * keeps the timeline. *replay unchanged on error. TANDEM_MISSING names device, operator, shape, precision, pass and the
- * command that measures it. Cost: O(tasks of the classes that changed + events). Allocates nothing without
- * TANDEM_REPLAY_MEMORY. Distinct replayers may run on distinct threads. */
+ * command that measures it. Cost: O(tasks that changed + buckets × classes), whatever the number of tasks and of ranks;
+ * where classes interfere, + the waits and changes of rate of a step; with TANDEM_REPLAY_MEMORY, + tasks of the classes
+ * whose precisions changed; with TANDEM_REPLAY_EVENTS, + all tasks. Allocates nothing without TANDEM_REPLAY_MEMORY.
+ * Distinct replayers may run on distinct threads. */
 tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
                                   tandem_error *error);
 

@@ -109,11 +109,14 @@ tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, ta
                                uint64_t bucket_bytes, tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
 
-/* tandem_step_set: give one adjustable operator a precision. Undone by setting the old one. The caller has checked that
- * the operator exists in it (op row). Types and activity are brought up to date by tandem_step_resolve, once for any number
- * of changes. Cost: O(1). */
+/* tandem_step_set: give one adjustable operator a precision; the field `precision` is for reading. Undone by setting the old
+ * one. The caller has checked that the operator exists in it (op row). Types and activity are brought up to date by
+ * tandem_step_resolve, once for any number of changes. Cost: O(1). */
 void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
-/* Brings native types, active tasks, variants, values and lifetimes up to date. Cost: O(operators + edges), some microseconds. */
+/* tandem_step_resolve: brings native types, active tasks, variants, values and lifetimes up to date: everything is as in a
+ * new program of these precisions, whatever the way. Tasks and values that are not in the plan are as they were laid out.
+ * Cost: O(what the changes touch): the operators that were set, the casts of what they read and write in both directions,
+ * the dependent operators behind them; some hundred nanoseconds an operator, whatever the size of the graph. */
 void tandem_step_resolve(tandem_step *step);
 
 /* What a task's cost is filed under. Strings belong to the graph or are static. */
@@ -157,7 +160,7 @@ typedef struct tandem_memory {
  *   offset    [out]  [n_value] of each value, −1 where it is not in the plan; may be NULL
  *   workspace_offset [out] [n_task]; may be NULL
  * Placement: first fit in order of birth over a sorted list of holes; offsets are multiples of 64.
- * TANDEM_NO_MEMORY. Cost: O(values × holes). */
+ * TANDEM_NO_MEMORY. Cost: O(values in the plan × holes), of which there are seldom more than six. */
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 

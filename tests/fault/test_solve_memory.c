@@ -175,8 +175,8 @@ static void instances_survive(void **state)
     text = made;
     assert_true(survive("parse", parse) > 3);
     assert_int_equal(tandem_instance_parse(&parsed, text, strlen(text), "test.json", NULL), TANDEM_OK);
-    for (const tandem_instance_policy *p = tandem_instance_policies; p->name; p++) {
-        policy = p->name;
+    for (int p = 0; tandem_instance_policy_get(p); p++) {
+        policy = tandem_instance_policy_get(p)->name;
         assert_true(survive(policy, solve) > 10);
     }
     tandem_instance_close(parsed);
