@@ -13,7 +13,7 @@ CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
 CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(SANFLAGS)
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
-CORE_LIBS = -lsqlite3 -ljansson -lglpk -lgsl -lgslcblas -lm
+CORE_LIBS = -lsqlite3 -ljansson -lz -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
 
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))

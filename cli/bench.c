@@ -24,7 +24,8 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
                         .p10_ns = sample_ns[(n - 1) / 10],
                         .p90_ns = sample_ns[(n - 1) * 9 / 10],
                         .bytes_per_s = NAN,
-                        .flops_per_s = NAN};
+                        .flops_per_s = NAN,
+                        .events_per_s = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
@@ -47,10 +48,11 @@ static int print_json(const bench_result *result, const char *what)
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         json_array_append_new(
-            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o}", "name", one->name, "median_ns",
+            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
                              (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
                              (json_int_t)one->p90_ns, "per_s", cli_number(per_s(one)), "bytes_per_s",
-                             cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s)));
+                             cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s),
+                             "events_per_s", cli_number(one->events_per_s)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));
@@ -60,23 +62,34 @@ static int print_json(const bench_result *result, const char *what)
     return cli_print_json(object);
 }
 
+/* What the case is counted in, if anything. */
+static char *print_rate(char *text, size_t size, const bench_case *one)
+{
+    *text = '\0';
+    if (isfinite(one->flops_per_s))
+        return tandem_quantity_print_per_second(text, size, one->flops_per_s, "FLOP");
+    if (isfinite(one->bytes_per_s)) return tandem_quantity_print_bps(text, size, one->bytes_per_s);
+    if (isfinite(one->events_per_s))
+        return tandem_quantity_print_per_second(text, size, one->events_per_s, "events");
+    return text;
+}
+
 static int print_text(const bench_result *result)
 {
     char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
-        rate[TANDEM_QUANTITY_TEXT], flops[TANDEM_QUANTITY_TEXT];
+        per_second[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    printf("%s on %s%s%s\n", result->model, result->cluster, result->costs[0] ? "; costs: " : "", result->costs);
-    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>FLOP rate");
+    printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
+           result->costs[0] ? "; costs: " : "", result->costs);
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name,
                       tandem_quantity_print_ns(median, sizeof median, one->median_ns),
                       tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
                       tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
-                      tandem_quantity_print_count(rate, sizeof rate, per_s(one)),
-                      isfinite(one->flops_per_s)
-                          ? tandem_quantity_print_per_second(flops, sizeof flops, one->flops_per_s, "FLOP")
-                          : "");
+                      tandem_quantity_print_count(per_second, sizeof per_second, per_s(one)),
+                      print_rate(rate, sizeof rate, one));
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -88,7 +101,11 @@ static int print_text(const bench_result *result)
 static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
-} kinds[] = {{"step", bench_step}, {"replay", bench_replay}, {"open", bench_open}, {"allocate", bench_allocate}};
+} kinds[] = {{"step", bench_step},
+             {"replay", bench_replay},
+             {"open", bench_open},
+             {"allocate", bench_allocate},
+             {"trace", bench_trace}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -98,15 +115,15 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open or allocate.", name,
-                     tandem_nearest_hint(name, names, N_KIND).text);
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open, allocate or trace.",
+                     name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
 
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open or allocate");
+        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate or trace");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -120,14 +137,15 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,    
                               OPTION_SLOWDOWN, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate",
-    .summary = "How fast a training step and the replayer are: median and spread",
+    .words = "step|replay|open|allocate|trace",
+    .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
         "Examples:\n"
         "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"
         "  tandem bench step --model vit_tiny --uniform int8 --json\n"
         "  tandem bench replay --model resnet20 --repetitions 200\n"
+        "  tandem bench trace\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
@@ -135,6 +153,7 @@ const cli_command command_bench = {
         "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
         "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
-        "store; N plans [10].",
+        "store; N plans [10].\n"
+        "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].",
     .run = run,
 };

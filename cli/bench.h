@@ -6,14 +6,14 @@
 
 typedef struct bench_case {
     char name[96];
-    int64_t median_ns, p10_ns, p90_ns; /* of one */
-    double bytes_per_s, flops_per_s;   /* NaN where it has no meaning */
+    int64_t median_ns, p10_ns, p90_ns;             /* of one */
+    double bytes_per_s, flops_per_s, events_per_s; /* NaN where it has no meaning */
 } bench_case;
 
 enum { BENCH_MOST_CASES = 16 };
 typedef struct bench_result {
-    char model[TANDEM_MODEL_NAME], cluster[512];
-    char costs[128]; /* where a replay's costs are from; "" = no replay */
+    char model[TANDEM_MODEL_NAME], cluster[512]; /* or what else was measured, and "" */
+    char costs[128];                             /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;
 } bench_result;
@@ -23,6 +23,7 @@ int bench_step(bench_result *result, const cli_options *options);
 int bench_replay(bench_result *result, const cli_options *options);
 int bench_open(bench_result *result, const cli_options *options);
 int bench_allocate(bench_result *result, const cli_options *options);
+int bench_trace(bench_result *result, const cli_options *options);
 
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);

@@ -41,7 +41,7 @@ typedef struct cli_options {
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume;
     /* words that stand by themselves */
-    const char *word[4];
+    const char *word[1024];
     int n_word;
 } cli_options;
 
@@ -109,7 +109,7 @@ typedef struct cli_command {
 /* One a file. */
 extern const cli_command command_demo, command_list, command_doctor, command_graph, command_profile,
     command_sensitivity, command_replay, command_allocate, command_advise, command_train, command_compare,
-    command_bench;
+    command_whatif, command_bench;
 extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */

@@ -17,6 +17,7 @@ const cli_command *const cli_commands[] = {
     &command_advise,
     &command_train,
     &command_compare,
+    &command_whatif,
     &command_bench,
     NULL,
 };

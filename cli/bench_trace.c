@@ -1,0 +1,190 @@
+/* bench_trace.c: how fast recorded steps are read and run again. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/philox.h"
+#include "cli/bench.h"
+#include "tandem/engine.h"
+#include "tandem/torch_trace.h"
+
+enum { REPETITIONS = 10 };
+
+/* What is measured: called again and again. */
+typedef tandem_status (*measured)(void *context, tandem_error *error);
+
+static tandem_status measure(bench_result *result, const char *name, measured run, void *context, int64_t n,
+                             tandem_error *error)
+{
+    int64_t *const sample_ns = malloc((size_t)n * sizeof *sample_ns);
+    if (!sample_ns) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    tandem_status status = run(context, error); /* once to warm up */
+    for (int64_t k = 0; k < n && status == TANDEM_OK; k++) {
+        const int64_t begin_ns = tandem_now_ns();
+        status = run(context, error);
+        sample_ns[k] = tandem_now_ns() - begin_ns;
+    }
+    if (status == TANDEM_OK) bench_add(result, name, sample_ns, n);
+    free(sample_ns);
+    return status;
+}
+
+/* The rate of the last case, in things a second, from things a run. */
+static double rate_of(const bench_result *result, double things)
+{
+    return things / ((double)result->one[result->n_case - 1].median_ns / 1e9);
+}
+
+/* --- The engine: 1,000 ranks that compute, hand on, and reduce together ---------------------------------- */
+
+enum {
+    RANKS = 1000,
+    ROUNDS = 24,
+    ROUND_OPS = 3,
+    REDUCES = 8,
+    RANK_OPS = ROUNDS * ROUND_OPS + REDUCES,
+    ENGINE_OPS = RANKS * RANK_OPS
+};
+
+typedef struct engine_work {
+    tandem_engine *engine;
+    int *stream, *group;
+    tandem_engine_edge *edge;
+    int64_t *duration_ns;
+    int64_t length_ns;
+    tandem_engine_graph graph;
+} engine_work;
+
+/* Each rank: ROUNDS times compute, send to the next, receive from the one before; then collectives of all. */
+static void lay_out_rank(engine_work *w, int rank)
+{
+    int op = rank * RANK_OPS;
+    for (int round = 0; round < ROUNDS; round++, op += ROUND_OPS) {
+        for (int k = 0; k < ROUND_OPS; k++) w->stream[op + k] = ROUND_OPS * rank + k;
+        w->group[op] = -1;
+        w->group[op + 1] = round * RANKS + rank;
+        w->group[op + 2] = round * RANKS + (rank + RANKS - 1) % RANKS;
+        w->edge[w->graph.n_edge++] = (tandem_engine_edge){op, op + 1};
+        w->edge[w->graph.n_edge++] = (tandem_engine_edge){op, op + 2};
+        if (round > 0) w->edge[w->graph.n_edge++] = (tandem_engine_edge){op - 1, op};
+    }
+    for (int k = 0; k < REDUCES; k++, op++) {
+        w->stream[op] = ROUND_OPS * rank;
+        w->group[op] = ROUNDS * RANKS + k;
+    }
+}
+
+static tandem_status run_engine(void *context, tandem_error *error)
+{
+    engine_work *const w = context;
+    return tandem_engine_run(w->engine, w->duration_ns, NULL, NULL, &w->length_ns, error);
+}
+
+static tandem_status open_engine(void *context, tandem_error *error)
+{
+    engine_work *const w = context;
+    tandem_engine_close(w->engine);
+    w->engine = NULL;
+    return tandem_engine_open(&w->engine, &w->graph, error);
+}
+
+static tandem_status bench_engine(bench_result *result, int64_t n, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    engine_work w = {.stream = malloc(ENGINE_OPS * sizeof(int)),
+                     .group = malloc(ENGINE_OPS * sizeof(int)),
+                     .edge = malloc(ENGINE_OPS * sizeof(tandem_engine_edge)),
+                     .duration_ns = malloc(ENGINE_OPS * sizeof(int64_t))};
+    if (!w.stream || !w.group || !w.edge || !w.duration_ns) {
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", ENGINE_OPS);
+        goto out;
+    }
+    for (int rank = 0; rank < RANKS; rank++) lay_out_rank(&w, rank);
+    for (uint32_t i = 0; i < ENGINE_OPS; i++)
+        w.duration_ns[i] = tandem_philox((const uint32_t[4]){i, 0, 0, 0}, 1).word[0] >> 12;
+    w.graph.n_op = ENGINE_OPS;
+    w.graph.n_stream = ROUND_OPS * RANKS;
+    w.graph.n_group = ROUNDS * RANKS + REDUCES;
+    w.graph.stream = w.stream;
+    w.graph.group = w.group;
+    w.graph.edge = w.edge;
+    status = measure(result, "engine opens", open_engine, &w, n, error);
+    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, ENGINE_OPS);
+    if (status == TANDEM_OK) status = measure(result, "engine runs", run_engine, &w, 10 * n, error);
+    if (status == TANDEM_OK) result->one[result->n_case - 1].events_per_s = rate_of(result, ENGINE_OPS);
+out:
+    tandem_engine_close(w.engine);
+    free(w.duration_ns);
+    free(w.edge);
+    free(w.group);
+    free(w.stream);
+    return status;
+}
+
+/* --- Reading what the PyTorch profiler writes -------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 64 << 20, MOST_EVENT_BYTES = 2048 };
+
+typedef struct text_work {
+    char *text;
+    size_t n;
+} text_work;
+
+/* An operator and the kernel it starts, as the profiler prints them. */
+static size_t print_events(char *to, int64_t k)
+{
+    const long long at = (long long)(1694639310786340 + 11 * k);
+    return (size_t)snprintf(
+        to, MOST_EVENT_BYTES,
+        "%s  {\n    \"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"%s\", \"pid\": 4242, \"tid\": 4242,\n"
+        "    \"ts\": %lld.%03d, \"dur\": 9.217,\n    \"args\": {\n      \"External id\": %lld,\"Record function id\": 0, "
+        "\"Concrete Inputs\": [\"\", \"\", \"\", \"1\", \"1\"], \"Input type\": [\"float\", \"float\", \"float\", \"Scalar\", \"Scalar\"], "
+        "\"Input Strides\": [[1], [768, 1], [1, 768], [], []], \"Input Dims\": [[768], [4096, 768], [768, %d], [], []], \"Ev Idx\": "
+        "%lld\n    }\n  },\n  {\n    \"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"void "
+        "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >(int, "
+        "at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)\", \"pid\": 0, \"tid\": 7,\n    \"ts\": %lld.250, \"dur\": "
+        "4.129,\n    \"args\": {\n      \"External id\": %lld,\n      \"queued\": 0, \"device\": 0, \"context\": 1,\n      "
+        "\"stream\": 7, \"correlation\": %lld,\n      \"registers per thread\": 20,\n      \"shared memory\": 0,\n      \"blocks "
+        "per SM\": 37.925926,\n      \"warps per SM\": 151.703705,\n      \"grid\": [4096, 1, 1],\n      \"block\": [128, 1, "
+        "1],\n      \"est. achieved occupancy %%\": 100\n    }\n  }",
+        k ? ",\n" : "", k % 3 ? "aten::addmm" : "aten::_to_copy", at, (int)(k % 1000), (long long)k,
+        k % 2 ? 768 : 3072, (long long)k, at, (long long)k, (long long)k);
+}
+
+static tandem_status read_torch(void *context, tandem_error *error)
+{
+    const text_work *const w = context;
+    tandem_torch *torch = NULL;
+    const tandem_status status = tandem_torch_parse(&torch, w->text, w->n, "made up", error);
+    tandem_torch_close(torch);
+    return status;
+}
+
+static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *error)
+{
+    text_work w = {.text = malloc(TEXT_BYTES)};
+    if (!w.text)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a text of %d bytes", TEXT_BYTES);
+    w.n = (size_t)sprintf(
+        w.text, "{\n  \"schemaVersion\": 1,\n  \"distributedInfo\": {\"backend\": \"nccl\", \"rank\": 0, \"world_size\": 8},\n  \"traceEvents\": [\n");
+    for (int64_t k = 0; w.n < TEXT_BYTES - MOST_EVENT_BYTES - 8; k++) w.n += print_events(w.text + w.n, k);
+    w.n += (size_t)sprintf(w.text + w.n, "]}\n");
+    const tandem_status status = measure(result, "torch JSON", read_torch, &w, n, error);
+    if (status == TANDEM_OK) result->one[result->n_case - 1].bytes_per_s = rate_of(result, (double)w.n);
+    free(w.text);
+    return status;
+}
+
+/* --- The command ---------------------------------------------------------------------------------------- */
+
+int bench_trace(bench_result *result, const cli_options *options)
+{
+    tandem_error error = {0};
+    const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
+    (void)snprintf(result->model, sizeof result->model, "engine: %d ranks, %d operators; JSON: %d MiB in memory",
+                   RANKS, ENGINE_OPS, TEXT_BYTES >> 20);
+    tandem_status status = bench_engine(result, n, &error);
+    if (status == TANDEM_OK) status = bench_torch(result, n, &error);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
+}

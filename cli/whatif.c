@@ -1,0 +1,240 @@
+/* whatif.c: `tandem whatif`: a recorded step without its stragglers, and who or what they are. */
+#include "tandem/whatif.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/quantity.h"
+#include "cli/table.h"
+#include "cli/whatif.h"
+
+enum { ROWS = 10 /* of the workers, unless -v asks for all */ };
+
+static double ratio(int64_t a_ns, int64_t b_ns) { return b_ns > 0 ? (double)a_ns / (double)b_ns : 1; }
+
+/* By how much of the step it would be shorter. */
+static double gain(const tandem_whatif *whatif, int64_t without_ns)
+{
+    return 1 - ratio(without_ns, whatif->step_ns);
+}
+
+/* --- For people ----------------------------------------------------------------------------------------- */
+
+static void print_cause(const tandem_whatif *whatif)
+{
+    const tandem_whatif_cause *const cause = &whatif->cause;
+    char step[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
+    const double all = 100 * gain(whatif, cause->without_ns), one = 100 * gain(whatif, cause->without_what_ns);
+    (void)tandem_quantity_print_ns(step, sizeof step, whatif->step_ns);
+    (void)tandem_quantity_print_ns(without, sizeof without, cause->without_what_ns);
+    if (whatif->step_ns <= whatif->ideal_ns)
+        printf("No stragglers: the step is as short as the ideal one.\n");
+    else if (cause->who[0] && cause->what[0])
+        printf("Without the slow %s of %s the step would be %.1f%% shorter: %s instead of %s; without all that is slow there, %.1f%%.\n",
+               cause->what, cause->who, one, without, step, all);
+    else if (cause->who[0] || cause->what[0])
+        printf("Without the slow %s%s the step would be %.1f%% shorter: %s instead of %s.\n",
+               cause->who[0] ? "operators of " : cause->what, cause->who, one, without, step);
+    else
+        printf("Nobody and nothing alone makes half of it: without any stragglers the step would be %.1f%% shorter.\n",
+               all);
+}
+
+static int print_parts(const char *heading, const tandem_whatif_parts *parts, const tandem_whatif *whatif, int most)
+{
+    char with[TANDEM_QUANTITY_TEXT], without[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    if (parts->n == 0) return 0;
+    cli_table_row(&table, "%s\t>ideal with it\t>slowdown\t>step without it\t>shorter by", heading);
+    for (int k = 0; k < parts->n && k < most; k++) {
+        const tandem_whatif_part *const part = &parts->part[k];
+        cli_table_row(&table, "%s\t%s\t%.4f\t%s\t%.2f%%", part->name,
+                      tandem_quantity_print_ns(with, sizeof with, part->with_ns),
+                      ratio(part->with_ns, whatif->ideal_ns),
+                      tandem_quantity_print_ns(without, sizeof without, part->without_ns),
+                      100 * gain(whatif, part->without_ns));
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    if (parts->n > most) printf("… and %d more (-v)\n", parts->n - most);
+    cli_table_free(&table);
+    return code;
+}
+
+static int print_ranks(const tandem_whatif *whatif)
+{
+    char busy[TANDEM_QUANTITY_TEXT], exposed[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT],
+        idle[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    if (whatif->n_rank == 0) return 0;
+    cli_table_row(&table, "rank\t>computes\t>exposed communication\t>waits\t>idle");
+    for (int k = 0; k < whatif->n_rank; k++) {
+        const tandem_whatif_rank *const rank = &whatif->rank[k];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", rank->name,
+                      tandem_quantity_print_ns(busy, sizeof busy, rank->busy_ns),
+                      tandem_quantity_print_ns(exposed, sizeof exposed, rank->exposed_ns),
+                      tandem_quantity_print_ns(wait, sizeof wait, rank->wait_ns),
+                      tandem_quantity_print_ns(idle, sizeof idle, rank->idle_ns));
+    }
+    putchar('\n');
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
+static void print_steps(const tandem_whatif *whatif)
+{
+    char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
+    const tandem_whatif_step *worst = whatif->step;
+    for (int k = 1; k < whatif->n_step; k++)
+        if (whatif->step[k].step_ns > worst->step_ns) worst = &whatif->step[k];
+    printf("%d step%s of %d %s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s", whatif->n_worker,
+           whatif->n_rank ? "ranks" : "workers", (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
+    printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
+           tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns),
+           tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
+           tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
+           ratio(whatif->step_ns, whatif->ideal_ns));
+    if (whatif->n_step > 1)
+        printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
+               tandem_quantity_print_ns(step, sizeof step, worst->step_ns), ratio(worst->step_ns, worst->ideal_ns));
+}
+
+static int print_text(const tandem_whatif *whatif, const cli_options *options)
+{
+    print_steps(whatif);
+    print_cause(whatif);
+    int code = print_ranks(whatif);
+    if (!code) code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
+    if (!code) code = print_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
+    if (!code)
+        code = print_parts("data-parallel rank", &whatif->by_dp_rank, whatif,
+                           options->verbose ? whatif->by_dp_rank.n : ROWS);
+    if (!code)
+        code = print_parts(whatif->n_rank ? "rank" : "worker", &whatif->by_worker, whatif,
+                           options->verbose ? whatif->by_worker.n : ROWS);
+    return code;
+}
+
+/* --- JSON ----------------------------------------------------------------------------------------------- */
+
+static json_t *parts_json(const tandem_whatif_parts *parts, const tandem_whatif *whatif)
+{
+    json_t *const rows = json_array();
+    for (int k = 0; k < parts->n; k++) {
+        const tandem_whatif_part *const part = &parts->part[k];
+        json_array_append_new(
+            rows, json_pack("{s:s,s:I,s:o,s:I,s:o}", "name", part->name, "with_ns", (json_int_t)part->with_ns,
+                            "slowdown", cli_number(ratio(part->with_ns, whatif->ideal_ns)), "without_ns",
+                            (json_int_t)part->without_ns, "gain", cli_number(gain(whatif, part->without_ns))));
+    }
+    return rows;
+}
+
+static json_t *steps_json(const tandem_whatif *whatif)
+{
+    json_t *const steps = json_array();
+    for (int k = 0; k < whatif->n_step; k++) {
+        const tandem_whatif_step *const step = &whatif->step[k];
+        json_array_append_new(steps, json_pack("{s:I,s:I,s:I,s:I,s:o}", "step", (json_int_t)step->number,
+                                               "recorded_ns", (json_int_t)step->recorded_ns, "step_ns",
+                                               (json_int_t)step->step_ns, "ideal_step_ns", (json_int_t)step->ideal_ns,
+                                               "slowdown", cli_number(ratio(step->step_ns, step->ideal_ns))));
+    }
+    return steps;
+}
+
+static json_t *ranks_json(const tandem_whatif *whatif)
+{
+    json_t *const ranks = json_array();
+    for (int k = 0; k < whatif->n_rank; k++) {
+        const tandem_whatif_rank *const rank = &whatif->rank[k];
+        json_array_append_new(ranks, json_pack("{s:s,s:I,s:I,s:I,s:I}", "name", rank->name, "busy_ns",
+                                               (json_int_t)rank->busy_ns, "exposed_comm_ns",
+                                               (json_int_t)rank->exposed_ns, "wait_ns",
+                                               (json_int_t)rank->wait_ns, "idle_ns", (json_int_t)rank->idle_ns));
+    }
+    return ranks;
+}
+
+static int print_json(const tandem_whatif *whatif)
+{
+    json_t *const object = cli_json("whatif");
+    json_object_set_new(object, "recording", json_string(whatif->n_rank ? "tandem" : "job"));
+    json_object_set_new(object, "workers", json_integer(whatif->n_worker));
+    json_object_set_new(object, "operators", json_integer(whatif->n_op));
+    json_object_set_new(object, "slowdown", cli_number(ratio(whatif->step_ns, whatif->ideal_ns)));
+    json_object_set_new(object, "recorded_ns", json_integer(whatif->recorded_ns));
+    json_object_set_new(object, "step_ns", json_integer(whatif->step_ns));
+    json_object_set_new(object, "ideal_step_ns", json_integer(whatif->ideal_ns));
+    json_object_set_new(object, "cause",
+                        json_pack("{s:s,s:s,s:I,s:I,s:o}", "who", whatif->cause.who, "what",
+                                  whatif->cause.what, "without_ns", (json_int_t)whatif->cause.without_ns,
+                                  "without_what_ns", (json_int_t)whatif->cause.without_what_ns, "gain",
+                                  cli_number(gain(whatif, whatif->cause.without_ns))));
+    json_object_set_new(object, "by_operator", parts_json(&whatif->by_operator, whatif));
+    json_object_set_new(object, "by_stage", parts_json(&whatif->by_stage, whatif));
+    json_object_set_new(object, "by_dp_rank", parts_json(&whatif->by_dp_rank, whatif));
+    json_object_set_new(object, "by_worker", parts_json(&whatif->by_worker, whatif));
+    if (whatif->n_rank) json_object_set_new(object, "ranks", ranks_json(whatif));
+    json_object_set_new(object, "steps", steps_json(whatif));
+    return cli_print_json(object);
+}
+
+/* --- The command ---------------------------------------------------------------------------------------- */
+
+static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording, const cli_options *options,
+                             tandem_error *error)
+{
+    tandem_job *job = NULL;
+    const char *const path = options->word[0];
+    if (recording == TANDEM_RECORDING_STEP) return tandem_whatif_trace(whatif, path, options->trace, error);
+    tandem_status status = tandem_job_read(&job, path, error);
+    if (status == TANDEM_OK) status = tandem_whatif_job(whatif, job, options->trace, error);
+    tandem_job_close(job);
+    return status;
+}
+
+static int run(const cli_options *options)
+{
+    tandem_error error = {0};
+    tandem_whatif *whatif = NULL;
+    tandem_recording recording = TANDEM_RECORDING_JOB;
+    if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    tandem_status status = tandem_recording_find(&recording, options->word[0], &error);
+    if (status != TANDEM_OK) return cli_fail(&error);
+    if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
+    if (options->n_word > 1)
+        return cli_refuse(TANDEM_USAGE,
+                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler, one a rank",
+                          options->word[0]);
+    status = analyse(&whatif, recording, options, &error);
+    int code = 0;
+    if (status != TANDEM_OK)
+        code = cli_fail(&error);
+    else if (options->json)
+        code = print_json(whatif);
+    else if (!options->trace || strcmp(options->trace, "-") != 0)
+        code = print_text(whatif, options);
+    tandem_whatif_close(whatif);
+    return code;
+}
+
+static const int options[] = {OPTION_TRACE, OPTION_END};
+const cli_command command_whatif = {
+    .name = "whatif",
+    .words = "TRACE...",
+    .summary = "A recorded step without its stragglers, and who or what they are",
+    .option = options,
+    .description =
+        "Examples:\n"
+        "  tandem whatif trace.csv                        a pipeline-parallel job: stages, ranks, workers, operator types\n"
+        "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto opens\n"
+        "  tandem whatif rank0.json.gz rank1.json.gz      traces of the PyTorch profiler, one file a rank\n"
+        "  tandem whatif step.json                        a step of tandem train --trace or tandem replay --trace\n"
+        "What is slow is what takes longer than usual: in a job the mean of its operator type (communication: the median), in\n"
+        "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' is the ideal step\n"
+        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. Files may be compressed with\n"
+        "gzip. -v lists all rows.",
+    .run = run,
+};

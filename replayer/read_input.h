@@ -1,0 +1,41 @@
+/* read_input.h: a file of any size as a window that moves along its text; private to replayer/.
+ *
+ * Plain or compressed with gzip (also several members one behind the other): the first two bytes tell. */
+#ifndef TANDEM_REPLAYER_READ_INPUT_H
+#define TANDEM_REPLAYER_READ_INPUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+enum { TANDEM_INPUT_ROOM = 1 << 20, TANDEM_INPUT_BEHIND = 64 };
+
+typedef struct tandem_input {
+    const char *source;   /* what errors call it; borrowed */
+    unsigned char *bytes; /* [end + TANDEM_INPUT_BEHIND] readable; zeros behind `end` */
+    size_t at, end;       /* still to be read: bytes[at … end−1] */
+    size_t room;          /* bytes in the window: TANDEM_INPUT_ROOM; tests make it smaller before they read */
+    uint64_t offset;      /* place of bytes[0] in the (uncompressed) text */
+    struct tandem_input_source *from;
+} tandem_input;
+
+/* Opens a path ("-" = standard input), or bytes in memory, which are borrowed. TANDEM_IO; TANDEM_NO_MEMORY. *input unchanged on error. */
+tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error);
+tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, size_t n, const char *source,
+                                      tandem_error *error);
+void tandem_input_close(tandem_input *input); /* an all-zero one is fine */
+
+/* tandem_input_more: drop what lies before `at` (which becomes 0) and read on behind `end`. *got = whether there was more.
+ * TANDEM_MALFORMED where the window is full (`room` bytes from `at` on), or compressed data are damaged or cut
+ * off; TANDEM_IO. */
+tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error);
+
+/* tandem_input_line: the next line, without its end (LF or CR LF), valid until the next call. *line NULL at the end of the text. */
+tandem_status tandem_input_line(tandem_input *input, const char **line, size_t *n, tandem_error *error);
+
+/* tandem_input_ns: a decimal number of µs ("12", "-1.5", "1.7e15") in ns, rounded. 0 = done; −1 = no number; −2 = beyond ±2^61 ns
+ * (73 years). */
+int tandem_input_ns(int64_t *ns, const char *text, size_t n);
+
+#endif

@@ -1,0 +1,40 @@
+#include "replayer/whatif_model.h"
+
+void whatif_model_close(whatif_model *model)
+{
+    for (int s = 0; s < model->n_step && model->engine; s++) tandem_engine_close(model->engine[s]);
+    tandem_arena_free(&model->arena);
+    *model = (whatif_model){0};
+}
+
+tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n_worker, tandem_error *error)
+{
+    tandem_arena *const arena = &model->arena;
+    const size_t op = (size_t)n_op, step = (size_t)n_step;
+    if (!(model->engine = tandem_arena_array(arena, step, sizeof *model->engine)) ||
+        !(model->first = tandem_arena_array(arena, step + 1, sizeof *model->first)) ||
+        !(model->number = tandem_arena_array(arena, step, sizeof *model->number)) ||
+        !(model->recorded_ns = tandem_arena_array(arena, step, sizeof *model->recorded_ns)) ||
+        !(model->actual_ns = tandem_arena_array(arena, op, sizeof *model->actual_ns)) ||
+        !(model->ideal_ns = tandem_arena_array(arena, op, sizeof *model->ideal_ns)) ||
+        !(model->op_name = tandem_arena_array(arena, op, sizeof *model->op_name)) ||
+        !(model->worker = tandem_arena_array(arena, op, sizeof *model->worker)) ||
+        !(model->lane = tandem_arena_array(arena, op, sizeof *model->lane)) ||
+        !(model->worker_name = tandem_arena_array(arena, (size_t)n_worker, sizeof *model->worker_name)))
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", n_op);
+    model->n_op = n_op;
+    model->n_step = n_step;
+    model->n_worker = n_worker;
+    return TANDEM_OK;
+}
+
+tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, tandem_error *error)
+{
+    whatif_dimension *const by = &model->by[dimension];
+    by->name = tandem_arena_array(&model->arena, (size_t)n, sizeof *by->name);
+    by->of = tandem_arena_array(&model->arena, (size_t)model->n_op, sizeof *by->of);
+    if (!by->name || !by->of)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to analyse %d operators", model->n_op);
+    by->n = n;
+    return TANDEM_OK;
+}

@@ -1,0 +1,53 @@
+/* whatif_model.h: a recorded job, ready to be run with other durations; private to replayer/. */
+#ifndef TANDEM_REPLAYER_WHATIF_MODEL_H
+#define TANDEM_REPLAYER_WHATIF_MODEL_H
+
+#include "base/arena.h"
+#include "tandem/engine.h"
+#include "tandem/whatif.h"
+
+/* What operators are told apart by, from the whole to the narrow. */
+enum { WHATIF_OPERATOR, WHATIF_STAGE, WHATIF_DP_RANK, WHATIF_WORKER, N_WHATIF_DIMENSION };
+
+typedef struct whatif_label {
+    char text[TANDEM_WHATIF_NAME];
+} whatif_label;
+
+typedef struct whatif_dimension {
+    int n; /* 0: the job has no such thing */
+    whatif_label *name;
+    int32_t *of; /* [n_op] which one an operator belongs to */
+} whatif_dimension;
+
+typedef struct whatif_model {
+    tandem_arena arena; /* all arrays */
+    int n_step, n_op, n_worker;
+    int *first;                    /* [n_step + 1] the operators of a step */
+    tandem_engine **engine;        /* [n_step] */
+    int64_t *number, *recorded_ns; /* [n_step] */
+    int64_t *actual_ns, *ideal_ns; /* [n_op] */
+    whatif_dimension by[N_WHATIF_DIMENSION];
+    /* for the timeline */
+    const char **op_name;         /* [n_op] */
+    int32_t *worker, *lane;       /* [n_op] */
+    const char *const *lane_name; /* [n_lane] */
+    int n_lane;
+    whatif_label *worker_name; /* [n_worker] */
+} whatif_model;
+
+void whatif_model_close(whatif_model *model); /* an all-zero one is fine */
+
+/* Room for n_op operators in n_step steps, in every array but those of `by`. TANDEM_NO_MEMORY. */
+tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n_worker, tandem_error *error);
+/* … and for n names of a dimension; its `of`, too. */
+tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, tandem_error *error);
+
+/* A job by the rules in whatif.h. *model is to be closed on error, too. */
+tandem_status whatif_model_of_job(whatif_model *model, const tandem_job *job, tandem_error *error);
+
+/* The analysis, and the timelines. */
+tandem_status whatif_analyse(tandem_whatif **whatif, const whatif_model *model, const char *trace_path,
+                             tandem_error *error);
+tandem_status whatif_write_timeline(const char *path, const whatif_model *model, tandem_error *error);
+
+#endif

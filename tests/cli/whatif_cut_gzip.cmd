@@ -1,0 +1,1 @@
+gzip -n <$FIXTURES/torch0.json | head -c 200 >cut.json.gz && $TANDEM whatif cut.json.gz

@@ -1,0 +1,1 @@
+$TANDEM whatif $FIXTURES/step.json --json

@@ -1,0 +1,1 @@
+$TANDEM whatif $FIXTURES/torch1.json $FIXTURES/torch0.json

@@ -1,0 +1,1 @@
+cp $FIXTURES/job.csv . && $TANDEM whatif job.csv job.csv

@@ -1,0 +1,486 @@
+/* What-if analysis: a step worked out by hand, traces that make no sense, and the published answers for a real one. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "tandem/whatif.h"
+
+#define N_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define HEADING "dp_rank,stage,step,optype,model_chunk,seq_id,start_us,dur_us\n"
+
+/* Two stages, one micro-batch. Stage 0 waits 2 us to send, stage 1 pauses 2 us; in every row dp 0, step 7. */
+static const char two_stages[] = HEADING "0,0,7,forward-compute,0,0,0,10\n"
+                                         "0,0,7,forward-send,-1,0,10,5\n"
+                                         "0,1,7,forward-recv,-1,0,12,3\n"
+                                         "0,1,7,forward-compute,0,0,15,10\n"
+                                         "0,1,7,backward-compute,0,0,25,20\n"
+                                         "0,1,7,backward-send,-1,0,45,1\n"
+                                         "0,0,7,backward-recv,-1,0,16,30\n"
+                                         "0,0,7,backward-compute,0,0,46,30\n"
+                                         "0,0,7,optimizer,-1,0,76,6\n"
+                                         "0,1,7,optimizer,-1,0,45,2\n";
+
+static tandem_job *parse(const char *text)
+{
+    tandem_job *job = NULL;
+    tandem_error error = {0};
+    if (tandem_job_parse(&job, text, strlen(text), "trace.csv", &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    return job;
+}
+
+static tandem_whatif *analyse(const char *text)
+{
+    tandem_whatif *whatif = NULL;
+    tandem_error error = {0};
+    tandem_job *const job = parse(text);
+    if (tandem_whatif_job(&whatif, job, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    tandem_job_close(job);
+    return whatif;
+}
+
+static const tandem_whatif_part *part_of(const tandem_whatif_parts *parts, const char *name)
+{
+    for (int k = 0; k < parts->n; k++)
+        if (strcmp(parts->part[k].name, name) == 0) return &parts->part[k];
+    fail_msg("no part '%s'", name);
+    return NULL;
+}
+
+static void expect_part(const tandem_whatif_parts *parts, const char *name, int64_t with_ns, int64_t without_ns)
+{
+    const tandem_whatif_part *const part = part_of(parts, name);
+    if (part->with_ns != with_ns || part->without_ns != without_ns)
+        fail_msg("%s: with %lld, without %lld; expected %lld, %lld", name, (long long)part->with_ns,
+                 (long long)part->without_ns, (long long)with_ns, (long long)without_ns);
+}
+
+/* --- By hand -------------------------------------------------------------------------------------------- */
+
+static void a_step_by_hand(void **state)
+{
+    (void)state;
+    tandem_whatif *const w = analyse(two_stages);
+    assert_int_equal(w->n_step, 1);
+    assert_int_equal(w->n_worker, 2);
+    assert_int_equal(w->n_op, 10);
+    assert_int_equal(w->step[0].number, 7);
+    assert_int_equal(w->recorded_ns, 82000);
+    /* compute 10, message 3, 10, 20, 1, 30, optimizer 6; the means of backward and optimizer are 25 and 4 */
+    assert_int_equal(w->step_ns, 80000);
+    assert_int_equal(w->ideal_ns, 78000);
+    assert_int_equal(w->step[0].step_ns, 80000);
+    assert_int_equal(w->step[0].ideal_ns, 78000);
+    assert_int_equal(w->by_stage.n, 2);
+    expect_part(&w->by_stage, "stage 0", 85000, 73000);
+    expect_part(&w->by_stage, "stage 1", 73000, 85000);
+    assert_string_equal(w->by_stage.part[0].name, "stage 0"); /* worst first */
+    assert_int_equal(w->by_dp_rank.n, 0);
+    assert_int_equal(w->by_worker.n, 2);
+    assert_int_equal(w->by_operator.n, 5);
+    expect_part(&w->by_operator, "forward-compute", 78000, 80000);
+    expect_part(&w->by_operator, "backward-compute", 78000, 80000);
+    expect_part(&w->by_operator, "optimizer", 80000, 78000);
+    expect_part(&w->by_operator, "forward-pp-comm", 78000, 80000);
+    assert_string_equal(w->cause.who, "dp 0 stage 0");
+    assert_string_equal(w->cause.what, "backward-compute");
+    assert_int_equal(w->cause.without_ns, 73000);
+    assert_int_equal(w->cause.without_what_ns, 75000);
+    tandem_whatif_close(w);
+}
+
+static void communication_is_usually_the_median(void **state)
+{
+    (void)state;
+    /* One stage, three ranks, three steps: only the gather differs: 2, 2, 11 us; no messages, no stages. */
+    char text[2000] = HEADING;
+    static const int gather_us[] = {2, 2, 11};
+    for (int step = 0; step < 3; step++)
+        for (int dp = 0; dp < 3; dp++) {
+            char rows[200];
+            (void)snprintf(rows, sizeof rows, "%d,0,%d,params-all-gather,0,0,%d,%d\n%d,0,%d,forward-compute,0,0,20,5\n",
+                           dp, step, dp, gather_us[step] + 2 - dp, dp, step);
+            (void)strcat(text, rows);
+        }
+    tandem_whatif *const w = analyse(text);
+    assert_int_equal(w->n_step, 3);
+    assert_int_equal(w->ideal_ns, 7000);
+    assert_int_equal(w->step_ns, 10000); /* (7 + 7 + 16) / 3 */
+    assert_int_equal(w->step[2].step_ns, 16000);
+    assert_int_equal(w->by_stage.n, 0);
+    assert_int_equal(w->by_dp_rank.n, 3);
+    expect_part(&w->by_operator, "params-all-gather", 10000, 7000);
+    expect_part(&w->by_operator, "forward-compute", 7000, 10000);
+    expect_part(&w->by_dp_rank, "dp 0", 10000, 10000); /* a transfer ends when it ends, for each of them */
+    assert_string_equal(w->cause.who, "");
+    assert_string_equal(w->cause.what, "params-all-gather");
+    tandem_whatif_close(w);
+}
+
+/* Two stages that hold two chunks each: the micro-batch goes round twice, and nothing runs beside anything. */
+static void chunks_go_round(void **state)
+{
+    (void)state;
+    for (int with_empty = 0; with_empty < 2; with_empty++) {
+        char text[8000] = HEADING;
+        for (int place = 0; place < 8; place++) {
+            const int is_backward = place > 3, at = is_backward ? 7 - place : place, stage = at % 2, chunk = at / 2;
+            const char *const way = is_backward ? "backward" : "forward";
+            const int has_next = is_backward ? at > 0 : at < 3, has_before = is_backward ? at < 3 : at > 0;
+            char row[400];
+            int n = 0;
+            if (has_before || with_empty)
+                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-recv,-1,%d,%d,1\n", stage, way,
+                              place, 100 * place);
+            n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-compute,%d,%d,%d,%d\n", stage, way,
+                          chunk, place, 100 * place + 1, is_backward ? 20 : 10);
+            if (has_next || with_empty)
+                n += snprintf(row + n, sizeof row - (size_t)n, "0,%d,1,%s-send,-1,%d,%d,1\n", stage, way,
+                              place, 100 * place + 100);
+            assert_true(n < (int)sizeof row);
+            (void)strcat(text, row);
+        }
+        tandem_whatif *const w = analyse(text);
+        /* messages 1 us each, empty ones beside; a backward message that has nobody to send to ends the step 1 us later, a
+         * forward one that comes from nobody begins it 1 us later */
+        assert_int_equal(w->step_ns, (4 * 10 + 4 * 20 + 6 + (with_empty ? 2 : 0)) * 1000);
+        tandem_whatif_close(w);
+    }
+}
+
+static void a_trace_is_written(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tandem_whatif_XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    (void)close(file);
+    tandem_whatif *whatif = NULL;
+    tandem_job *const job = parse(two_stages);
+    assert_int_equal(tandem_whatif_job(&whatif, job, path, NULL), TANDEM_OK);
+    json_t *const root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    (void)unlink(path);
+    assert_non_null(root);
+    const json_t *const all = json_object_get(root, "traceEvents");
+    double longest[2] = {0, 0};
+    int n[2] = {0, 0};
+    for (size_t i = 0; i < json_array_size(all); i++) {
+        const json_t *const one = json_array_get(all, i), *const view = json_object_get(one, "cat");
+        if (!view) continue;
+        const int is_ideal = strcmp(json_string_value(view), "ideal") == 0;
+        const double end =
+            json_number_value(json_object_get(one, "ts")) + json_number_value(json_object_get(one, "dur"));
+        if (end > longest[is_ideal]) longest[is_ideal] = end;
+        n[is_ideal]++;
+    }
+    assert_int_equal(n[0], 10);
+    assert_int_equal(n[1], 10);
+    assert_true(longest[0] == 80 && longest[1] == 78);
+    json_decref(root);
+    tandem_whatif_close(whatif);
+    tandem_job_close(job);
+}
+
+/* --- Columns and files ---------------------------------------------------------------------------------- */
+
+static void columns_stand_in_any_order(void **state)
+{
+    (void)state;
+    tandem_job *const job = parse("x,dur_us,optype,seq_id,start_us,step,stage,dp_rank,tp_rank\r\n"
+                                  "?,1.0005,gc,4,-2.5e3,9,0,1,-1\r\n"
+                                  "\r\n"
+                                  "?,0,optimizer,4,1694639310786340.25,9,0,0,1");
+    assert_int_equal(job->n_op, 2);
+    assert_int_equal(job->n_step, 1);
+    assert_int_equal(job->n_dp, 2);
+    assert_int_equal(job->n_tp, 2);
+    assert_int_equal(job->n_chunk, 1);
+    assert_int_equal(job->op[0].kind, TANDEM_JOB_OPTIMIZER);
+    assert_int_equal(job->op[0].start_ns, INT64_C(1694639310786340250));
+    assert_int_equal(job->op[1].start_ns, -2500000);
+    assert_int_equal(job->op[1].duration_ns, 1001);
+    assert_int_equal(job->op[1].sequence, 4);
+    tandem_job_close(job);
+}
+
+static void errors_say_which_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *word, *more;
+    } cases[] = {
+        {"", "line 1: no column dp_rank", "start_us"},
+        {"dp_rank,stage,step,optyp,seq_id,start_us,dur_us\n", "no column optype", "'optyp'"},
+        {HEADING, "no operators", ""},
+        {HEADING "0,0,7,gc,0,0,0\n", "line 2: 7 cells", "expected 8"},
+        {HEADING "0,0,7,gc,0,0,0,1\n0,0,7,gc,0,0,0,1,2\n", "line 3: 9 cells", "expected 8"},
+        {HEADING "0,-1,7,gc,0,0,0,1\n", "line 2: stage must be", "'-1'"},
+        {HEADING "0,0,7.5,gc,0,0,0,1\n", "line 2: step must be", "'7.5'"},
+        {HEADING "0,0,,gc,0,0,0,1\n", "line 2: step must be", "''"},
+        {HEADING "99999999999999999999,0,7,gc,0,0,0,1\n", "dp_rank must be", "9999"},
+        {HEADING "0,0,7,forward-comput,0,0,0,1\n", "no operator type 'forward-comput'", "'forward-compute'"},
+        {HEADING "0,0,7,gc,0,0,nan,1\n", "start_us must be a number", "'nan'"},
+        {HEADING "0,0,7,gc,0,0,1e99,1\n", "start_us must be a time", "'1e99'"},
+        {HEADING "0,0,7,gc,0,0,0,-1\n", "dur_us must be from 0", "'-1'"},
+        {HEADING "0,0,7,gc,0,0,0,1e13\n", "dur_us must be from 0", "104 days"},
+        {HEADING "0,0,7,gc,0,0,0,\n", "dur_us must be a number", "''"},
+        {HEADING "0,0,7,gc,0,0,0,1e\n", "dur_us must be a number", "'1e'"},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_job *const untouched = (tandem_job *)(uintptr_t)16, *job = untouched;
+        tandem_error error = {0};
+        assert_int_equal(tandem_job_parse(&job, cases[i].text, strlen(cases[i].text), "trace.csv", &error),
+                         TANDEM_MALFORMED);
+        assert_ptr_equal(job, untouched);
+        if (!strstr(error.text, cases[i].word) || !strstr(error.text, cases[i].more) ||
+            !strstr(error.text, "trace.csv"))
+            fail_msg("case %zu, '%s' and '%s': %s", i, cases[i].word, cases[i].more, error.text);
+    }
+}
+
+static void a_number_of_200_digits_is_too_large(void **state)
+{
+    (void)state;
+    char text[400] = HEADING "0,0,7,gc,0,0,0,";
+    tandem_job *job = NULL;
+    tandem_error error = {0};
+    const size_t n = strlen(text);
+    memset(text + n, '9', 200);
+    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_MALFORMED);
+    assert_non_null(strstr(error.text, "dur_us must be from 0"));
+    memset(text + n, '0', 199); /* 000…09 is 9 */
+    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_OK);
+    assert_int_equal(job->op[0].duration_ns, 9000);
+    tandem_job_close(job);
+    (void)memcpy(text + n, "0.", 2); /* 0.000…09 is 0 */
+    assert_int_equal(tandem_job_parse(&job, text, n + 200, "t", &error), TANDEM_OK);
+    assert_int_equal(job->op[0].duration_ns, 0);
+    tandem_job_close(job);
+}
+
+static void files_that_are_not_there(void **state)
+{
+    (void)state;
+    tandem_job *job = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_job_read(&job, "/nonexistent/trace.csv", &error), TANDEM_IO);
+    assert_non_null(strstr(error.text, "/nonexistent/trace.csv"));
+    assert_int_equal(tandem_job_read(&job, "/", &error), TANDEM_IO);
+}
+
+static size_t pack(unsigned char *to, size_t room, const char *text)
+{
+    z_stream stream = {0};
+    assert_int_equal(deflateInit2(&stream, 9, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY), Z_OK);
+    stream.next_in = (unsigned char *)(uintptr_t)text;
+    stream.avail_in = (uInt)strlen(text);
+    stream.next_out = to;
+    stream.avail_out = (uInt)room;
+    assert_int_equal(deflate(&stream, Z_FINISH), Z_STREAM_END);
+    (void)deflateEnd(&stream);
+    return room - stream.avail_out;
+}
+
+static void compressed_files_are_read(void **state)
+{
+    (void)state;
+    unsigned char bytes[4096];
+    tandem_job *job = NULL;
+    tandem_error error = {0};
+    size_t n = pack(bytes, sizeof bytes, HEADING "0,0,7,gc,0,0,0,1\n");
+    n += pack(bytes + n, sizeof bytes - n, "0,0,7,optimizer,0,0,1,1\n"); /* a second member continues the first */
+    assert_int_equal(tandem_job_parse(&job, bytes, n, "t.gz", &error), TANDEM_OK);
+    assert_int_equal(job->n_op, 2);
+    tandem_job_close(job);
+    for (size_t cut = 2; cut < n; cut++) { /* wherever it is cut off, but between the members */
+        const tandem_status status = tandem_job_parse(&job, bytes, cut, "t.gz", &error);
+        if (status == TANDEM_OK)
+            tandem_job_close(job);
+        else
+            assert_int_equal(status, TANDEM_MALFORMED);
+        if (cut == n - 1) assert_non_null(strstr(error.text, "cut off"));
+    }
+    bytes[n] = 'x';
+    assert_int_equal(tandem_job_parse(&job, bytes, n + 1, "t.gz", &error), TANDEM_MALFORMED);
+    assert_non_null(strstr(error.text, "behind the compressed data"));
+    bytes[30] ^= 0x55;
+    assert_int_equal(tandem_job_parse(&job, bytes, n, "t.gz", &error), TANDEM_MALFORMED);
+}
+
+/* --- Traces that make no sense -------------------------------------------------------------------------- */
+
+static void replace(char *text, const char *old, const char *new)
+{
+    char *const at = strstr(text, old);
+    assert_non_null(at);
+    memmove(at + strlen(new), at + strlen(old), strlen(at + strlen(old)) + 1);
+    memcpy(at, new, strlen(new));
+}
+
+static void broken_steps_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *old, *new, *words[3];
+    } cases[] = {
+        {"0,1,7,forward-recv,-1,0,12,3\n", "", {"step 7, dp 0 stage 1", "0 forward-recv for 1 forward-compute", "expected 1"}},
+        {"0,1,7,optimizer", "0,1,8,optimizer", {"step 8", "dp 0 stage 0", "no operators"}},
+        {"0,1,7,optimizer", "2,1,7,optimizer", {"step 7", "dp 1 stage 0", "no operators"}},
+        {"0,1,7,optimizer", "2000000000,30000,7,optimizer", {"step 7", "no operators", "2000000001 x 30001"}},
+        {"0,1,7,optimizer",
+         "0,1,7,optimizer-clip-main-grad",
+         {"step 7, dp 0 stage 1: optimizer-clip-main-grad 0", "1 of the 2", "partner"}},
+        {"0,1,7,optimizer", "0,1,7,embedding-grads-all-reduce", {"dp 0 stage 1: embedding", "1 of the 2", ""}},
+        {"compute,0,0,46,30", "compute,0,0,-46,30", {"wait for one another in a circle", "forward-compute", "backward"}},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char text[sizeof two_stages + 100];
+        tandem_whatif *const untouched = (tandem_whatif *)(uintptr_t)16, *whatif = untouched;
+        tandem_error error = {0};
+        memcpy(text, two_stages, sizeof two_stages);
+        replace(text, cases[i].old, cases[i].new);
+        tandem_job *const job = parse(text);
+        assert_int_equal(tandem_whatif_job(&whatif, job, NULL, &error), TANDEM_MALFORMED);
+        assert_ptr_equal(whatif, untouched);
+        for (size_t w = 0; w < N_OF(cases[i].words); w++)
+            if (!strstr(error.text, cases[i].words[w]))
+                fail_msg("case %zu, '%s': %s", i, cases[i].words[w], error.text);
+        tandem_job_close(job);
+    }
+}
+
+static void clocks_that_differ_do_no_harm(void **state)
+{
+    (void)state;
+    char text[sizeof two_stages + 100];
+    memcpy(text, two_stages, sizeof two_stages);
+    replace(text, "0,1,7,forward-recv,-1,0,12,3", "0,1,7,forward-recv,-1,0,16,0.5"); /* after the send has ended */
+    tandem_whatif *const w = analyse(text);
+    assert_int_equal(w->step_ns, 77500); /* the sender's transfer counts as 0, the receiver's as it is */
+    tandem_whatif_close(w);
+}
+
+/* --- The published answers ------------------------------------------------------------------------------ */
+
+/* $TANDEM_SHARED_DATA/straggler, or beside the repository. */
+static const char *folder(void)
+{
+    static char path[1000];
+    const char *const given = getenv("TANDEM_SHARED_DATA");
+    (void)snprintf(path, sizeof path, "%s/straggler", given ? given : "../shared/data");
+    return access(path, R_OK) == 0 ? path : NULL;
+}
+
+static json_t *load(const char *name)
+{
+    char path[1100];
+    json_error_t why;
+    (void)snprintf(path, sizeof path, "%s/%s", folder(), name);
+    json_t *const root = json_load_file(path, 0, &why);
+    if (!root) fail_msg("%s: %s", path, why.text);
+    return root;
+}
+
+static void near(const char *what, double got, double expected, double tolerance)
+{
+    if (!(fabs(got / expected - 1) <= tolerance))
+        fail_msg("%s: %.9g, published %.9g: %+.4f%%", what, got, expected, 100 * (got / expected - 1));
+}
+
+static double mean_of(const json_t *object)
+{
+    double sum = 0;
+    /* jansson iterates through a non-const pointer; nothing is changed. */
+    for (void *at = json_object_iter((json_t *)(uintptr_t)object); at;
+         at = json_object_iter_next((json_t *)(uintptr_t)object, at))
+        sum += json_number_value(json_object_iter_value(at));
+    return sum / (double)json_object_size(object);
+}
+
+static void near_all(const tandem_whatif *w, const tandem_whatif_parts *parts, const char *prefix, const json_t *expected)
+{
+    assert_int_equal(parts->n, json_object_size(expected));
+    for (int k = 0; k < parts->n; k++) {
+        const char *const name = parts->part[k].name;
+        assert_int_equal(strncmp(name, prefix, strlen(prefix)), 0);
+        near(name, (double)parts->part[k].with_ns / (double)w->ideal_ns,
+             json_number_value(json_object_get(expected, name + strlen(prefix))), 1e-5);
+    }
+}
+
+static void published_answers_are_met(void **state)
+{
+    (void)state;
+    if (!folder()) {
+        print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data: the published answers are not compared\n");
+        skip();
+    }
+    char path[1100];
+    tandem_job *job = NULL;
+    tandem_whatif *w = NULL;
+    tandem_error error = {0};
+    (void)snprintf(path, sizeof path, "%s/trace-ST.csv", folder());
+    if (tandem_job_read(&job, path, &error) != TANDEM_OK || tandem_whatif_job(&w, job, NULL, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    json_t *const result = load("result-ST.json"), *const stage = load("ms-ST.json"), *const worker = load("mw-ST.json");
+    near("recorded step", (double)w->recorded_ns / 1e9, mean_of(json_object_get(result, "step_t_base")), 1e-4);
+    near("step", (double)w->step_ns / 1e9, mean_of(json_object_get(result, "step_t_nodelay")), 1e-5);
+    near("ideal step", (double)w->ideal_ns / 1e9, mean_of(json_object_get(result, "step_t_noblk")), 1e-5);
+    near("slowdown", (double)w->step_ns / (double)w->ideal_ns,
+         json_number_value(json_object_get(result, "blocking_slowdown")), 1e-5);
+    near_all(w, &w->by_operator, "", json_object_get(result, "blocking_decompose_by_optype"));
+    near_all(w, &w->by_stage, "stage ", json_object_get(result, "blocking_decompose_by_stage"));
+    near_all(w, &w->by_dp_rank, "dp ", json_object_get(result, "blocking_decompose_by_dp_rank"));
+    for (int k = 0; k < w->n_step; k++) {
+        char number[24];
+        (void)snprintf(number, sizeof number, "%lld", (long long)w->step[k].number);
+        near(number, (double)w->step[k].step_ns / 1e9,
+             json_number_value(json_object_get(json_object_get(result, "step_t_nodelay"), number)), 1e-5);
+    }
+    /* both ways, for the last stage and for the worst worker */
+    near("with stage 3", (double)part_of(&w->by_stage, "stage 3")->with_ns / 1e9,
+         json_number_value(json_object_get(stage, "tadd")), 1e-5);
+    near("without stage 3", (double)part_of(&w->by_stage, "stage 3")->without_ns / 1e9,
+         json_number_value(json_object_get(stage, "trem")), 1e-5);
+    assert_string_equal(w->by_worker.part[0].name, "dp 1 stage 3");
+    near("with the worst worker", (double)w->by_worker.part[0].with_ns / 1e9,
+         json_number_value(json_object_get(worker, "tadd")), 1e-5);
+    near("without it", (double)w->by_worker.part[0].without_ns / 1e9,
+         json_number_value(json_object_get(worker, "trem")), 1e-5);
+    assert_string_equal(w->cause.who, "stage 3");
+    json_decref(worker);
+    json_decref(stage);
+    json_decref(result);
+    tandem_whatif_close(w);
+    tandem_job_close(job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_by_hand),
+        cmocka_unit_test(communication_is_usually_the_median),
+        cmocka_unit_test(chunks_go_round),
+        cmocka_unit_test(a_trace_is_written),
+        cmocka_unit_test(columns_stand_in_any_order),
+        cmocka_unit_test(errors_say_which_line),
+        cmocka_unit_test(a_number_of_200_digits_is_too_large),
+        cmocka_unit_test(files_that_are_not_there),
+        cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(broken_steps_are_named),
+        cmocka_unit_test(clocks_that_differ_do_no_harm),
+        cmocka_unit_test(published_answers_are_met),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
