@@ -113,6 +113,10 @@ static void print_certificate(const allocating *a)
     char gap[TANDEM_QUANTITY_TEXT];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
+    if (certificate->gap < 1e-6) { /* but for rounding */
+        printf("no plan within that step has less sensitivity (proof: %s)\n", certificate->proof);
+        return;
+    }
     if (certificate->gap < 1e-9) {
         printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
         return;
