@@ -114,10 +114,6 @@ static void print_certificate(const allocating *a)
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
     if (certificate->gap < 1e-6) { /* but for rounding */
-        printf("no plan within that step has less sensitivity (proof: %s)\n", certificate->proof);
-        return;
-    }
-    if (certificate->gap < 1e-9) {
         printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
         return;
     }
