@@ -15,7 +15,7 @@ typedef struct quantity {
 
 static quantity ns(int64_t value)
 {
-    quantity made;
+    quantity made = {""};
     (void)tandem_quantity_print_ns(made.text, sizeof made.text, value);
     return made;
 }
@@ -41,7 +41,11 @@ static int64_t all_steps(const tandem_torch *torch)
 }
 
 /* A step of a rank, of what all ranks spent. */
-static int64_t a_step(const tandem_torch *torch, int64_t sum_ns) { return sum_ns / all_steps(torch); }
+static int64_t a_step(const tandem_torch *torch, int64_t sum_ns)
+{
+    const int64_t n = all_steps(torch);
+    return n > 0 ? sum_ns / n : 0;
+}
 
 static int64_t cost_of(const tandem_torch *torch, const tandem_torch_cost *cost)
 {

@@ -527,39 +527,43 @@ static void find_extent(torch_rank *rank)
     }
 }
 
-tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error)
+static void close_reading(reading *r)
 {
-    reading *const r = calloc(1, sizeof *r);
-    tandem_status status = TANDEM_OK;
-    if (r) {
-        r->rank = rank;
-        r->error = error;
-        r->batch = malloc(BATCH * sizeof *r->batch);
-        r->thread = malloc(MOST_THREADS * sizeof *r->thread);
-        tandem_events_open(&r->events, input, error);
-    }
-    if (!r || !r->batch || !r->thread) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
-        goto out;
-    }
-    status = make_externals(r, FIRST_EXTERNALS);
+    for (int k = 0; k < r->n_thread; k++) free(r->thread[k].frame);
+    free(r->external);
+    free(r->thread);
+    free(r->batch);
+    free(r);
+}
+
+static tandem_status read_rank(reading *r)
+{
+    torch_rank *const rank = r->rank;
+    r->batch = malloc(BATCH * sizeof *r->batch);
+    r->thread = calloc(MOST_THREADS, sizeof *r->thread);
+    if (!r->batch || !r->thread) return no_memory(r);
+    tandem_status status = make_externals(r, FIRST_EXTERNALS);
     if (status == TANDEM_OK) status = read_all(r);
-    if (status != TANDEM_OK) goto out;
+    if (status != TANDEM_OK) return status;
     find_extent(rank);
     if (rank->n_window) qsort(rank->window, (size_t)rank->n_window, sizeof *rank->window, by_number);
     if (rank->first_ns > rank->last_ns && rank->n_window == 0)
-        status = tandem_error_set(error, TANDEM_MALFORMED,
-                                  "'%.200s': %lld events, none of which is an operator, a kernel or a step; expected a trace "
-                                  "of the PyTorch profiler or of tandem train --trace",
-                                  input->source, (long long)rank->n_event);
-out:
-    for (int k = 0; r && k < r->n_thread; k++) free(r->thread[k].frame);
-    if (r) {
-        free(r->external);
-        free(r->thread);
-        free(r->batch);
-    }
-    free(r);
+        return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                "'%.200s': %lld events, none of which is an operator, a kernel or a step; expected a trace "
+                                "of the PyTorch profiler or of tandem train --trace",
+                                r->events.input->source, (long long)rank->n_event);
+    return TANDEM_OK;
+}
+
+tandem_status torch_rank_read(torch_rank *rank, tandem_input *input, tandem_error *error)
+{
+    reading *const r = calloc(1, sizeof *r);
+    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
+    r->rank = rank;
+    r->error = error;
+    tandem_events_open(&r->events, input, error);
+    const tandem_status status = read_rank(r);
+    close_reading(r);
     return status;
 }
 

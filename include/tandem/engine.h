@@ -27,6 +27,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef struct tandem_engine_edge {
     int before, after; /* operators: `after` is not ready before `before` has ended */
@@ -64,6 +65,7 @@ void tandem_engine_close(tandem_engine *engine); /* NULL is fine */
 tandem_status tandem_engine_run(tandem_engine *engine, const int64_t *duration_ns, int64_t *ready_ns,
                                 int64_t *end_ns, int64_t *length_ns, tandem_error *error);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -26,6 +26,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 typedef enum tandem_torch_pass {
     TANDEM_TORCH_FORWARD,
@@ -99,6 +100,7 @@ tandem_status tandem_torch_parse(tandem_torch **torch, const void *bytes, size_t
                                  tandem_error *error);
 void tandem_torch_close(tandem_torch *torch); /* NULL is fine */
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

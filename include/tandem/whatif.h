@@ -26,6 +26,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* --- What a file is ------------------------------------------------------------------------------------- */
 
@@ -58,12 +59,15 @@ tandem_status tandem_recording_find(tandem_recording *recording, const char *pat
     ROW(CLIP, "optimizer-clip-main-grad", "optimizer-clip-main-grad", 1)                                     \
     ROW(OPTIMIZER, "optimizer", "optimizer", 0)
 
+#pragma push_macro("ROW") /* an including program may have one of its own */
+#undef ROW
 typedef enum tandem_job_kind {
 #define ROW(name, trace, shown, comm) TANDEM_JOB_##name,
     TANDEM_JOB_KIND_TABLE(ROW)
 #undef ROW
         TANDEM_N_JOB_KIND
 } tandem_job_kind;
+#pragma pop_macro("ROW")
 
 typedef struct tandem_job_op {
     int64_t start_ns; /* from an origin that all workers share within a step */
@@ -167,6 +171,7 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
                                         const char *source, tandem_error *error);
 void tandem_whatif_close(tandem_whatif *whatif); /* NULL is fine */
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif
