@@ -48,6 +48,12 @@ report "replay of the plan gives the allocator's step and memory" $?
 head -c 60 trace.json | grep -q '"displayTimeUnit":"ns"' && grep -q '"pid":1' trace.json && ! ls trace.json.tmp >/dev/null 2>&1
 report "replay writes a trace of both classes" $?
 
+run 0 whatif trace.json --json && [ "$(field recording out)" = '"tandem"' ] && [ "$(field workers out)" = 2 ] &&
+    paste <(for name in exposed_comm_ns wait_ns; do field $name out | sort -n; done) \
+        <(for name in exposed_comm_ns wait_ns; do field $name replay.json | sort -n; done) |
+    awk '{ n++; if ($1 - $2 > 100 || $2 - $1 > 100) exit 1 } END { exit n != 4 }' # each is rounded to ns, sums are not
+report "whatif finds in that trace the waits that replay printed" $?
+
 train=(train --plan plan.json --data data --steps 6 --eval 8 --json)
 run 0 "${train[@]}" && cp out train.json && [ "$(array loss train.json | wc -l)" = 6 ] && [ "$(field steps train.json)" = 6 ] &&
     [ "$(field allocated_bytes train.json)" = "$(field planned_bytes train.json)" ]
