@@ -128,6 +128,33 @@ static void weigh(tandem_relaxation *r, int first, int last, int end)
     }
 }
 
+/* How long classes can compute while the last bucket is on the wire: updates of the others. */
+static double updates_ns(const tandem_relaxation *r)
+{
+    const tandem_replayer *replayer = r->problem->replayer;
+    double sum = 0;
+    for (int c = 0; c < tandem_replayer_cluster(replayer)->n_class; c++) {
+        const tandem_step *step = tandem_replayer_step(replayer, c);
+        tandem_replay_company company;
+        tandem_replayer_company(replayer, c, &company);
+        for (int b = 0; b < step->n_bucket - 1; b++) {
+            const int t = step->bucket[b].update_task;
+            const double alone = (double)tandem_replayer_form_ns(replayer, c, t, 0, 0);
+            sum += company.slowed * fmax(alone, (double)tandem_replayer_form_ns(replayer, c, t, 0, 1));
+        }
+    }
+    return sum;
+}
+
+/* The least that bucket b takes on the wire; the last one has it almost to itself. */
+static double least_wire_ns(const tandem_relaxation *r, int b)
+{
+    double idle, loaded;
+    tandem_replayer_bucket_ns(r->problem->replayer, b, &idle, &loaded);
+    if (loaded >= idle) return idle;
+    return b == step_of(r)->n_bucket - 1 ? fmax(loaded, idle - updates_ns(r) * (idle / loaded - 1)) : loaded;
+}
+
 /* What of the target is left for the work until bucket `anchor` is handed over. */
 static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t target_ns)
 {
@@ -137,7 +164,7 @@ static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t tar
     for (int b = 0; b < step_of(r)->n_bucket; b++) {
         double idle, loaded;
         tandem_replayer_bucket_ns(r->problem->replayer, b, &idle, &loaded);
-        const double wire = fmin(idle, loaded);
+        const double wire = least_wire_ns(r, b);
         rest += b < anchor ? fmin((1 - 1 / company.slowed) * loaded, wire) : wire;
     }
     return target_ns - (int64_t)floor(rest) + ROUNDING_NS;

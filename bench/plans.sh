@@ -38,4 +38,14 @@ echo "|---|---|---|---|---|---|"
 model=vit_tiny:width=256,heads=4 data=fashion-mnist
 for batch in 8 24; do "$tandem" profile -q --model $model --batch $batch --device "$strong,$weak" --data $data >/dev/null; done
 "$tandem" allocate -q --json --model $model --cluster "$strong + $weak" --batch free --global-batch 32 --slowdown 2% -o both.json >both_answer.json
-cat both_answer.json >&2
+split() { sed -n "/\"$1\"/,/\]/p" both_answer.json | sed -n 's/^ *\([0-9][0-9]*\),\{0,1\}$/\1/p' | tr '\n' ' '; }
+of_way() { sed -n "/\"$1\"/,/}/p" both_answer.json | field "$2"; }
+way() { # NAME MEMBER MEASURED_NS
+    echo "| $1 | $(split "$2")| $(of_way "$2" sensitivity) | $(ms "$(of_way "$2" step_ns)") | $(ms "$3")" \
+        "| $(awk -v ns="$3" 'BEGIN { printf "%.1f", 32e9 / ns }') |"
+}
+"$tandem" allocate -q --model $model --batch 16 --cluster "$strong + $weak" --slowdown 2% -o precision.json >/dev/null
+read -r strong_batch weak_batch <<<"$(split batch_alone)"
+way "precision alone" precision_alone "$(measured --plan precision.json --data $data)"
+way "batch alone" batch_alone "$(measured --model $model --cluster "$strong batch=$strong_batch + $weak batch=$weak_batch" --uniform fp32 --data $data)"
+way "both" both "$(measured --plan both.json --data $data)"

@@ -113,7 +113,7 @@ static void print_certificate(const allocating *a)
     char gap[TANDEM_QUANTITY_TEXT];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
-    if (certificate->gap < 1e-9) {
+    if (certificate->gap < 1e-8) { /* but for rounding */
         printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
         return;
     }

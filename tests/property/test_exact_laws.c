@@ -1,4 +1,4 @@
-/* Policy exact against every plan there is, and certificates against the truth, over clusters with drawn costs: alone and
+/* Policy exact against every plan there is, the verifier, and certificates against the truth, over clusters with drawn costs: alone and
  * beside each other, with limits on time and memory, one class to lower or both. A failure names its seed. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -188,6 +188,10 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     if (a.certificate.gap > 2e-3)
         fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap, a.certificate.proof);
     sum->n++;
+    tandem_allocation verified;
+    d->problem.most_seconds = 1;
+    must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
+    assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
     tandem_status by_greedy = tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
     if (by_greedy == TANDEM_NO_FIT) { /* it may overlook the few plans within both limits */

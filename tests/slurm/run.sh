@@ -287,7 +287,7 @@ report "on a CPU, --mem is a limit, too" $?
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'"
 report "options are checked where they are typed" $?
-! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && pgrep -F "$work/slurmctld.pid" >/dev/null
+! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && kill -0 "$(cat "$work/slurmctld.pid")"
 report "slurmctld has nothing to complain of" $?
 
 # --- Steps that fail, and nothing else with them -----------------------------------------------------------------------------
