@@ -19,14 +19,15 @@ static void demand(int holds, const char *law)
 
 static void check_cluster(const tandem_cluster *cluster)
 {
-    char text[1024], again[1024], group[1024];
+    char text[4096], again[4096], group[1024];
     tandem_cluster parsed;
     tandem_error error = {0};
     int n = 0;
     demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
-        demand(member->n_rank >= 1 && member->per_node >= 0 && member->per_node <= member->n_rank, "ranks");
+        demand(member->n_rank >= 1 && member->per_node >= 0, "ranks");
+        demand(member->slow_millionths >= 0 && member->slow_millionths != 1000000, "1 is the same as none");
         demand(member->batch >= 0, "batch");
         demand(tandem_cluster_class_of(cluster, n) == c, "ranks are numbered class by class");
         n += member->n_rank;
