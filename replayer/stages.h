@@ -88,7 +88,12 @@ typedef struct tandem_block {
     int first, end; /* tasks */
 } tandem_block;
 
-enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2 };
+enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2, TANDEM_LEAD = 4 };
+
+/* What is left of a lap from a state that says everything about it (events.c); of one class. */
+typedef struct tandem_tail {
+    double rest_ns, exposed_ns, waiting_ns, backward_end_ns;
+} tandem_tail;
 
 typedef struct tandem_replay_member {
     tandem_step *step;
@@ -112,11 +117,15 @@ typedef struct tandem_replay_member {
     int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
     int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] */
     int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
+    int last_changed;   /* stretch; −1 = none */
     int update_changed; /* … as are waits, unless an update's price changed */
     /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
     double *backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
-    uint64_t *workspace_bytes;          /* [n_task] of the current forms */
+    double *lead_ns;                    /* [n_bucket / TANDEM_LEAD + 1] see events.c */
+    int lead_changed;                   /* it is not yet brought up to date */
+    int likely_stretch[2];     /* where it changed its pace last: in a lap, in the former lap's list */
+    uint64_t *workspace_bytes; /* [n_task] of the current forms */
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
@@ -141,7 +150,15 @@ struct tandem_replayer {
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
     tandem_exchange exchange;
-    double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
+    double *wire_sum_ns;   /* [n_bucket + 1] idle times of all buckets before */
+    double *loaded_sum_ns; /* … and loaded ones */
+    /* laps by events, bucket by bucket: what followed last time from the state in which it went on the wire */
+    uint64_t *tail_key; /* [n_bucket] the state; 0 = nothing is known */
+    double *tail_ns;    /* [n_bucket] to the end of the lap */
+    tandem_tail *tail;  /* [n_bucket × n_class] */
+    int *passed;        /* [n_bucket] scratch */
+    int ahead[2]; /* buckets that were through before a class ended its backward pass, in the last lap that began with all
+                     classes at once, and in the last that did not */
     int interferes;                      /* whether anybody's rate depends on what others do */
     double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */
 };
@@ -159,8 +176,9 @@ void tandem_prices_update(tandem_replay_member *member, int t);
 void tandem_prices_settle(tandem_replay_member *member, int n_bucket);
 /* TANDEM_MISSING names the first of the n_missing costs. */
 tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error);
-/* The place `at_ns` of the list at one pace, in list time of the other. */
-double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to);
+/* The place `at_ns` of the list at one pace, in list time of the other. *stretch: where to look for it first; where it is. */
+double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
+                           int *stretch);
 
 /* --- list.c: the list of a class place by place, for the timeline ----------------------------------------- */
 void tandem_replay_list(tandem_replay_member *member, int n_bucket);
@@ -179,6 +197,8 @@ typedef struct tandem_lap {
 
 /* recurrence.c: where nothing interferes. Leaves the wire's times in *replayer. */
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
+/* events.c: what is known of laps' tails holds no more for buckets before `end`. */
+void tandem_tails_forget(tandem_replayer *replayer, int end);
 /* events.c: always. `recorded`: −1; or where the timeline goes: 0 = this is the lap to record, from `begin_ns` on; 1 = the
  * one after it. Cost: O(buckets + waits), times classes. */
 void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns);
