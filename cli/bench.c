@@ -151,7 +151,8 @@ const cli_command command_bench = {
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
         "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
         "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
-        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more; and the\n"
+        "whole process of `tandem replay --json` on each, and on none where all devices are described; N runs [30].\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
         "store; N plans [10].\n"
         "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].",
