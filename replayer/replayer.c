@@ -376,6 +376,10 @@ const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int
 {
     return &replayer->member[c].memory;
 }
+const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c)
+{
+    return replayer->member[c].workspace_bytes;
+}
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
 
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event)
