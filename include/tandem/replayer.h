@@ -37,6 +37,20 @@ typedef struct tandem_replay {
     int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
+/* How ranks exchange what no curve was measured of: replayer/collective.h has the formulas and their sources. */
+typedef enum tandem_collective_algorithm {
+    TANDEM_RING, /* as tandem's own executor does it */
+    TANDEM_TREE, /* two binary trees at once */
+    TANDEM_HALVING_DOUBLING,
+    TANDEM_HIERARCHICAL, /* within nodes, between nodes, within nodes */
+    TANDEM_N_ALGORITHM,
+    TANDEM_AUTO = TANDEM_N_ALGORITHM /* whichever of them is fastest for that many bytes */
+} tandem_collective_algorithm;
+const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm); /* "ring", …, "auto" */
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
+                                               tandem_error *error);
+
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
  * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
  * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs of the
@@ -50,6 +64,7 @@ tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_clus
 typedef struct tandem_replayer_options {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
+    tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,
