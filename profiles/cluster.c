@@ -1,6 +1,7 @@
 /* cluster.c: clusters as text, and what follows from one. */
 #include "tandem/cluster.h"
 #include "base/list.h"
+#include "base/nearest.h"
 #include "base/quantity.h"
 #include "profiles/cluster_text.h"
 #include "base/file.h"
@@ -14,8 +15,8 @@
 #include <string.h>
 
 static const char grammar[] =
-    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [slow=1.05], several joined by '+', and at the end "
-    "[net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
+    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], several joined by '+', "
+    "and at the end [node=300Gbit/s,2us] [net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
 
 enum { WORD = 128, MOST_STRAGGLERS = 256 };
 
@@ -28,7 +29,7 @@ typedef struct parser {
     const char *at;
     char word[WORD];
     tandem_cluster cluster;
-    bool has_net;
+    tandem_link net;
     straggler straggler[MOST_STRAGGLERS];
     int n_straggler;
     tandem_error *error;
@@ -150,30 +151,53 @@ static tandem_status read_slow(parser *p, tandem_cluster_class *member, const ch
     return TANDEM_OK;
 }
 
-static tandem_status read_option(parser *p, tandem_cluster_class *member)
+static tandem_status read_batch(parser *p, tandem_cluster_class *member, const char *value)
+{
+    if (member->batch) return refuse(p, "batch is given twice");
+    member->batch = whole_number(value, strlen(value), TANDEM_CLUSTER_MAX_BATCH);
+    return member->batch ? TANDEM_OK : refuse(p, "batch must be a whole number from 1 to 1000000000");
+}
+
+static tandem_status read_memory(parser *p, tandem_cluster_class *member, const char *value)
 {
     tandem_error inner = {0};
-    const char *const value = strchr(p->word, '=');
-    const size_t name = value ? (size_t)(value - p->word) : 0;
-    if (name == 5 && memcmp(p->word, "batch", name) == 0) {
-        if (member->batch) return refuse(p, "batch is given twice");
-        member->batch = whole_number(value + 1, strlen(value + 1), TANDEM_CLUSTER_MAX_BATCH);
-        return member->batch ? TANDEM_OK : refuse(p, "batch must be a whole number from 1 to 1000000000");
+    if (member->memory_bytes) return refuse(p, "memory is given twice");
+    if (tandem_quantity_parse_bytes(&member->memory_bytes, value, &inner) != TANDEM_OK)
+        return refuse_value(p, &inner);
+    return member->memory_bytes ? TANDEM_OK : refuse(p, "memory must be more than nothing");
+}
+
+static tandem_status read_link(parser *p, tandem_link *link, const char *name, const char *value)
+{
+    tandem_error inner = {0};
+    char why[32];
+    (void)snprintf(why, sizeof why, "%s is given twice", name);
+    if (link->bytes_per_s > 0) return refuse(p, why);
+    return tandem_link_parse(link, name, value, &inner) == TANDEM_OK ? TANDEM_OK : refuse_value(p, &inner);
+}
+
+static tandem_status read_option(parser *p, tandem_cluster_class *member)
+{
+    static const char *const keys[] = {"batch", "memory", "link", "slow", "node", "net"};
+    enum { BATCH, MEMORY, LINK, SLOW, NODE, NET, N_KEY };
+    char key[WORD];
+    const char *const equals = strchr(p->word, '=');
+    (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(p->word, "="), p->word);
+    int k = 0;
+    while (k < N_KEY && strcmp(key, keys[k]) != 0) k++;
+    if (k == N_KEY || !equals)
+        return tandem_error_set(
+            p->error, TANDEM_USAGE,
+            "class %d, '%s': behind a device may stand batch=, memory=, link=, slow=, node= and net=.%s %s.",
+            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "", grammar);
+    switch (k) {
+    case BATCH: return read_batch(p, member, equals + 1);
+    case MEMORY: return read_memory(p, member, equals + 1);
+    case LINK: return read_link(p, &member->link, "link", equals + 1);
+    case SLOW: return read_slow(p, member, equals + 1);
+    case NODE: return read_link(p, &p->cluster.node, "node", equals + 1);
+    default: return read_link(p, &p->net, "net", equals + 1);
     }
-    if (name == 6 && memcmp(p->word, "memory", name) == 0) {
-        if (member->memory_bytes) return refuse(p, "memory is given twice");
-        if (tandem_quantity_parse_bytes(&member->memory_bytes, value + 1, &inner) != TANDEM_OK)
-            return refuse_value(p, &inner);
-        return member->memory_bytes ? TANDEM_OK : refuse(p, "memory must be more than nothing");
-    }
-    if (name == 3 && memcmp(p->word, "net", name) == 0) {
-        if (p->has_net) return refuse(p, "net is given twice");
-        p->has_net = true;
-        return tandem_cluster_parse_net(&p->cluster, value + 1, &inner) == TANDEM_OK ? TANDEM_OK
-                                                                                     : refuse_value(p, &inner);
-    }
-    if (name == 4 && memcmp(p->word, "slow", name) == 0) return read_slow(p, member, value + 1);
-    return refuse(p, "behind a device may stand batch=, memory=, slow= and net=");
 }
 
 static tandem_status parse_class(parser *p)
@@ -269,8 +293,11 @@ static tandem_status parse_text(tandem_cluster *cluster, const char *text, tande
         p.at++; /* the '+' */
     }
     const tandem_status status = split_off_stragglers(&p);
-    if (status == TANDEM_OK) *cluster = p.cluster;
-    return status;
+    if (status != TANDEM_OK) return status;
+    *cluster = p.cluster;
+    cluster->link_bytes_per_s = p.net.bytes_per_s;
+    cluster->link_latency_ns = p.net.latency_ns;
+    return TANDEM_OK;
 }
 
 /* A device's name never ends or begins so; "/" alone decides nothing, since it stands in "100Gbit/s". */
@@ -295,22 +322,18 @@ tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, ta
     return status;
 }
 
-tandem_status tandem_cluster_parse_net(tandem_cluster *cluster, const char *text, tandem_error *error)
+tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error)
 {
     char rate[WORD];
-    double bytes_per_s = 0;
-    int64_t latency_ns = 0;
+    tandem_link made = {0};
     const char *const comma = strchr(text, ',');
     if (!comma || comma - text >= WORD)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "net is a rate and a latency, as in net=100Gbit/s,5us; got '%.40s'", text);
+        return tandem_error_set(error, TANDEM_USAGE, "%s is a rate and a latency, as in %s=100Gbit/s,5us; got '%.40s'",
+                                name, name, text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
-    tandem_status status = tandem_quantity_parse_bps(&bytes_per_s, rate, error);
-    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&latency_ns, comma + 1, error);
-    if (status == TANDEM_OK) {
-        cluster->link_bytes_per_s = bytes_per_s;
-        cluster->link_latency_ns = latency_ns;
-    }
+    tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
+    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);
+    if (status == TANDEM_OK) *link = made;
     return status;
 }
 
@@ -347,14 +370,14 @@ static void print_rate(char *text, size_t size, double bytes_per_s)
     (void)snprintf(text, size, "%sbit/s", digits);
 }
 
-void tandem_cluster_print_net(char *text, size_t size, const tandem_cluster *cluster)
+void tandem_link_print(char *text, size_t size, const tandem_link *link)
 {
     static const scale units[] = {{"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
     char rate[64], latency[32];
     if (size) text[0] = '\0';
-    if (!(cluster->link_bytes_per_s > 0)) return;
-    print_rate(rate, sizeof rate, cluster->link_bytes_per_s);
-    print_whole(latency, sizeof latency, cluster->link_latency_ns > 0 ? (uint64_t)cluster->link_latency_ns : 0, units);
+    if (!(link->bytes_per_s > 0)) return;
+    print_rate(rate, sizeof rate, link->bytes_per_s);
+    print_whole(latency, sizeof latency, link->latency_ns > 0 ? (uint64_t)link->latency_ns : 0, units);
     (void)snprintf(text, size, "%s,%s", rate, latency);
 }
 
@@ -366,6 +389,13 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
     va_start(arguments, format);
     (void)vsnprintf(text + used, size - used, format, arguments);
     va_end(arguments);
+}
+
+static void append_link(char *text, size_t size, const char *name, const tandem_link *link)
+{
+    char value[TANDEM_LINK_TEXT];
+    tandem_link_print(value, sizeof value, link);
+    if (value[0]) append(text, size, " %s=%s", name, value);
 }
 
 static void print_millionths(char *text, size_t size, int64_t millionths)
@@ -380,6 +410,7 @@ static void print_millionths(char *text, size_t size, int64_t millionths)
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
 {
     static const scale units[] = {{"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
+    const tandem_link net = {cluster->link_bytes_per_s, cluster->link_latency_ns};
     if (size == 0) return;
     text[0] = '\0';
     for (int c = 0; c < cluster->n_class; c++) {
@@ -394,15 +425,15 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
             print_whole(memory, sizeof memory, member->memory_bytes, units);
             append(text, size, " memory=%s", memory);
         }
+        append_link(text, size, "link", &member->link);
         if (member->slow_millionths) {
             char slow[32];
             print_millionths(slow, sizeof slow, member->slow_millionths);
             append(text, size, " slow=%s", slow);
         }
     }
-    char net[64];
-    tandem_cluster_print_net(net, sizeof net, cluster);
-    append(text, size, "%s%s", net[0] ? " net=" : "", net);
+    append_link(text, size, "node", &cluster->node);
+    append_link(text, size, "net", &net);
 }
 
 /* --- What follows for each class -------------------------------------------------------------------------- */

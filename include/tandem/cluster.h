@@ -47,20 +47,28 @@ tandem_status tandem_device_require(const char *name, tandem_error *error);
  * the weakest. Both the same where there is one only. */
 void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak);
 
+/* A connection over which a message of n bytes takes latency_ns + n / bytes_per_s, in either direction at once. */
+typedef struct tandem_link {
+    double bytes_per_s; /* 0 = not given */
+    int64_t latency_ns;
+} tandem_link;
+
 typedef struct tandem_cluster_class {
     tandem_device device;
     int n_rank;
-    int per_node;            /* ranks a node; 0 = all on one */
-    int64_t batch;           /* local; 0 = the command's --batch */
-    uint64_t memory_bytes;   /* limit a rank; 0 = the device's, 0 there too = none */
+    int per_node;          /* ranks a node; 0 = all on one, with all others of which that is said */
+    int64_t batch;         /* local; 0 = the command's --batch */
+    uint64_t memory_bytes; /* limit a rank; 0 = the device's, 0 there too = none */
+    tandem_link link;      /* between two ranks of the class on one node; not given = the cluster's `node` */
     int64_t slow_millionths; /* how long its tasks take, of what the device's take; 0 = 1000000: as long */
 } tandem_cluster_class;
 
 typedef struct tandem_cluster {
     int n_class;
     tandem_cluster_class member[TANDEM_MAX_CLASS];
-    double link_bytes_per_s; /* 0 = not given: measured collectives only */
+    double link_bytes_per_s; /* between nodes: of one node, shared by its ranks; 0 = not given: measured collectives only */
     int64_t link_latency_ns;
+    tandem_link node; /* of each rank, within its node; not given = as between nodes */
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"

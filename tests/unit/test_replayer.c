@@ -652,13 +652,6 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     assert_true(line.ns_per_byte >= 0 && line.latency_ns >= 500);
 }
 
-static void rings_send_two_parts_less_two(void **state)
-{
-    (void)state;
-    assert_true(tandem_collective_ring_ns(2, 1000, 1e9, 50) == 2 * (50 + 500));
-    assert_true(tandem_collective_ring_ns(4, 1000, 1e9, 50) == 6 * (50 + 250));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -682,7 +675,6 @@ int main(void)
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
         cmocka_unit_test(curves_are_straight_between_points),
         cmocka_unit_test(the_upper_part_of_a_curve_is_fitted),
-        cmocka_unit_test(rings_send_two_parts_less_two),
     };
     return cmocka_run_group_tests_name("replayer", tests, NULL, NULL);
 }
