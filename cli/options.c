@@ -45,6 +45,9 @@ static const struct argp_option rows[] = {
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"draws", OPTION_DRAWS, "N", 0, "Also replay N steps whose times are drawn from what was measured", 3},
+    {"spread", OPTION_SPREAD, "P%", 0, "Of the times drawn for what was not measured [as what was]", 3},
+    {"zero", OPTION_ZERO, "STAGE", 0, "Optimizer state (1), gradients (2) and weights (3) in shards over all ranks", 2},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
@@ -210,6 +213,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
     case OPTION_PREDICT: options->predict = 1; break;
+    case OPTION_DRAWS: options->draws = whole_number(state, key, text, 1, TANDEM_MOST_DRAWS); break;
+    case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
+    case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
@@ -257,6 +263,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .limit = -1,
                              .slowdown = -1,
                              .budget = -1,
+                             .spread = -1,
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1,

@@ -254,6 +254,7 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     if (!replayer) return no_memory(graph[0], error);
     replayer->cluster = *cluster;
     replayer->n_class = cluster->n_class;
+    replayer->collective = options.collective;
     replayer->member = calloc((size_t)cluster->n_class, sizeof *replayer->member);
     if (!replayer->member) status = no_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)

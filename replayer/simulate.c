@@ -29,16 +29,13 @@ static void catch_up(const double *before, double *rest, double *gain, int n_cla
     }
 }
 
-/* To the nearest ns; half a ns, and what would be half a ns but for rounding on the way, upwards. */
-static int64_t rounded(double ns) { return tandem_whole_ns(ns + 0x1p-12); }
-
 static void report(tandem_replay *replay, const tandem_lap *lap, int n_class)
 {
-    *replay = (tandem_replay){.step_ns = rounded(lap->step_ns), .n_class = n_class};
+    *replay = (tandem_replay){.step_ns = tandem_rounded_ns(lap->step_ns), .n_class = n_class};
     for (int c = 0; c < n_class; c++) {
         tandem_replay_class *member = &replay->member[c];
-        const int64_t idle_ns = rounded(lap->exposed_ns[c] + lap->waiting_ns[c]);
-        member->exposed_comm_ns = rounded(lap->exposed_ns[c]);
+        const int64_t idle_ns = tandem_rounded_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
+        member->exposed_comm_ns = tandem_rounded_ns(lap->exposed_ns[c]);
         member->wait_ns = idle_ns - member->exposed_comm_ns;
         member->busy_ns = replay->step_ns - idle_ns;
         if (lap->backward_end_ns[c] > lap->backward_end_ns[replay->slowest]) replay->slowest = c;

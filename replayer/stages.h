@@ -19,6 +19,7 @@ typedef struct tandem_costs {
     uint64_t *workspace_bytes;                 /* the same; 0 where nothing is known */
     unsigned char (*origin)[TANDEM_N_COMPANY]; /* the same: tandem_origin of each time */
     float (*spread)[TANDEM_N_COMPANY];         /* the same, of what was predicted; NULL = nothing was */
+    float (*sigma)[TANDEM_N_COMPANY];          /* the same, of what was measured: see draws.c */
     int64_t n_fitted[TANDEM_N_COMPANY];
 } tandem_costs;
 
@@ -151,6 +152,7 @@ struct tandem_replayer {
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
     signed char *wire_by;   /* [n_bucket] see tandem_wire */
+    tandem_collective_algorithm collective;
     tandem_exchange exchange;
     double *wire_sum_ns;   /* [n_bucket + 1] idle times of all buckets before */
     double *loaded_sum_ns; /* … and loaded ones */
@@ -166,6 +168,8 @@ struct tandem_replayer {
 };
 
 static inline int64_t tandem_whole_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
+/* To the nearest ns; half a ns, and what would be half a ns but for rounding on the way, upwards. */
+static inline int64_t tandem_rounded_ns(double ns) { return tandem_whole_ns(ns + 0x1p-12); }
 
 /* --- prices.c: what the tasks of the current plan cost, summed up so that one change costs O(1) ----------- */
 
@@ -211,6 +215,21 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
  * records when each task begins and ends, too: start_ns … wait_end_ns of the members, wire_start_ns and
  * wire_end_ns. */
 void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline);
+
+/* Of the step that was recorded last: what the task at a place took, which stretch it is in, and how long the class was still
+ * in the former lap's list when the recorded one began. */
+static inline double tandem_recorded_ns(const tandem_replay_member *member, int place)
+{
+    return member->end_ns[place] - member->start_ns[place];
+}
+static inline int tandem_recorded_stretch(const tandem_replay_member *member, int place)
+{
+    return member->stretch_of[member->block_of[member->task[place]]];
+}
+static inline double tandem_recorded_rest_ns(const tandem_replay_member *member)
+{
+    return member->start_ns[1] - tandem_recorded_ns(member, 0);
+}
 
 /* --- timeline.c: events of each class from the recorded times ------------------------------------------- */
 void tandem_timeline_make(tandem_replayer *replayer);
