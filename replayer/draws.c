@@ -139,7 +139,7 @@ static int allocate(drawing *d, int n_draw)
         whole = whole && d->sigma[c];
     }
     d->sum_ns = malloc(n_rank * 2 * n_bucket * sizeof *d->sum_ns);
-    d->rest_ns = malloc(n_rank * sizeof *d->rest_ns);
+    d->rest_ns = calloc(n_rank, sizeof *d->rest_ns);
     d->wire_ns = malloc(n_bucket * sizeof *d->wire_ns);
     d->end_ns = malloc(n_bucket * sizeof *d->end_ns);
     d->step_ns = malloc((size_t)n_draw * sizeof *d->step_ns);
