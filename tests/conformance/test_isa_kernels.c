@@ -404,12 +404,14 @@ static void test_dequantise(void **state)
     int8_t q[LARGEST];
     float want[LARGEST];
     uint16_t want_half[LARGEST];
-    const float scale = 0.0123f;
+    static const float scales[] = {0.0123f, -0.5f, INFINITY, NAN, 0, 1e-40f, 3e38f};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
+        for (int s = 0; s < N_SIZES * 14; s++) {
+            const size_t n = sizes[s / 14];
+            const float scale = scales[s % 7];
             fill_s8(q, n, 4);
+            for (size_t i = 600; i < n && s % 14 > 6; i += 997) q[i] = -128; /* never made, but a byte all the same */
             for (size_t i = 0; i < n; i++) {
                 want[i] = (float)q[i] * scale;
                 want_half[i] = narrowed(want[i]);
