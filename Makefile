@@ -14,7 +14,7 @@ CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semant
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
 CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
-BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
+BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
@@ -140,7 +140,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh \
-	    tests/cli/test_install.sh tests/slurm/run.sh
+	    tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 tests: $(TESTS)
 

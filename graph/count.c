@@ -19,6 +19,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_BIAS:
     case TANDEM_OP_ADD:
     case TANDEM_OP_TANH:
+    case TANDEM_OP_DROPOUT:
     case TANDEM_OP_RELU: return out;
     case TANDEM_OP_GELU: return 8 * out;
     case TANDEM_OP_SOFTMAX: return 6 * out;

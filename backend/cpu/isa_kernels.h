@@ -12,6 +12,13 @@
 
 #include "tandem/kernels.h"
 
+/* Which numbers a dropout drops. */
+typedef struct tandem_dropout {
+    uint64_t seed, first; /* first: place of x[0] in the stream */
+    uint32_t stream[3], threshold;
+    float scale;
+} tandem_dropout;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
     int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
@@ -63,6 +70,11 @@ typedef struct tandem_isa_kernels {
     /* gx = y > 0 ? gy : 0 */
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+    /* y[i] = word(first + i) < threshold ? 0 : scale·x[i]; word(e) is word e % 4 of the Philox block whose counter is
+     * {e / 4, stream[0], stream[1], stream[2] | (upper half of e / 4) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
+    void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
+    void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

@@ -99,10 +99,12 @@ typedef struct tandem_op {
     int causal;                           /* softmax: entry (i, j) with j > i is masked */
     float scale;                          /* softmax: inputs are multiplied by it first (1 where not set) */
     float epsilon;                        /* norms */
+    float rate;                           /* dropout: the share that is dropped */
     int64_t start;                        /* slice: the first row of dimension 1 that stays */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
 
+struct tandem_graph;
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {
@@ -117,6 +119,12 @@ typedef struct tandem_parameter {
     float deviation; /* with TANDEM_INIT_NORMAL */
     int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
+/* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a linear's, conv2d's,
+ * embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight", "head.bias", "position". Returns text. */
+enum { TANDEM_PARAMETER_NAME = 64 };
+char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const struct tandem_graph *graph, int parameter);
+/* Whether its name fits one of the patterns of fnmatch(3), which stand with commas between: "*.weight,position". */
+int tandem_parameter_matches(const struct tandem_graph *graph, int parameter, const char *patterns);
 /* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its output. */
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own);
 

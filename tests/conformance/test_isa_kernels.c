@@ -559,6 +559,44 @@ static void test_relu_and_its_gradient(void **state)
     }
 }
 
+/* Against the generator itself, from places within and at the ends of a group, and beyond 2^34, where the block's index has more
+ * than 32 bits. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 34) - 5};
+    float x[LARGEST], want[LARGEST];
+    uint16_t half[LARGEST], want_half[LARGEST];
+    fill_f32(x, LARGEST, 21);
+    fill_bf16(half, LARGEST, 22);
+    x[3] = INFINITY; /* what is dropped is 0, whatever it was */
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));)
+        for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
+            for (int s = 0; s < N_SIZES; s++) {
+                const size_t n = sizes[s];
+                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x40000000u, 4.0f / 3};
+                size_t dropped = 0;
+                for (size_t i = 0; i < n; i++) {
+                    const uint64_t block = (firsts[f] + i) / 4;
+                    const uint32_t counter[4] = {(uint32_t)block, 5, 9, TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
+                    const int drops = tandem_philox(counter, 77).word[(firsts[f] + i) % 4] < mask.threshold;
+                    dropped += (size_t)drops;
+                    want[i] = drops ? 0 : mask.scale * x[i];
+                    want_half[i] = drops ? 0 : narrowed(mask.scale * widened(half[i]));
+                }
+                guarded y = guarded_new(n * sizeof(float), sizeof(float));
+                guarded z = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+                table->dropout_f32(y.at, x, n, &mask);
+                table->dropout_bf16(z.at, half, n, &mask);
+                assert_same_f32(table->isa, "dropout_f32", y.at, want, n);
+                assert_same_bf16(table->isa, "dropout_bf16", z.at, want_half, n);
+                if (n >= 1000) assert_true(dropped > n / 5 && dropped < n * 3 / 10);
+                guarded_free(&y);
+                guarded_free(&z);
+            }
+}
+
 static void test_bias_and_its_gradient(void **state)
 {
     (void)state;
@@ -915,6 +953,7 @@ int main(void)
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_add),
         cmocka_unit_test(test_relu_and_its_gradient),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_adamw),

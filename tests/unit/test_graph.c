@@ -592,6 +592,62 @@ static void the_hash_is_of_the_model_not_of_the_batch(void **state)
     }
 }
 
+static void parameters_have_names_of_their_own(void **state)
+{
+    (void)state;
+    char name[TANDEM_PARAMETER_NAME], other[TANDEM_PARAMETER_NAME];
+    for (int m = 0; m < tandem_model_count(); m++) {
+        tandem_graph *graph = opened(tandem_model_get(m)->name, 1);
+        for (int p = 0; p < graph->n_parameter; p++) {
+            tandem_parameter_name(name, graph, p);
+            for (int q = 0; q < p; q++) assert_string_not_equal(name, tandem_parameter_name(other, graph, q));
+        }
+        tandem_graph_close(graph);
+    }
+    tandem_graph *graph = opened("resnet20:blocks=1", 1);
+    assert_string_equal(tandem_parameter_name(name, graph, 0), "conv.weight");
+    assert_string_equal(tandem_parameter_name(name, graph, 1), "conv.norm.weight");
+    assert_string_equal(tandem_parameter_name(name, graph, 2), "conv.norm.bias");
+    assert_string_equal(tandem_parameter_name(name, graph, graph->n_parameter - 1), "head.bias");
+    assert_true(tandem_parameter_matches(graph, 0, "conv.weight"));
+    assert_true(tandem_parameter_matches(graph, 1, "head.*,conv.norm.*"));
+    assert_true(tandem_parameter_matches(graph, 0, ",,*"));
+    assert_false(tandem_parameter_matches(graph, 0, ""));
+    assert_false(tandem_parameter_matches(graph, 0, "conv,weight"));
+    tandem_graph_close(graph);
+}
+
+static void dropout_stands_where_it_was_published(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *canonical;
+        int n_dropout;
+    } cases[] = {{"bert_base:layers=2,dropout=0.1", "bert_base:layers=2,dropout=0.1", 1 + 2 * 3},
+                 {"bert_base:layers=2,dropout=.1,head=class", "bert_base:layers=2,head=class,dropout=0.1", 2 + 2 * 3},
+                 {"gpt2_small:layers=2,dropout=0.10", "gpt2_small:layers=2,dropout=0.1", 1 + 2 * 3},
+                 {"gpt_tiny:dropout=0.25,depth=1", "gpt_tiny:depth=1,dropout=0.25", 1 + 3},
+                 {"vit_b16:layers=1,dropout=0.0001", "vit_b16:layers=1,dropout=0.0001", 1 + 3},
+                 {"vit_tiny:dropout=0", "vit_tiny", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tandem_graph *graph = opened(cases[k].model, 1);
+        int n = 0;
+        for (int i = 0; i < graph->n_op; i++) n += graph->op[i].kind == TANDEM_OP_DROPOUT;
+        assert_string_equal(graph->model, cases[k].canonical);
+        assert_int_equal(n, cases[k].n_dropout);
+        tandem_graph_close(graph);
+    }
+    static const char *const wrong[] = {"0.91", "1", "0.12345", ".", "0.1x", "-0.1", "1e-1", "", "0.", "x"};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        char model[64];
+        tandem_graph *graph = NULL;
+        tandem_error error = {0};
+        (void)snprintf(model, sizeof model, "gpt_tiny:dropout=%s", wrong[k]);
+        assert_int_equal(tandem_graph_open(&graph, model, 1, &error), TANDEM_USAGE);
+        assert_non_null(strstr(error.text, "0 … 0.9"));
+    }
+}
+
 /* The bits of the graph itself are hashed, not only its name. */
 static void every_part_of_a_graph_is_hashed(void **state)
 {
@@ -622,6 +678,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(op->scale, 0.5f);
     CHANGED(op->epsilon, 1e-6f);
     CHANGED(op->start, 1);
+    CHANGED(op->rate, 0.5f);
     CHANGED(graph->n_masked, 3);
     CHANGED(graph->parameter[0].tied, 9);
     CHANGED(graph->parameter[0].shape.dim[0], 10);
@@ -1306,6 +1363,8 @@ int main(void)
         cmocka_unit_test(windows_round_down),
         cmocka_unit_test(signatures_are_these),
         cmocka_unit_test(the_hash_is_of_the_model_not_of_the_batch),
+        cmocka_unit_test(parameters_have_names_of_their_own),
+        cmocka_unit_test(dropout_stands_where_it_was_published),
         cmocka_unit_test(every_part_of_a_graph_is_hashed),
         cmocka_unit_test(hashes_of_the_zoo_are_lasting),
         cmocka_unit_test(first_weights_are_normal_numbers_from_philox),

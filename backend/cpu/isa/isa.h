@@ -92,6 +92,10 @@ void ISA(relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
 void ISA(relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
 void ISA(relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
+/* dropout.c */
+void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
+void ISA(dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+
 /* bias.c */
 void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
 void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);

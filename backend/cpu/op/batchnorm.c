@@ -1,11 +1,28 @@
 /* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
- * places; aux: mean of each channel, then variance (of all n, not n − 1). There are no running statistics.
+ * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance are the running ones.
  * The gradients of scale and shift are computed beside that of x. */
+#include <math.h>
+
 #include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
+static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    const int64_t n = tandem_shape_elements(&kernel->op->shape), channels = tandem_shape_last(&kernel->op->shape);
+    const float *x = call->in[0], *scale = call->in[1], *shift = call->in[2];
+    const float *mean = call->running, *variance = mean + channels;
+    float *y = call->out[0];
+    for (int64_t row = 0; row < n; row += channels)
+        for (int64_t c = 0; c < channels; c++)
+            y[row + c] = (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+}
+
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
+    if (call->running) {
+        normalise(kernel, call);
+        return TANDEM_OK;
+    }
     float *const mean = call->out[1], *const variance = mean + tandem_shape_last(&kernel->op->shape);
     return cpu_primitive_run(kernel->state, kernel,
                              (const void *const[]){call->in[0], call->in[1], call->in[2], call->out[0], mean, variance},
