@@ -34,6 +34,17 @@ typedef struct tandem_gemm_s8 {
     void *workspace; /* gemm_s8_workspace(m, n, k) bytes, 64-byte aligned */
 } tandem_gemm_s8;
 
+/* A batchnorm of a matrix (rows, channels): y = scale·(x − mean)/√(variance + epsilon) + shift by columns, and max(y, 0) of it
+ * where it rectifies. */
+typedef struct tandem_batchnorm {
+    size_t rows, channels;
+    int rectifies;
+    float epsilon;
+    const float *scale, *shift; /* (channels) */
+    float *mean, *variance;     /* (channels), of all rows: written by the forward pass, read by the backward pass */
+    float *workspace;           /* (3, channels) */
+} tandem_batchnorm;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
 
@@ -78,6 +89,15 @@ typedef struct tandem_isa_kernels {
     /* gx = y > 0 ? gy : 0 */
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+    /* Forward: y may not be x. Backward: gx, and the gradients of scale and shift; g is the gradient of y, x what the forward
+     * pass read. All sums are in f32. */
+    void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
+    void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift, const float *g,
+                                   const float *x);
+    void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+                                    const uint16_t *g, const uint16_t *x);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

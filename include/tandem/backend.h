@@ -36,6 +36,7 @@ typedef struct tandem_draws {
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
+ *             batchnorm_relu: the same, and in: shift parameter
  *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
@@ -177,7 +178,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 2 };
+enum { TANDEM_BACKEND_VERSION = 3 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

@@ -97,6 +97,10 @@ const operator_case operator_cases[] = {
     {OF(BATCHNORM), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
     {OF(BATCHNORM), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
     {OF(BATCHNORM), .batch = 2, .n_dim = 3, .dim = {8, 3, 19}},
+    {OF(BATCHNORM), .batch = 3, .n_dim = 3, .dim = {33, 40, 21}},
+    {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
+    {OF(BATCHNORM_RELU), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
+    {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {33, 40, 21}},
     {OF(CROSS_ENTROPY), .batch = 5, .n_dim = 2, .dim = {1, 10}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {7, 37}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
@@ -179,6 +183,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
     case TANDEM_OP_BATCHNORM: return tandem_build_batchnorm(b, "op", x);
+    case TANDEM_OP_BATCHNORM_RELU: return tandem_build_batchnorm_relu(b, "op", x);
     case TANDEM_OP_CROSS_ENTROPY:
         return tandem_build_cross_entropy(b, "op", x, tandem_build_labels(b, "labels", c->dim[0]));
     default: return -1;

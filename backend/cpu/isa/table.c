@@ -13,7 +13,9 @@
         .add_bf16 = ISA(add_bf16), .bias_f32 = ISA(bias_f32), .bias_bf16 = ISA(bias_bf16),                   \
         .column_sum_f32 = ISA(column_sum_f32), .column_sum_bf16 = ISA(column_sum_bf16),                      \
         .relu_f32 = ISA(relu_f32), .relu_bf16 = ISA(relu_bf16), .relu_backward_f32 = ISA(relu_backward_f32), \
-        .relu_backward_bf16 = ISA(relu_backward_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)                  \
+        .relu_backward_bf16 = ISA(relu_backward_bf16), .batchnorm_f32 = ISA(batchnorm_f32),                  \
+        .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),        \
+        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)                  \
     }
 
 #if defined __AVX2__
