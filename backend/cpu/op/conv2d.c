@@ -19,6 +19,8 @@
 /* Columns of as many images as stay in the second-level cache. */
 enum { COLUMN_BYTES = 256 << 10 };
 
+enum { LARGEST_WINOGRAD_GRADIENT = 1 << 16 }; /* channels by channels */
+
 enum { N_OPERAND = 3 }; /* two that are read and the result */
 
 typedef struct conv_state {
@@ -123,12 +125,15 @@ static int has_avx512(const tandem_kernel *kernel)
 }
 
 /* Blocks are of 16 channels; below 32 there is too little to multiply for what the transformations cost. In images smaller
- * than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. */
+ * than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. Gradients of large weights need so much
+ * workspace (100 MB for 512 by 512 channels), just where a step needs the most memory, that they are left as they are: they
+ * would gain a tenth. */
 static int wants_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
     const int64_t from = tandem_shape_last(in), to = tandem_shape_last(&op->shape);
+    if (kernel->task.kind == TANDEM_TASK_WGRAD && from * to > LARGEST_WINOGRAD_GRADIENT) return 0;
     return has_avx512(kernel) && kernel->task.from == TANDEM_F32 && op->kernel_h == 3 && op->kernel_w == 3 &&
            op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 && from % 16 == 0 &&
            to % 16 == 0 && from >= 32 && to >= 32;
