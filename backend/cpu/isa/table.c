@@ -10,7 +10,7 @@
 
 #define ROW(name)                                                                                            \
     {                                                                                                        \
-        .isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),                               \
+        .isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),         \
         .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),                              \
         .quantise_nearest_f32 = ISA(quantise_nearest_f32),                                                   \
         .quantise_nearest_bf16 = ISA(quantise_nearest_bf16), .transpose_s8 = ISA(transpose_s8),              \
@@ -20,7 +20,10 @@
         .add_bf16 = ISA(add_bf16), .bias_f32 = ISA(bias_f32), .bias_bf16 = ISA(bias_bf16),                   \
         .column_sum_f32 = ISA(column_sum_f32), .column_sum_bf16 = ISA(column_sum_bf16),                      \
         .relu_f32 = ISA(relu_f32), .relu_bf16 = ISA(relu_bf16), .relu_backward_f32 = ISA(relu_backward_f32), \
-        .relu_backward_bf16 = ISA(relu_backward_bf16), .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)                  \
+        .relu_backward_bf16 = ISA(relu_backward_bf16), .dropout_f32 = ISA(dropout_f32),                      \
+        .dropout_bf16 = ISA(dropout_bf16), .batchnorm_f32 = ISA(batchnorm_f32),                              \
+        .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),        \
+        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)        \
     }
 
 const tandem_isa_kernels ISA(kernels)[] = {
