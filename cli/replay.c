@@ -5,6 +5,7 @@
 
 #include "base/quantity.h"
 #include "cli/prediction.h"
+#include "cli/replay.h"
 #include "cli/table.h"
 
 typedef struct replaying {
@@ -13,6 +14,8 @@ typedef struct replaying {
     tandem_planner *planner;
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
+    tandem_zero zero;     /* with --zero: where result is from */
+    tandem_noise noise;   /* with --draws */
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
 } replaying;
 
@@ -23,6 +26,11 @@ static const char *const rest_name[N_REST] = {"all-reduce", "optimizer", "waitin
 static const tandem_cluster_class *member_of(const replaying *r, int c)
 {
     return &r->subject->cluster.member[c];
+}
+
+static const tandem_memory *memory_of(const replaying *r, int c)
+{
+    return r->options->zero ? &r->zero.memory[c] : tandem_replayer_memory(r->replayer, c);
 }
 
 static int over_limit(const replaying *r, int c)
@@ -145,14 +153,13 @@ static json_t *devices_json(const replaying *r)
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
         json_array_append_new(
-            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
-                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
-                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
-                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
-                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
-                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
-                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
-                               "costs", cli_provenance_json(r->replayer, c)));
+            devices,
+            json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name,
+                      "ranks", member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
+                      (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+                      (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes, "limit_bytes",
+                      limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c),
+                      "memory", memory_json(memory_of(r, c)), "costs", cli_provenance_json(r->replayer, c)));
     }
     return devices;
 }
@@ -177,6 +184,9 @@ static int print_json(const replaying *r)
     json_object_set_new(result, "slowest", json_string(member_of(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", devices_json(r));
     json_object_set_new(result, "all_reduce", exchange_json(tandem_replayer_exchange(r->replayer)));
+    if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
+    if (r->options->draws)
+        json_object_set_new(result, "draws", replay_noise_json(&r->noise, r->options->seed));
     if (r->options->per_operator) json_object_set_new(result, "operators", operators_json(r));
     return cli_print_json(result);
 }
@@ -208,7 +218,7 @@ static void memory_row(cli_table *table, const replaying *r, const char *name, s
     char line[1024], bytes[TANDEM_QUANTITY_TEXT];
     (void)snprintf(line, sizeof line, "%s", name);
     for (int c = 0; c < r->result.n_class; c++) {
-        const char *memory = (const char *)tandem_replayer_memory(r->replayer, c);
+        const char *memory = (const char *)memory_of(r, c);
         uint64_t value;
         memcpy(&value, memory + member, sizeof value);
         append(line, sizeof line, "\t", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
@@ -245,6 +255,8 @@ static int print_text(const replaying *r)
     printf("%s, %s, on %s: step %s\n", r->subject->graph[0]->model, r->subject->plan->name, cluster,
            tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
     int code = print_devices(r);
+    if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
+    if (r->options->draws) replay_noise_print(&r->noise, r->options->seed);
     cli_provenance_print(r->replayer);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
@@ -268,15 +280,21 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
     return tandem_trace_write(r->options->trace, r->subject->plan->name, lane, r->result.n_class, error);
 }
 
+static int wants_events(const cli_options *options) { return options->trace || options->per_operator; }
+
 static tandem_status replay(replaying *r, tandem_error *error)
 {
     const cli_options *options = r->options;
-    const int wants_events = options->trace || options->per_operator;
     tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
     if (status != TANDEM_OK) return status;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
     status = tandem_replayer_run(r->replayer, &r->result,
-                                 TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+                                 TANDEM_REPLAY_MEMORY | (wants_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
+    if (status == TANDEM_OK && options->zero) {
+        status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
+        r->result = r->zero.replay;
+    }
+    if (status == TANDEM_OK && options->draws) status = replay_draw(&r->noise, r->replayer, options, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
@@ -302,6 +320,10 @@ static int run(const cli_options *options)
     tandem_error error = {0};
     cli_subject subject = {0};
     replaying r = {.options = options, .subject = &subject};
+    if (options->zero && (wants_events(options) || options->draws))
+        return cli_refuse(TANDEM_USAGE, "--zero comes to totals alone: leave out --trace, --operators and --draws");
+    if (options->spread >= 0 && !options->draws)
+        return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
@@ -320,7 +342,8 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
                               OPTION_UNIFORM, OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
+                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_DRAWS,
+                              OPTION_SPREAD,  OPTION_SEED,      OPTION_ZERO,    OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -332,9 +355,14 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 --spread 5%\n"
+        "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
+        "slow= makes ranks slower than their device. --draws N: each rank draws the time of each task from what was measured, and\n"
+        "all wait for the slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
         "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };
