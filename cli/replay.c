@@ -361,8 +361,8 @@ const cli_command command_replay = {
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
-        "slow= makes ranks slower than their device. --draws N: each rank draws the time of each task from what was measured, and\n"
-        "all wait for the slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
+        "slow= makes ranks slower than their device. --draws N: each rank draws the time of each task from what was measured,\n"
+        "and all wait for the slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
         "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };
