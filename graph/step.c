@@ -181,36 +181,41 @@ static void append_forward(tandem_step *step, int i)
     append_casts(step, TANDEM_TASK_CAST, i);
 }
 
-/* What operator i writes of the gradients of its weights in one micro-step is added to the step's, but where its kernel does so
- * itself. */
-static void append_sums(tandem_step *step, int i)
+/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its kernel does, or there is
+ * one micro-step only. */
+static int append_sum(tandem_step *step, int i, int j)
 {
     const tandem_op *op = &step->graph->op[i];
-    for (int j = 0; j < TANDEM_MAX_PARAMETER && step->options.n_micro > 1; j++) {
-        const int p = op->parameter[j];
-        if (p < 0 || (op->kind == TANDEM_OP_EMBEDDING && step->graph->parameter[p].tied >= 0)) continue;
-        const int task = append(step, TANDEM_TASK_ACCUMULATE, i, 0);
-        step->task[task].parameter = p;
-        step->index->sum[i * TANDEM_MAX_PARAMETER + j] = task;
-    }
+    const int p = op->parameter[j];
+    const int adds_itself = op->kind == TANDEM_OP_EMBEDDING && step->graph->parameter[p].tied >= 0;
+    if (step->options.n_micro == 1 || adds_itself) return -1;
+    const int task = append(step, TANDEM_TASK_ACCUMULATE, i, 0);
+    step->task[task].parameter = p;
+    step->index->sum[i * TANDEM_MAX_PARAMETER + j] = task;
+    return task;
 }
 
-/* Hands over every bucket whose last gradient operator i has just written. */
-static void append_reduces(tandem_step *step, int producer)
+/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it lacked. */
+static void append_reduce(tandem_step *step, int p, int ready)
+{
+    const int b = step->index->bucket_of[p];
+    tandem_bucket *bucket = &step->bucket[b];
+    if (step->parameter_order[bucket->first_parameter_place + bucket->n_parameter - 1] != p) return;
+    bucket->ready_task = ready;
+    bucket->reduce_task = append(step, TANDEM_TASK_REDUCE, -1, 0);
+    step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
+    step->task[bucket->reduce_task].bucket = b;
+}
+
+/* What follows the task that has written the gradients of an operator's parameters. */
+static void append_followers(tandem_step *step, int producer)
 {
     const int i = step->task[producer].op;
-    const tandem_op *op = &step->graph->op[i];
-    for (int j = 0; j < TANDEM_MAX_PARAMETER; j++) {
-        if (!completes(step->graph, i, op->parameter[j])) continue;
-        const int b = step->index->bucket_of[op->parameter[j]];
-        tandem_bucket *bucket = &step->bucket[b];
-        const int last = bucket->first_parameter_place + bucket->n_parameter - 1;
-        if (step->parameter_order[last] != op->parameter[j]) continue;
-        const int sum = step->index->sum[i * TANDEM_MAX_PARAMETER + j];
-        bucket->ready_task = sum >= 0 ? sum : producer;
-        bucket->reduce_task = append(step, TANDEM_TASK_REDUCE, -1, 0);
-        step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
-        step->task[bucket->reduce_task].bucket = b;
+    const int *parameter = step->graph->op[i].parameter;
+    for (int j = 0; j < TANDEM_MAX_PARAMETER && parameter[j] >= 0; j++) {
+        const int sum = append_sum(step, i, j);
+        if (completes(step->graph, i, parameter[j]))
+            append_reduce(step, parameter[j], sum >= 0 ? sum : producer);
     }
 }
 
@@ -250,15 +255,11 @@ static void append_backward(tandem_step *step, int i)
     }
     if (has_wgrad(graph, i)) {
         index->wgrad[i] = append(step, TANDEM_TASK_WGRAD, i, 0);
-        append_sums(step, i);
-        append_reduces(step, index->wgrad[i]);
+        append_followers(step, index->wgrad[i]);
     }
     if (has_dgrad(graph, i)) {
         index->dgrad[i] = append(step, TANDEM_TASK_DGRAD, i, 0);
-        if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
-            append_sums(step, i);
-            append_reduces(step, index->dgrad[i]);
-        }
+        if (row->wgrad == TANDEM_BACKWARD_BESIDE) append_followers(step, index->dgrad[i]);
     }
     for (int slot = 0; slot < row->n_input; slot++) {
         const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];

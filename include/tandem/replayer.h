@@ -50,6 +50,7 @@ tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_clus
 typedef struct tandem_replayer_options {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
+    tandem_step_options step; /* of every class: micro-steps, recomputation */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,

@@ -93,7 +93,7 @@ typedef struct tandem_bucket {
 } tandem_bucket;
 
 /* What a step program can be laid out for beside a graph; all zero = one batch a step, all activations kept. */
-enum { TANDEM_SEGMENTS_SQRT = -1, TANDEM_MAX_MICRO = 1 << 16 };
+enum { TANDEM_SEGMENTS_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
 typedef struct tandem_step_options {
     int n_micro; /* micro-steps: gradients of so many local batches are summed before the one all-reduce and update; 0 = 1 */
     int n_segment; /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
