@@ -181,10 +181,11 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM,
-                              OPTION_BATCH,    OPTION_MEMORY, OPTION_BUCKET,  OPTION_STEPS,  OPTION_DATA,
-                              OPTION_EVALUATE, OPTION_SEED,   OPTION_TIMEOUT, OPTION_METHOD, OPTION_OPERATORS,
-                              OPTION_LIMIT,    OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
+                              OPTION_STEPS,      OPTION_DATA,      OPTION_EVALUATE,  OPTION_SEED,
+                              OPTION_TIMEOUT,    OPTION_METHOD,    OPTION_OPERATORS, OPTION_LIMIT,
+                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",

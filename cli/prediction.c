@@ -14,7 +14,8 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
                                     .base = options->base,
                                     .bucket_bytes = options->bucket_bytes,
                                     .predict = options->predict,
-                                    .times_only = times_only};
+                                    .times_only = times_only,
+                                    .step = subject->plan->step};
     const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
                                                          (const tandem_graph *const *)subject->graph, error);
     if (status == TANDEM_OK)

@@ -51,7 +51,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
         status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
-                                    options->data, error);
+                                       options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,
@@ -169,8 +169,9 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_DEVICE,      OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
-                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_SEED,  OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_DEVICE,     OPTION_CLUSTER,     OPTION_BATCH,
+                              OPTION_DATA,  OPTION_BUCKET,     OPTION_REPETITIONS, OPTION_AGAIN,
+                              OPTION_SEED,  OPTION_ACCUMULATE, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

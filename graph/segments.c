@@ -3,8 +3,12 @@
  * A place between two operators is a cut where one tensor alone is handed on over it, beside the samples. Of a segment between
  * two cuts everything can be computed again from this tensor; the last segment is not, as its backward pass comes next.
  * Source: Chen, Xu, Zhang, Guestrin, "Training deep nets with sublinear memory cost", arXiv:1604.06174, 2016. */
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "graph/step_index.h"
 
@@ -112,4 +116,35 @@ int step_cut(tandem_step *step)
     }
     free(at);
     return 1;
+}
+
+/* --- As a word --------------------------------------------------------------------------------------------------- */
+
+tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error)
+{
+    char *end = NULL;
+    errno = 0;
+    const long n = strtol(word, &end, 10);
+    const int is_number = end != word && !*end && !errno && n >= 1 && n <= INT_MAX && word[0] != ' ';
+    if (strcmp(word, "none") == 0)
+        *n_segment = 1;
+    else if (strcmp(word, "sqrt") == 0)
+        *n_segment = TANDEM_SEGMENTS_SQRT;
+    else if (is_number)
+        *n_segment = (int)n;
+    else
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "activations are recomputed by segments: none, sqrt or a number of them from 1 on, got '%s'", word);
+    return TANDEM_OK;
+}
+
+char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment)
+{
+    const char *word = n_segment == TANDEM_SEGMENTS_SQRT ? "sqrt" : n_segment <= 1 ? "none" : NULL;
+    if (word)
+        (void)snprintf(text, TANDEM_RECOMPUTE_TEXT, "%s", word);
+    else
+        (void)snprintf(text, TANDEM_RECOMPUTE_TEXT, "%d", n_segment);
+    return text;
 }

@@ -28,6 +28,7 @@ typedef struct tandem_request {
     int predict; /* 1: times that were not measured are predicted where they can be (predictor.h); with times_only a missing
                     store is one that holds nothing */
     int times_only; /* 1: sensitivities are not loaded: enough to replay plans, too little to allocate one */
+    tandem_step_options step; /* to replay plans with micro-steps or recomputation; plans are allocated without */
 } tandem_request;
 
 /* A model on a cluster with its costs and sensitivities, ready to allocate. */

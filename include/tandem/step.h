@@ -100,6 +100,10 @@ typedef struct tandem_step_options {
                     * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
                     * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
 } tandem_step_options;
+/* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
+tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error);
+enum { TANDEM_RECOMPUTE_TEXT = 16 };
+char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /* returns text */
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
