@@ -341,6 +341,15 @@ static void follow_changes(tandem_replay_member *member)
     member->changed = 0;
 }
 
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory, tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    follow_changes(member);
+    const tandem_status status = plan_memory(member, error);
+    if (status == TANDEM_OK) *memory = member->memory;
+    return status;
+}
+
 static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *error)
 {
     for (int c = 0; c < replayer->n_class; c++) {
