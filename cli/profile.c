@@ -181,7 +181,9 @@ const cli_command command_profile = {
         "Examples:\n"
         "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
-        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.",
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.\n"
+        "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.",
     .run = run,
 };

@@ -527,9 +527,12 @@ const cli_command command_train = {
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
+        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the mean over all of\n"
+        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, more time.\n"
         "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",
