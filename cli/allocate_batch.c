@@ -38,6 +38,7 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
                                     .method = options->method,
                                     .base = options->base,
                                     .bucket_bytes = options->bucket_bytes,
+                                    .collective = options->collective,
                                     .predict = options->predict};
     const tandem_status status = tandem_planner_open(&s->planner, &request, error);
     if (status != TANDEM_OK) return status;

@@ -23,6 +23,7 @@ typedef struct cli_options {
     int64_t target_ns;     /* 0 = none */
     double budget;         /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes; /* 0 = the default */
+    tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -36,7 +37,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int again, per_operator, predict, check;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume;
@@ -97,6 +98,8 @@ enum option_key {
     OPTION_CHECKPOINT_EVERY,
     OPTION_RESUME,
     OPTION_LOG,
+    OPTION_COLLECTIVE,
+    OPTION_CHECK,
 };
 
 typedef struct cli_command {

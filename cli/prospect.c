@@ -44,6 +44,7 @@ static tandem_status allocate(cli_prospect *prospect, const cli_options *options
                                     .method = options->method,
                                     .base = options->base,
                                     .bucket_bytes = options->bucket_bytes,
+                                    .collective = options->collective,
                                     .predict = options->predict};
     tandem_status status = tandem_planner_open(&planner, &request, error);
     if (status != TANDEM_OK) return status;
