@@ -199,7 +199,7 @@ static account account_of(const tandem_expansion *e, const int64_t *end_ticks, i
 }
 
 /* Whether the last lap is like the one before; else where the next round begins. Who gains as much on the others in each lap
- * will do so until it waits for them: it is put there at once. */
+ * will do so until it waits for them: it is put there at once; who loses as much, where they wait for it. */
 static int has_settled(int64_t *rest_ticks, const tandem_expansion *e, const int64_t *end_ticks)
 {
     int settled = 1;
@@ -208,7 +208,10 @@ static int has_settled(int64_t *rest_ticks, const tandem_expansion *e, const int
         for (int k = 0; k < 3; k++) rest[k] = rest_of(e, end_ticks, c, 0, e->n_lap - 3 + k);
         const int64_t gain = rest[1] - rest[2], former = rest[0] - rest[1];
         settled = settled && llabs(gain) <= same_ticks;
-        rest_ticks[c] = gain > same_ticks && llabs(gain - former) <= same_ticks ? 0 : rest[2];
+        rest_ticks[c] = rest[2];
+        if (llabs(gain) > same_ticks && llabs(gain - former) <= same_ticks)
+            rest_ticks[c] =
+                gain > 0 ? 0 : lap_end(e, end_ticks, e->n_lap - 1) - lap_end(e, end_ticks, e->n_lap - 2);
     }
     return settled;
 }

@@ -169,6 +169,42 @@ static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
     assert_true(n_wire > CASES / 10 && n_other > CASES / 10 && n_never > CASES / 20);
 }
 
+/* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands over at once and
+ * then computes for 3001 ns: it loses 1 ns a step until, 1000 steps later, the others wait for it. With 2999 ns it
+ * never does. */
+static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
+{
+    (void)state;
+    for (int64_t own_ns = 2999; own_ns <= 3001; own_ns++) {
+        trial t = {.options = {.predict = 1, .bucket_bytes = 1}};
+        assert_int_equal(tandem_graph_open(&t.graph, "mlp", 2, NULL), TANDEM_OK);
+        assert_int_equal(tandem_cluster_parse(&t.cluster, "3*a100@1 + 2*a100@1 net=1GB/s,0ns", NULL), TANDEM_OK);
+        tandem_replayer *replayer = open_trial(&t);
+        (void)run(replayer);
+        for (int c = 0; c < 2; c++) {
+            const tandem_step *const step = tandem_replayer_step(replayer, c);
+            const int late = step->bucket[step->n_bucket - 1].ready_task;
+            assert_true(step->task[late].active && late > step->bucket[0].ready_task);
+            for (int k = 0; k < step->n_task; k++) {
+                const int64_t wire_ns = k == step->bucket[step->n_bucket - 1].reduce_task ? 2000 : 0;
+                const int64_t ns = c == 0 && k == late                          ? 1000
+                                   : c == 1 && k == step->bucket[0].update_task ? own_ns
+                                                                                : 0;
+                if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
+                    tandem_replayer_set_form_ns(replayer, c, k, step->task[k].variant, 0, ns);
+                else if (step->task[k].active)
+                    for (int beside = 0; beside < 2; beside++)
+                        tandem_replayer_set_form_ns(replayer, c, k, 0, beside, wire_ns);
+            }
+        }
+        const tandem_replay replay = run(replayer);
+        assert_int_equal(replay.step_ns, own_ns > 3000 ? own_ns : 3000);
+        the_engines_agree(&replay, replayer, 0);
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
 /* --- What an expansion holds ---------------------------------------------------------------------------- */
 
 static void an_expansion_holds_every_task_of_every_rank(void **state)
@@ -408,6 +444,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_by_itself_comes_to_the_same_nanosecond),
+        cmocka_unit_test(who_falls_behind_little_by_little_decides_in_the_end),
         cmocka_unit_test(an_expansion_holds_every_task_of_every_rank),
         cmocka_unit_test(too_much_is_refused),
         cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks),
