@@ -47,7 +47,7 @@ static const struct argp_option rows[] = {
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
     {"collective", OPTION_COLLECTIVE, "NAME", 0,
      "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
-    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank's every task in the general engine, and compare", 3},
+    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},

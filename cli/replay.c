@@ -391,10 +391,12 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
-        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=100Gbit/s,5us\" --predict --collective auto --check\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes.\n"
+        "--check also replays every rank by itself in the general engine, unless times depend on who else is busy.\n"
         "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
     .run = run,
 };
