@@ -13,7 +13,7 @@ CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
 CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(SANFLAGS)
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
-CORE_LIBS = -lsqlite3 -ljansson -lz -lglpk -lgsl -lgslcblas -lm
+CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
 
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
@@ -22,7 +22,7 @@ sources = $(wildcard $(addsuffix /*.c,$(1)))
 # What each artefact is made of. The backend carries its own base and graph, so that it links nothing of the core's libraries;
 # the program carries all of the core, so that it runs from wherever it lies. Only what include/tandem/ declares is exported.
 FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
-CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator))
+CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator)) $(B)/obj/profiles/chakra.pb-c.o
 CLI = $(call objects,$(call sources,cli))
 ISAS = sse41 avx avx2 avx512
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
@@ -78,6 +78,19 @@ $(B)/generated/schema_sql.h: profiles/schema.sql
 	  sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/^/    "/' -e 's/$$/\\n"/' $<; echo '    ;'; } > $@
 
 $(B)/obj/profiles/store.o: $(B)/generated/schema_sql.h
+
+# Messages of execution traces. What protoc-c generates is not held to our warnings.
+$(B)/generated/profiles/chakra.pb-c.h: profiles/chakra.proto
+	@mkdir -p $(@D)
+	@protoc-c --c_out=$(B)/generated $<
+
+$(B)/generated/profiles/chakra.pb-c.c: $(B)/generated/profiles/chakra.pb-c.h
+$(B)/obj/profiles/chakra.o $(B)/obj/replayer/read_chakra.o: $(B)/generated/profiles/chakra.pb-c.h
+
+$(B)/obj/profiles/chakra.pb-c.o: $(B)/generated/profiles/chakra.pb-c.c
+	@mkdir -p $(@D)
+	@echo "  cc    $<"
+	@$(CC) $(CPPFLAGS) $(CFLAGS) -w -c -o $@ $<
 
 $(B)/obj/%.o: %.c
 	@mkdir -p $(@D)
@@ -159,7 +172,7 @@ C_FILES = $(shell git ls-files '*.c' '*.h' '*.cc')
 format:
 	clang-format -i $(C_FILES)
 
-lint: $(B)/generated/schema_sql.h
+lint: $(B)/generated/schema_sql.h $(B)/generated/profiles/chakra.pb-c.h
 	scripts/lint.sh
 
 clean:

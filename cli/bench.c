@@ -29,6 +29,12 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
+void bench_name(bench_result *result, const cli_subject *subject)
+{
+    (void)snprintf(result->model, sizeof result->model, "%s", subject->graph[0]->model);
+    tandem_cluster_print(result->cluster, sizeof result->cluster, &subject->cluster);
+}
+
 void bench_default_pair(cli_options *options, char pair[BENCH_PAIR])
 {
     const tandem_device *strong, *weak;

@@ -28,6 +28,9 @@ int bench_trace(bench_result *result, const cli_options *options);
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
 
+/* Model and cluster of the result are the subject's. */
+void bench_name(bench_result *result, const cli_subject *subject);
+
 /* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in `pair`. */
 enum { BENCH_PAIR = 2 * TANDEM_DEVICE_NAME + 8 };
 void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);

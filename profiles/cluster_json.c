@@ -37,20 +37,27 @@ tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_js
 
 static tandem_status read_class(tandem_cluster_class *member, const tandem_json_place *place, const json_t *object)
 {
-    static const char *const allowed[] = {"device", "ranks", "per_node", "batch", "memory", "link", NULL};
+    static const char *const allowed[] = {"device", "ranks", "per_node", "batch",
+                                          "memory", "link",  "slow",     NULL};
     tandem_error inner = {0};
     const char *device = NULL, *memory = NULL;
     int64_t n_rank = 1, per_node = 0;
+    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 0);
-    if (status == TANDEM_OK) status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&per_node, place, object, "per_node", 1, TANDEM_CLUSTER_MAX_RANK, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&memory, place, object, "memory", 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
+    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
     if (status != TANDEM_OK) return status;
+    member->slow_millionths = tandem_cluster_slow_of(slow);
+    if (member->slow_millionths < 0)
+        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)

@@ -8,7 +8,15 @@
 #include "tandem/cluster.h"
 
 /* What a class may ask for: more is a slip of the finger, and sums of them fit their types. */
-enum { TANDEM_CLUSTER_MAX_RANK = 1000000, TANDEM_CLUSTER_MAX_BATCH = 1000000000 };
+enum {
+    TANDEM_CLUSTER_MAX_RANK = 1000000,
+    TANDEM_CLUSTER_MAX_BATCH = 1000000000,
+    TANDEM_CLUSTER_SLOW = 1000000, /* what 1 is in millionths */
+    TANDEM_CLUSTER_MAX_SLOW = 1000 /* times */
+};
+
+/* A factor of a JSON file as tandem_cluster_class.slow_millionths; −1 where it is not allowed. */
+int64_t tandem_cluster_slow_of(double factor);
 
 /* tandem_link_parse: "100Gbit/s,5us"; `name` of the link is for errors. TANDEM_USAGE; *link unchanged on error. */
 tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error);

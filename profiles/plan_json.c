@@ -108,6 +108,7 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
     write_whole(w, "batch", member->batch);
     write_bytes(w, "memory_bytes", member->memory_bytes);
     if (member->link.bytes_per_s > 0) write_link(w, "link", member->link);
+    if (member->slow_millionths) write_real(w, "slow", (double)member->slow_millionths / TANDEM_CLUSTER_SLOW);
     write_bytes(w, "peak_bytes", plan->peak_bytes[c]);
     write_flag(w, "held", (plan->held >> c & 1) != 0);
     begin_member(w, "precision");
@@ -214,20 +215,23 @@ static tandem_status read_hash(uint64_t *hash, const tandem_json_place *place, c
 
 static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_place *place, const json_t *object)
 {
-    static const char *const allowed[] = {"device", "ranks",      "per_node", "batch",     "memory_bytes",
-                                          "link",   "peak_bytes", "held",     "precision", NULL};
+    static const char *const allowed[] = {"device",       "ranks",     "per_node", "batch",
+                                          "memory_bytes", "link",      "slow",     "peak_bytes",
+                                          "held",         "precision", NULL};
     tandem_cluster_class *const member = &plan->cluster.member[c];
     tandem_error inner = {0};
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
     int held = 0;
+    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK && tandem_device_find(&member->device, device, &inner) != TANDEM_OK)
         status = tandem_json_refuse(place, "device", inner.text);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 1);
-    if (status == TANDEM_OK) status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&per_node, place, object, "per_node", 1, TANDEM_CLUSTER_MAX_RANK, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 1);
     if (status == TANDEM_OK)
@@ -236,7 +240,11 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
     if (status == TANDEM_OK) status = tandem_json_flag(&held, place, object, "held");
+    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
     if (status != TANDEM_OK) return status;
+    member->slow_millionths = tandem_cluster_slow_of(slow);
+    if (member->slow_millionths < 0)
+        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     member->memory_bytes = (uint64_t)memory_bytes;

@@ -22,7 +22,8 @@ static void find_neighbour(tandem_replay_member *member, const tandem_cluster *c
 {
     const tandem_cluster_class *own = &cluster->member[c];
     const tandem_cluster_class *neighbour = NULL;
-    const int is_own_neighbour = is_cpu(own) && own->n_rank > 1 && own->per_node != 1;
+    /* a straggler stays on the node of its likes: per_node may be more than n_rank */
+    const int is_own_neighbour = is_cpu(own) && own->per_node != 1 && (own->n_rank > 1 || own->per_node > 1);
     member->shares_node = shares_node(own);
     for (int other = 0; other < cluster->n_class && member->shares_node && !neighbour; other++)
         if (other != c && shares_node(&cluster->member[other])) neighbour = &cluster->member[other];
@@ -100,7 +101,9 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
                                             options->bucket_bytes, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
-    const tandem_cost_source source = {store, &replayer->cluster.member[c].device, member->neighbour, options->predict};
+    const tandem_cluster_class *class = &replayer->cluster.member[c];
+    const tandem_cost_source source = {store, &class->device, member->neighbour, options->predict,
+                                       class->slow_millionths};
     if (status == TANDEM_OK) status = tandem_costs_map(&member->costs, member->step, &source, error);
     if (status == TANDEM_OK) price_touched(member);
     return status;
@@ -379,6 +382,10 @@ const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c)
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c)
 {
     return &replayer->member[c].memory;
+}
+const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c)
+{
+    return replayer->member[c].workspace_bytes;
 }
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
 

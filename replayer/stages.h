@@ -26,8 +26,9 @@ typedef struct tandem_costs {
 typedef struct tandem_cost_source {
     tandem_store *store; /* NULL = nothing was measured */
     const tandem_device *device;
-    const char *neighbour; /* "" = there is none */
-    int predict;           /* whether to predict what was not measured at all */
+    const char *neighbour;   /* "" = there is none */
+    int predict;             /* whether to predict what was not measured at all */
+    int64_t slow_millionths; /* of the cluster's class */
 } tandem_cost_source;
 
 /* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1.

@@ -60,6 +60,7 @@ typedef struct tandem_cluster_class {
     int64_t batch;         /* local; 0 = the command's --batch */
     uint64_t memory_bytes; /* limit a rank; 0 = the device's, 0 there too = none */
     tandem_link link;      /* between two ranks of the class on one node; not given = the cluster's `node` */
+    int64_t slow_millionths; /* how long its tasks take, of what the device's take; 0 = 1000000: as long */
 } tandem_cluster_class;
 
 typedef struct tandem_cluster {
@@ -71,10 +72,14 @@ typedef struct tandem_cluster {
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
- * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N and memory=12GiB behind its device; or the name of a JSON
- * file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
- * "memory":"12GiB"}],"net":"100Gbit/s,5us"}). TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed;
- * TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
+ * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB and slow=1.05 behind its device; or the name of
+ * a JSON file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
+ * "memory":"12GiB","slow":1.05}],"net":"100Gbit/s,5us"}).
+ * Stragglers: slow=1.1@rank3, anywhere in the text, makes global rank 3 (ranks are numbered class by class, as written) take
+ * 1.1 times as long as its device does, whatever its class's slow=. Equally slow stragglers of a class become a class of
+ * their own right behind it, which renumbers the ranks; RANKS_A_NODE stays, and may be more than the ranks that are left.
+ * TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed; TANDEM_UNKNOWN_NAME for a device. *cluster
+ * unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
 /* tandem_cluster_complete: what a cluster's text may leave open: `batch` where a class has none, and the limit of a rank's
  * memory, "12GiB" for all classes or "12GiB,4GiB", one for each, instead of what they have; 0 and NULL leave them alone.

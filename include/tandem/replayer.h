@@ -88,6 +88,8 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c);
+/* Bytes each task of class c needs beside its operands in its current form, [n_task]: as tandem_memory_timeline takes them. */
+const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c);
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 /* Predicted time of a task in its current form, alone (beside = 0) or beside its busy neighbour; −1 = not measured. */

@@ -32,7 +32,8 @@ static void check_cluster(const tandem_cluster *cluster)
     demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
-        demand(member->n_rank >= 1 && member->per_node >= 0 && member->per_node <= member->n_rank, "ranks");
+        demand(member->n_rank >= 1 && member->per_node >= 0, "ranks");
+        demand(member->slow_millionths >= 0 && member->slow_millionths != 1000000, "1 is the same as none");
         demand(member->batch >= 0, "batch");
         demand(tandem_cluster_class_of(cluster, n) == c, "ranks are numbered class by class");
         n += member->n_rank;

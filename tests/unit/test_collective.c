@@ -71,6 +71,7 @@ static void rings_go_at_the_pace_of_their_slowest_link(void **state)
         {"2*t4" LINK " + 2*v100" NODE, TANDEM_ALL_REDUCE, 1000, 6 * (20 + 25)}, /* from class to class */
         {"4*t4" NET, TANDEM_ALL_REDUCE, 1000, 6 * (50 + 250)},      /* everything when no other is given */
         {"2*t4 node=1kB/s,0ns" NET, TANDEM_ALL_REDUCE, 2, 2 * 1e6}, /* a node may be slower than the net */
+        {"4*t4@4 slow=1.5@rank2" LINK NET, TANDEM_ALL_REDUCE, 1000, 6 * (10 + 2.5)}, /* a straggler stays on its node */
         {"t4", TANDEM_ALL_REDUCE, 1000, 0},
     };
     CHECK(TANDEM_RING, examples);

@@ -878,110 +878,110 @@ WRONG(labels_of_0) { (void)i; tandem_build_labels(b, "x", 0); }
 
 /* clang-format on */
 
+static const struct {
+    void (*build)(tandem_builder *b, int i);
+    const char *text; /* all of the error */
+} wrong[] = {
+    {two_inputs, "operator 'x' (images): there is 'image' (images) already; allowed are one source of "
+                 "samples and one of labels"},
+    {two_kinds_of_input, "operator 'x' (tokens): there is 'image' (images) already; allowed are one "
+                         "source of samples and one of labels"},
+    {two_labels, "operator 'x' (labels): there is 'l' (labels) already; allowed are one source of "
+                 "samples and one of labels"},
+    {no_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
+                 "allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
+    {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
+    {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
+    {second_input_ahead, "operator 'x' (add): input 1 is tensor 99; allowed 0 … 0"},
+    {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss, as "
+                       "its second input, and by nothing else"},
+    {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss, "
+                        "as its second input, and by nothing else"},
+    {embedding_of_images, "operator 'x' (embedding): input 0, 'image', has type f32; allowed is s32"},
+    {linear_to_0, "operator 'x' (linear): dimension 1 of its parameter is 0; allowed 1 or more"},
+    {linear_too_large, "operator 'x' (linear): its parameter has shape 4x9223372036854775807; allowed "
+                       "are fewer than 2^44 elements"},
+    {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
+                              "are fewer than 2^44 elements"},
+    {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
+    {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
+    {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
+    {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
+    {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
+    {conv_kernel_too_large,
+     "operator 'x' (conv2d): a window of 9x9 on images of 8x9 padded by 0; allowed are windows that fit"},
+    {conv_stride_0, "operator 'x' (conv2d): the stride is 0; allowed 1 … 1048576"},
+    {conv_pad_of_kernel, "operator 'x' (conv2d): the padding is 3; allowed 0 … 2"},
+    {conv_pad_negative, "operator 'x' (conv2d): the padding is -1; allowed 0 … 2"},
+    {conv_channels_0, "operator 'x' (conv2d): dimension 1 of its parameter is 0; allowed 1 or more"},
+    {pool_pad_over_half, "operator 'x' (maxpool): the padding is 2; allowed 0 … 1"},
+    {pool_too_large, "operator 'x' (avgpool): a window of 8x10 on images of 8x9 padded by 0; allowed are "
+                     "windows that fit"},
+    {matmul_inner, "operator 'x' (matmul): 6x8x9x4 by 6x8x9x4; allowed are equal leading dimensions, and "
+                   "columns of the first equal to rows of the second"},
+    {matmul_of_rows, "operator 'x' (matmul): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
+    {matmul_leading, "operator 'x' (matmul): 6x8x9x4 by 6x4x18x4 transposed; allowed are equal leading "
+                     "dimensions, and columns of the first equal to columns of the second"},
+    {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
+    {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
+    {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
+    {rows_too_few, "operator 'x' (bias): the number of rows is 8; allowed 9 … 2147483647"},
+    {rows_of_two_dimensions, "operator 'x' (bias): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
+    {tied_to_images, "operator 'x' (linear): its weight is that of operator 0; allowed is an embedding"},
+    {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
+    {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
+    {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
+    {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
+    {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
+    {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
+    {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
+    {prepend_to_images, "operator 'x' (prepend): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
+    {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
+    {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
+    {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
+    {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
+    {reshape_overflow, "operator 'x' (reshape): its output has shape 1099511627776x1099511627776x6x1; "
+                       "allowed are fewer than 2^44 elements"},
+    {reshape_batch, "operator 'x' (reshape): 6x8x9x4 into 4x432; the first dimension must stay a "
+                    "multiple of the batch, 6"},
+    {transpose_twice, "operator 'x' (transpose): axis 2 of the output is axis 1 of the input; allowed is "
+                      "each of 0 … 3, once"},
+    {transpose_range, "operator 'x' (transpose): axis 3 of the output is axis 4 of the input; allowed is "
+                      "each of 0 … 3, once"},
+    {transpose_batch, "operator 'x' (transpose): axis 0 of the output is axis 1 of the input; allowed is "
+                      "0: the batch stays first"},
+    {softmax_scale, "operator 'x' (softmax): the scale is 0; allowed are numbers above 0"},
+    {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
+    {softmax_causal, "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
+    {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
+    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by "
+                          "the loss, as its second input, and by nothing else"},
+    {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the "
+                     "loss, as its second input, and by nothing else"},
+    {loss_rows, "operator 'x' (cross_entropy): the number of labels is 6; allowed 432 … 432"},
+    {loss_one_class, "operator 'x' (cross_entropy): the number of classes is 1; allowed 2 … 2147483647"},
+    {loss_twice, "operator 'x' (relu): it reads 'loss'; nothing may follow the loss"},
+    {labels_of_0, "operator 'x' (labels): dimension 1 of its output is 0; allowed 1 or more"},
+};
+
 static void broken_rules_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        void (*build)(tandem_builder *b, int i);
-        const char *text; /* all of the error */
-    } cases[] = {
-        {two_inputs, "operator 'x' (images): there is 'image' (images) already; allowed are one source of "
-                     "samples and one of labels"},
-        {two_kinds_of_input, "operator 'x' (tokens): there is 'image' (images) already; allowed are one "
-                             "source of samples and one of labels"},
-        {two_labels, "operator 'x' (labels): there is 'l' (labels) already; allowed are one source of "
-                     "samples and one of labels"},
-        {no_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
-                     "allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
-        {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
-        {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
-        {second_input_ahead, "operator 'x' (add): input 1 is tensor 99; allowed 0 … 0"},
-        {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss, as "
-                           "its second input, and by nothing else"},
-        {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss, "
-                            "as its second input, and by nothing else"},
-        {embedding_of_images, "operator 'x' (embedding): input 0, 'image', has type f32; allowed is s32"},
-        {linear_to_0, "operator 'x' (linear): dimension 1 of its parameter is 0; allowed 1 or more"},
-        {linear_too_large, "operator 'x' (linear): its parameter has shape 4x9223372036854775807; allowed "
-                           "are fewer than 2^44 elements"},
-        {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
-                                  "are fewer than 2^44 elements"},
-        {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
-        {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
-        {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
-        {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-        {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
-        {conv_kernel_too_large,
-         "operator 'x' (conv2d): a window of 9x9 on images of 8x9 padded by 0; allowed are windows that fit"},
-        {conv_stride_0, "operator 'x' (conv2d): the stride is 0; allowed 1 … 1048576"},
-        {conv_pad_of_kernel, "operator 'x' (conv2d): the padding is 3; allowed 0 … 2"},
-        {conv_pad_negative, "operator 'x' (conv2d): the padding is -1; allowed 0 … 2"},
-        {conv_channels_0, "operator 'x' (conv2d): dimension 1 of its parameter is 0; allowed 1 or more"},
-        {pool_pad_over_half, "operator 'x' (maxpool): the padding is 2; allowed 0 … 1"},
-        {pool_too_large, "operator 'x' (avgpool): a window of 8x10 on images of 8x9 padded by 0; allowed are "
-                         "windows that fit"},
-        {matmul_inner, "operator 'x' (matmul): 6x8x9x4 by 6x8x9x4; allowed are equal leading dimensions, and "
-                       "columns of the first equal to rows of the second"},
-        {matmul_of_rows, "operator 'x' (matmul): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
-        {matmul_leading, "operator 'x' (matmul): 6x8x9x4 by 6x4x18x4 transposed; allowed are equal leading "
-                         "dimensions, and columns of the first equal to columns of the second"},
-        {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
-        {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
-        {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
-        {rows_too_few, "operator 'x' (bias): the number of rows is 8; allowed 9 … 2147483647"},
-        {rows_of_two_dimensions, "operator 'x' (bias): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
-        {tied_to_images, "operator 'x' (linear): its weight is that of operator 0; allowed is an embedding"},
-        {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
-        {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
-        {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
-        {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
-        {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
-        {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
-        {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
-        {prepend_to_images, "operator 'x' (prepend): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
-        {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
-        {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
-        {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
-        {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
-        {reshape_overflow, "operator 'x' (reshape): its output has shape 1099511627776x1099511627776x6x1; "
-                           "allowed are fewer than 2^44 elements"},
-        {reshape_batch, "operator 'x' (reshape): 6x8x9x4 into 4x432; the first dimension must stay a "
-                        "multiple of the batch, 6"},
-        {transpose_twice, "operator 'x' (transpose): axis 2 of the output is axis 1 of the input; allowed is "
-                          "each of 0 … 3, once"},
-        {transpose_range, "operator 'x' (transpose): axis 3 of the output is axis 4 of the input; allowed is "
-                          "each of 0 … 3, once"},
-        {transpose_batch, "operator 'x' (transpose): axis 0 of the output is axis 1 of the input; allowed is "
-                          "0: the batch stays first"},
-        {softmax_scale, "operator 'x' (softmax): the scale is 0; allowed are numbers above 0"},
-        {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
-        {softmax_causal,
-         "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
-        {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-        {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by "
-                              "the loss, as its second input, and by nothing else"},
-        {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the "
-                         "loss, as its second input, and by nothing else"},
-        {loss_rows, "operator 'x' (cross_entropy): the number of labels is 6; allowed 432 … 432"},
-        {loss_one_class, "operator 'x' (cross_entropy): the number of classes is 1; allowed 2 … 2147483647"},
-        {loss_twice, "operator 'x' (relu): it reads 'loss'; nothing may follow the loss"},
-        {labels_of_0, "operator 'x' (labels): dimension 1 of its output is 0; allowed 1 or more"},
-    };
-    for (size_t c = 0; c < N_OF(cases); c++) {
+    for (size_t c = 0; c < N_OF(wrong); c++) {
         tandem_builder *b = building(6);
         tandem_graph *graph = untouched;
         tandem_error error = {0};
-        cases[c].build(b, tandem_build_images(b, "image", 8, 9, 4));
+        wrong[c].build(b, tandem_build_images(b, "image", 8, 9, 4));
         /* The first error stays, and what follows is passed over. */
         assert_int_equal(tandem_build_relu(b, "later", 0), -1);
         assert_int_equal(tandem_build_linear(b, "", 77, -1, -1), -1);
         assert_int_equal(tandem_builder_finish(b, "test", &sgd, &graph, &error), TANDEM_WRONG_GRAPH);
         assert_int_equal(error.status, TANDEM_WRONG_GRAPH);
-        assert_string_equal(error.text, cases[c].text);
+        assert_string_equal(error.text, wrong[c].text);
         assert_ptr_equal(graph, untouched);
         tandem_builder_close(b);
     }
