@@ -24,6 +24,7 @@ typedef struct cli_options {
     double budget;            /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
+    tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -40,7 +41,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, per_task, predict;
+    int again, per_operator, per_task, predict, check;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -110,6 +111,8 @@ enum option_key {
     OPTION_ACCUMULATE,
     OPTION_RECOMPUTE,
     OPTION_MEMORY_TIMELINE,
+    OPTION_COLLECTIVE,
+    OPTION_CHECK,
 };
 
 typedef struct cli_command {

@@ -49,6 +49,9 @@ static const struct argp_option rows[] = {
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"collective", OPTION_COLLECTIVE, "NAME", 0,
+     "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
+    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
@@ -133,6 +136,14 @@ static int64_t time_of(struct argp_state *state, const char *text)
     tandem_error error;
     if (tandem_quantity_parse_ns(&ns, text, &error) != TANDEM_OK) stop(state, &error);
     return ns;
+}
+
+static tandem_collective_algorithm collective_of(struct argp_state *state, const char *text)
+{
+    tandem_collective_algorithm algorithm = TANDEM_RING;
+    tandem_error error;
+    if (tandem_collective_algorithm_find(&algorithm, text, &error) != TANDEM_OK) stop(state, &error);
+    return algorithm;
 }
 
 static int64_t target_of(struct argp_state *state, const char *text)
@@ -245,6 +256,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
     case OPTION_PREDICT: options->predict = 1; break;
+    case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
+    case OPTION_CHECK: options->check = 1; break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
