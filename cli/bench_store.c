@@ -72,7 +72,7 @@ static tandem_status fill_exchange(const making *m, tandem_error *error)
     tandem_cluster_group(group, sizeof group, m->cluster);
     for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)
         status = tandem_store_put_interference(m->store, m->cluster->member[c].device.name, group,
-                                               "compute_under_comm", 7.0 / 6, 1, error);
+                                               "compute_under_comm", 1 << 20, 7.0 / 6, 1, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};
         status = tandem_store_put_collective(m->store, group, "all-reduce", loaded, &point, error);

@@ -36,7 +36,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int again, exchange_only, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume;
@@ -72,6 +72,7 @@ enum option_key {
     OPTION_REPETITIONS,
     OPTION_TIMEOUT,
     OPTION_AGAIN,
+    OPTION_EXCHANGE,
     OPTION_OPERATORS,
     OPTION_PREDICT,
     OPTION_LIMIT,

@@ -129,12 +129,12 @@ static int print_text(const compare_case *compared, const cli_options *options, 
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* What can be known to be wrong before anything is replayed or run. */
-static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
+static tandem_status check(const cli_options *options, const cli_subject *subject, int joined, tandem_error *error)
 {
     if (options->steps < COMPARE_LEAST_STEPS)
         return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
                                 (long long)options->steps, COMPARE_LEAST_STEPS);
-    for (int c = 0; c < subject->cluster.n_class; c++) {
+    for (int c = 0; c < subject->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
         const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
@@ -167,10 +167,14 @@ static int run(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
+    cli_rank place;
     cli_subject subject = {0};
     compare_case compared = {0};
+    const int joined = cli_rank_joined(&place, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (joined && place.rank > 0) return command_train.run(&options); /* rank 0 compares */
     tandem_status status = cli_subject_open(&subject, &options, &error);
-    if (status == TANDEM_OK) status = check(&options, &subject, &error);
+    if (status == TANDEM_OK) status = check(&options, &subject, joined, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &subject, &error);
     int code = status == TANDEM_OK ? measure(&compared, &options, &subject) : cli_fail(&error);
     if (code == 0)
@@ -196,6 +200,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
-        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
+        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"
+        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; rank 0 compares.",
     .run = run,
 };

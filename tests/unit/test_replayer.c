@@ -420,7 +420,7 @@ static void compute_and_wire_slow_each_other(void **state)
     assert_non_null(strstr(b.error.text, "compute_under_comm"));
     assert_null(b.replayer);
     assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2",
-                                                   "compute_under_comm", 2, 1, NULL),
+                                                   "compute_under_comm", 128, 2, 1, NULL),
                      TANDEM_OK);
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
     /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad
