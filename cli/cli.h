@@ -144,6 +144,11 @@ typedef struct cli_subject {
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
 
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. TANDEM_IO. */
+enum { CLI_SCRATCH_STORE = 32 };
+tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
+void cli_scratch_store_remove(const char *path);
+
 /* `tandem allocate --instance`: the whole command; returns the exit code. */
 int cli_allocate_instance(const cli_options *options);
 
