@@ -175,12 +175,12 @@ static int run(const cli_options *options)
     if (joined < 0) return cli_fail(&error);
     if (cli_subject_open(&subject, options, &error) != TANDEM_OK) return cli_fail(&error);
     int code;
-    if (check_ranks(options, &subject, joined ? &place : NULL, &error) != TANDEM_OK)
+    tandem_status status = check_ranks(options, &subject, joined ? &place : NULL, &error);
+    if (status == TANDEM_OK && !joined) status = check(options, &subject, &error);
+    if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (joined)
         code = run_rank(options, &subject, &place);
-    else if (check(options, &subject, &error) != TANDEM_OK)
-        code = cli_fail(&error);
     else
         code = cli_ranks_start(tandem_cluster_n_rank(&subject.cluster), options);
     cli_subject_close(&subject);
