@@ -25,8 +25,9 @@ int64_t cli_cluster_samples(const tandem_cluster *cluster)
 static void print_name(char *name, size_t size, const tandem_cluster *cluster)
 {
     tandem_cluster bare = *cluster;
-    bare.link_bytes_per_s = 0;
-    for (int c = 0; c < bare.n_class; c++) bare.member[c].batch = 0, bare.member[c].memory_bytes = 0;
+    bare.link_bytes_per_s = bare.node.bytes_per_s = 0;
+    for (int c = 0; c < bare.n_class; c++)
+        bare.member[c].batch = 0, bare.member[c].memory_bytes = 0, bare.member[c].link.bytes_per_s = 0;
     tandem_cluster_print(name, size, &bare);
 }
 

@@ -230,12 +230,14 @@ static void check_dgrad(run *r, int t)
     else if (row->op_class == TANDEM_ADJUSTABLE)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->from);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        check_read(r, t, k++, activation(r, op->input[0]), TANDEM_F32);
+        check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
-        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), TANDEM_F32);
+        const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
+        for (int j = 0; j < n_read; j++)
+            check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0), TANDEM_F32);
         for (int j = 0; j < row->n_parameter; j++) check_parameter_write(r, t, written++, op->parameter[j]);
     }
     check_counts(task, k, written);
@@ -460,6 +462,27 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
     free(alive);
 }
 
+/* Of every task all categories sum to the peak, and what the arena holds is what lives. */
+static void check_timeline(const tandem_step *step, const uint64_t *workspace, const tandem_memory *memory,
+                           const piece *all, int n)
+{
+    tandem_memory_row *row = array((size_t)step->n_task, sizeof *row);
+    assert_int_equal(tandem_memory_timeline(row, step, workspace, NULL), TANDEM_OK);
+    for (int t = 0; t < step->n_task; t++) {
+        uint64_t sum = 0, live = 0;
+        for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) sum += row[t].bytes[k];
+        assert_true(sum == (step->task[t].active ? memory->peak : 0));
+        for (int i = 0; i < n; i++)
+            if (all[i].first <= t && t <= all[i].last) live += padded(all[i].bytes);
+        if (step->task[t].active) assert_true(row[t].bytes[TANDEM_MEMORY_UNUSED] == memory->arena - live);
+    }
+    const uint64_t *at_peak = row[memory->peak_task].bytes;
+    assert_true(at_peak[TANDEM_MEMORY_UNUSED] == memory->arena - memory->arena_live);
+    assert_true(at_peak[TANDEM_MEMORY_WORKSPACE] == memory->workspace);
+    assert_true(at_peak[TANDEM_MEMORY_WEIGHT_COPIES] == memory->weight_copies);
+    free(row);
+}
+
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
@@ -491,6 +514,7 @@ static void check_memory(const tandem_step *step, chance *c)
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
+    check_timeline(step, workspace, &memory, all, n);
     free(all);
     free(workspace_offset);
     free(offset);
