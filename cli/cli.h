@@ -41,7 +41,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, per_task, predict, check;
+    int again, exchange_only, per_operator, per_task, predict, check;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -77,6 +77,7 @@ enum option_key {
     OPTION_REPETITIONS,
     OPTION_TIMEOUT,
     OPTION_AGAIN,
+    OPTION_EXCHANGE,
     OPTION_OPERATORS,
     OPTION_PREDICT,
     OPTION_LIMIT,
@@ -158,6 +159,11 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. TANDEM_IO. */
+enum { CLI_SCRATCH_STORE = 32 };
+tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
+void cli_scratch_store_remove(const char *path);
 
 /* `tandem allocate --instance`: the whole command; returns the exit code. */
 int cli_allocate_instance(const cli_options *options);

@@ -52,6 +52,7 @@ static const struct argp_option rows[] = {
     {"collective", OPTION_COLLECTIVE, "NAME", 0,
      "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
     {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
+    {"exchange", OPTION_EXCHANGE, NULL, 0, "Measure the all-reduce alone: of the same ranks over another link", 3},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
@@ -255,6 +256,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_EXCHANGE: options->exchange_only = 1; break;
     case OPTION_PREDICT: options->predict = 1; break;
     case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
     case OPTION_CHECK: options->check = 1; break;

@@ -422,9 +422,9 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
-                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
-                              OPTION_COLLECTIVE, OPTION_PREDICT,   OPTION_CHECK,     OPTION_OPERATORS,
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,      OPTION_CLUSTER,   OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,      OPTION_MEMORY,    OPTION_BUCKET,
+                              OPTION_COLLECTIVE, OPTION_PREDICT,    OPTION_CHECK,     OPTION_OPERATORS,
                               OPTION_TRACE,      OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE,
                               OPTION_END};
 const cli_command command_replay = {

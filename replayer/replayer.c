@@ -110,18 +110,34 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     return status;
 }
 
-/* How much an all-reduce slows each class. Where neither it nor the all-reduce was measured, it does not. */
+/* How much all-reduces slow the class: measured by their size, as one factor that costs it as much time over all buckets. */
+static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *store, const char *group, int c,
+                                     tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    double all_ns = 0, computed_ns = 0; /* on the wire, all buckets; compute that is done meanwhile */
+    for (int b = 0; b < replayer->n_bucket; b++) {
+        double factor = 1;
+        const tandem_status status = tandem_store_get_interference(
+            &factor, store, member->device, group, "compute_under_comm",
+            (uint64_t)member->step->bucket[b].elements * sizeof(float), error);
+        if (status != TANDEM_OK) return status;
+        all_ns += replayer->measured_ns[1][b];
+        computed_ns += replayer->measured_ns[1][b] / factor;
+    }
+    if (computed_ns > 0) member->slowed = all_ns / computed_ns;
+    return TANDEM_OK;
+}
+
+/* Where neither this nor the all-reduce was measured, nobody is slowed. */
 static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {
-        tandem_replay_member *member = &replayer->member[c];
         tandem_error missing = {0};
-        const tandem_status status = store ? tandem_store_get_interference(&member->slowed, store, member->device,
-                                                                           group, "compute_under_comm", &missing)
-                                           : TANDEM_MISSING;
+        const tandem_status status = store ? find_slowing_of(replayer, store, group, c, &missing) : TANDEM_MISSING;
         if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
         if (error) *error = missing;
         return status;

@@ -146,7 +146,7 @@ static void draw_measured(trial *t, world *w)
         const double factor = 1 + draw(&t->chance, 100) / 100.0;
         for (int which = 0; which < 2; which++)
             assert_int_equal(tandem_store_put_interference(w->store[which].store, t->cluster.member[c].device.name,
-                                                           group, "compute_under_comm", factor, 1, NULL),
+                                                           group, "compute_under_comm", 4096, factor, 1, NULL),
                              TANDEM_OK);
     }
 }
