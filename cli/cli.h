@@ -36,7 +36,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int again, per_operator, predict, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume;
@@ -76,6 +76,7 @@ enum option_key {
     OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_ALL_RANKS,
     OPTION_TARGET,
     OPTION_BUDGET,
     OPTION_LEAST_MEMORY,
