@@ -62,7 +62,7 @@ static const struct argp_option rows[] = {
     {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
     {"trace", OPTION_TRACE, "FILE", 0,
-     "Write the step's timeline as JSON that Perfetto opens; FILE.et: for Chakra, one file a rank", 4},
+     "Write the step's timeline as JSON for Perfetto; FILE.et: for Chakra, a file a rank", 4},
     {"all-ranks", OPTION_ALL_RANKS, NULL, 0, "With --trace: every rank, not one of each class", 4},
     {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
     {"json", OPTION_JSON, NULL, 0, "Print one JSON object instead of text", 9},

@@ -310,6 +310,8 @@ static int run(const cli_options *options)
     tandem_error error = {0};
     cli_subject subject = {0};
     replaying r = {.options = options, .subject = &subject};
+    if (options->all_ranks && !options->trace)
+        return cli_refuse(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;

@@ -117,8 +117,9 @@ static void print_steps(const tandem_whatif *whatif)
     const tandem_whatif_step *worst = whatif->step;
     for (int k = 1; k < whatif->n_step; k++)
         if (whatif->step[k].step_ns > worst->step_ns) worst = &whatif->step[k];
-    printf("%d step%s of %d %s%s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s", whatif->n_worker,
-           whatif->n_rank ? "rank" : "worker", whatif->n_worker == 1 ? "" : "s", (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
+    printf("%d step%s of %d %s%s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s",
+           whatif->n_worker, whatif->n_rank ? "rank" : "worker", whatif->n_worker == 1 ? "" : "s",
+           (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
            whatif->recorded_ns > 0 ? tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns) : "not",
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
@@ -249,6 +250,10 @@ static int run(const cli_options *options)
     tandem_whatif *whatif = NULL;
     tandem_recording recording = TANDEM_RECORDING_JOB;
     if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    const size_t n = options->trace ? strlen(options->trace) : 0;
+    if (n > 3 && strcmp(options->trace + n - 3, ".et") == 0)
+        return cli_refuse(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
+                          options->trace);
     tandem_status status = tandem_recording_find(&recording, options->word[0], &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
