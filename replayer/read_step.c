@@ -490,10 +490,11 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
 
 /* --- What a file is -------------------------------------------------------------------------------------- */
 
-/* No text begins like that. */
+/* No table begins like that. JSON may have control characters in it. */
 static int is_binary(const tandem_input *input)
 {
     enum { LOOK_AT = 256 };
+    if (input->bytes[input->at] == '{' || input->bytes[input->at] == '[') return 0;
     for (size_t k = input->at; k < input->end && k < input->at + LOOK_AT; k++)
         if (input->bytes[k] < '\t' || (input->bytes[k] > '\r' && input->bytes[k] < ' ')) return 1;
     return 0;
