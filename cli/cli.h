@@ -41,7 +41,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, exchange_only, per_operator, per_task, predict, check;
+    int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -82,6 +82,7 @@ enum option_key {
     OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_ALL_RANKS,
     OPTION_TARGET,
     OPTION_BUDGET,
     OPTION_LEAST_MEMORY,

@@ -77,7 +77,9 @@ static const struct argp_option rows[] = {
     {"export", OPTION_EXPORT, "FILE", 0, "Write the weights at the end as a file of safetensors", 4},
     {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
-    {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
+    {"trace", OPTION_TRACE, "FILE", 0,
+     "Write the step's timeline as JSON for Perfetto; FILE.et: for Chakra, a file a rank", 4},
+    {"all-ranks", OPTION_ALL_RANKS, NULL, 0, "With --trace: every rank, not one of each class", 4},
     {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
     {"json", OPTION_JSON, NULL, 0, "Print one JSON object instead of text", 9},
     {"quiet", OPTION_QUIET, NULL, 0, "No progress", 9},
@@ -292,6 +294,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_LOG: options->log = text; break;
     case OPTION_OUTPUT: options->output = text; break;
     case OPTION_TRACE: options->trace = text; break;
+    case OPTION_ALL_RANKS: options->all_ranks = 1; break;
     case ARGP_KEY_ARG: take_word(options, state, text); break;
     default: return ARGP_ERR_UNKNOWN;
     }

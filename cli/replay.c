@@ -342,19 +342,27 @@ static int print_text(const replaying *r)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* One rank of each class, or all. */
 static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
-    tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
-    int rank = 0;
+    int n_rank = 0, n = 0, rank = 0;
+    for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
+    tandem_trace_lane *const lane = calloc((size_t)n_rank, sizeof *lane);
+    if (!lane)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
-        lane[c] = (tandem_trace_lane){.device = member_of(r, c)->device.name,
-                                      .rank = rank,
-                                      .n_rank = member_of(r, c)->n_rank,
-                                      .step = tandem_replayer_step(r->replayer, c)};
-        lane[c].event = tandem_replayer_events(r->replayer, c, &lane[c].n_event);
-        rank += member_of(r, c)->n_rank;
+        const int n_class_rank = member_of(r, c)->n_rank;
+        tandem_trace_lane one = {.device = member_of(r, c)->device.name,
+                                 .n_rank = r->options->all_ranks ? 1 : n_class_rank,
+                                 .step = tandem_replayer_step(r->replayer, c),
+                                 .workspace = tandem_replayer_workspace(r->replayer, c)};
+        one.event = tandem_replayer_events(r->replayer, c, &one.n_event);
+        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) lane[n++] = one;
+        rank += n_class_rank;
     }
-    return tandem_trace_write(r->options->trace, r->subject->plan->name, lane, r->result.n_class, error);
+    const tandem_status status = tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
+    free(lane);
+    return status;
 }
 
 static tandem_status look_at_memory(replaying *r, tandem_error *error)
@@ -405,6 +413,8 @@ static int run(const cli_options *options)
     tandem_error error = {0};
     cli_subject subject = {0};
     replaying r = {.options = options, .subject = &subject};
+    if (options->all_ranks && !options->trace)
+        return cli_refuse(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
@@ -422,11 +432,11 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,       OPTION_MODEL,      OPTION_CLUSTER,   OPTION_DEVICE,
-                              OPTION_UNIFORM,    OPTION_BATCH,      OPTION_MEMORY,    OPTION_BUCKET,
-                              OPTION_COLLECTIVE, OPTION_PREDICT,    OPTION_CHECK,     OPTION_OPERATORS,
-                              OPTION_TRACE,      OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE,
-                              OPTION_END};
+static const int options[] = {
+    OPTION_PLAN,      OPTION_MODEL,           OPTION_CLUSTER, OPTION_DEVICE,     OPTION_UNIFORM,
+    OPTION_BATCH,     OPTION_MEMORY,          OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_PREDICT,
+    OPTION_CHECK,     OPTION_OPERATORS,       OPTION_TRACE,   OPTION_ALL_RANKS,  OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE, OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -435,6 +445,7 @@ const cli_command command_replay = {
     .description =
         "Examples:\n"
         "  tandem replay --plan plan.json --trace step.json\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons Chakra: step.0.et, …\n"
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
