@@ -109,8 +109,8 @@ static int allocate(layout *l)
 {
     tandem_expansion *const e = l->e;
     const size_t n_op = (size_t)e->graph.n_op, n_bucket = (size_t)e->n_bucket;
-    const size_t n_edge = 2 * (size_t)e->n_rank * (size_t)e->graph.n_group;
-    assert(n_op > 0 && n_bucket > 0 && e->n_class > 0 && n_edge > 0 && e->graph.n_group > 0);
+    const size_t n_edge = 2 * (size_t)e->n_rank * (size_t)e->graph.n_group, n_task = (size_t)most_tasks(l->replayer);
+    assert(n_op > 0 && n_task > 0 && n_bucket > 0 && e->n_class > 0 && n_edge > 0 && e->graph.n_group > 0);
     e->duration_ticks = malloc(n_op * sizeof *e->duration_ticks);
     e->task = malloc(n_op * sizeof *e->task);
     e->wait_place = malloc((size_t)e->n_class * n_bucket * sizeof *e->wait_place);
@@ -118,7 +118,7 @@ static int allocate(layout *l)
     e->graph.group = l->group = malloc(n_op * sizeof *l->group);
     e->graph.group_size = l->group_size = malloc((size_t)e->graph.n_group * sizeof *l->group_size);
     e->graph.edge = l->edge = malloc(n_edge * sizeof *l->edge);
-    l->place_of = malloc((size_t)most_tasks(l->replayer) * sizeof *l->place_of);
+    l->place_of = malloc(n_task * sizeof *l->place_of);
     return e->duration_ticks && e->task && e->wait_place && l->stream && l->group && l->group_size &&
            l->edge && l->place_of;
 }
