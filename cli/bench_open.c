@@ -11,7 +11,7 @@ enum { REPETITIONS = 30, MANY = 100000 };
 static tandem_status measure(bench_result *result, const cli_options *given, const cli_subject *subject,
                              int64_t n_more, tandem_error *error)
 {
-    char path[BENCH_STORE_PATH], name[96];
+    char path[CLI_SCRATCH_STORE], name[96];
     const int64_t n = given->repetitions > 0 ? given->repetitions : REPETITIONS;
     cli_options options = *given;
     options.db = path;
@@ -31,7 +31,7 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
         (void)snprintf(name, sizeof name, n_more ? "open among %lld rows" : "open", (long long)n_more);
         bench_add(result, name, sample_ns, n);
     }
-    bench_store_remove(path);
+    cli_scratch_store_remove(path);
     free(sample_ns);
     return status;
 }

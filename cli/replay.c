@@ -4,9 +4,14 @@
 #include <string.h>
 
 #include "base/quantity.h"
-#include "cli/prediction.h"
+#include "cli/replay_memory.h"
 #include "cli/table.h"
 #include "tandem/expansion.h"
+
+typedef struct remedies {
+    replay_remedy row[REPLAY_MOST_REMEDIES];
+    int n;
+} remedies;
 
 typedef struct replaying {
     const cli_options *options;
@@ -16,6 +21,8 @@ typedef struct replaying {
     tandem_replay result;
     int64_t n_checked;    /* with --check: operators of the general engine; 0 = it does not apply */
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
+    remedies remedies[TANDEM_MAX_CLASS];        /* of classes over their limit */
 } replaying;
 
 /* Rows behind the operators: what belongs to none of them. */
@@ -167,14 +174,17 @@ static void print_check(const replaying *r)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static json_t *memory_json(const tandem_memory *memory)
+static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)memory->weights,
-                     "gradients", (json_int_t)memory->gradients, "optimizer", (json_int_t)memory->optimizer,
-                     "arena", (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live,
-                     "activations", (json_int_t)memory->activations, "activation_gradients",
-                     (json_int_t)memory->activation_gradients, "weight_copies",
-                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace);
+    char peak[REPLAY_TASK_TEXT];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
+                     (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
+                     (json_int_t)memory->optimizer, "arena", (json_int_t)memory->arena, "arena_live",
+                     (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
+                     "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
+                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
+                     "weight_gradients", (json_int_t)memory->weight_gradients, "peak_task", memory->peak_task,
+                     "peak_at", replay_task_print(peak, step, memory->peak_task));
 }
 
 static json_t *devices_json(const replaying *r)
@@ -183,15 +193,20 @@ static json_t *devices_json(const replaying *r)
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
-        json_array_append_new(
-            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
-                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
-                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
-                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
-                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
-                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
-                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
-                               "costs", cli_provenance_json(r->replayer, c)));
+        json_t *device = json_pack(
+            "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name, "ranks",
+            member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
+            (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+            (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes, "limit_bytes",
+            limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c), "memory",
+            memory_json(tandem_replayer_memory(r->replayer, c), tandem_replayer_step(r->replayer, c)),
+            "costs", cli_provenance_json(r->replayer, c));
+        if (r->options->per_task)
+            json_object_set_new(device, "memory_timeline", replay_timeline_json(&r->timeline[c]));
+        if (over_limit(r, c))
+            json_object_set_new(device, "remedies",
+                                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
+        json_array_append_new(devices, device);
     }
     return devices;
 }
@@ -287,7 +302,17 @@ static int print_memory(const replaying *r)
     memory_row(&table, r, "    activations", offsetof(tandem_memory, activations));
     memory_row(&table, r, "    their gradients", offsetof(tandem_memory, activation_gradients));
     memory_row(&table, r, "    weights in low precision", offsetof(tandem_memory, weight_copies));
+    if (r->subject->plan->step.n_micro > 1)
+        memory_row(&table, r, "    weights' of a micro-step", offsetof(tandem_memory, weight_gradients));
     memory_row(&table, r, "    workspace", offsetof(tandem_memory, workspace));
+    (void)snprintf(line, sizeof line, "peak at");
+    for (int c = 0; c < r->result.n_class; c++) {
+        char task[REPLAY_TASK_TEXT];
+        append(line, sizeof line, "\t",
+               replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                 tandem_replayer_memory(r->replayer, c)->peak_task));
+    }
+    cli_table_row(&table, "%s", line);
     putchar('\n');
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -305,24 +330,51 @@ static int print_text(const replaying *r)
     if (r->options->check) print_check(r);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
+    for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
+        code = replay_timeline_print(&r->timeline[c], member_of(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class && code == 0; c++)
+        if (over_limit(r, c))
+            code = replay_remedies_print(r->remedies[c].row, r->remedies[c].n, r->result.member[c].peak_bytes,
+                                         tandem_cluster_limit_bytes(&r->subject->cluster, c),
+                                         member_of(r, c)->device.name);
     return code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* One rank of each class, or all. */
 static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
-    tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
-    int rank = 0;
+    int n_rank = 0, n = 0, rank = 0;
+    for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
+    tandem_trace_lane *const lane = calloc((size_t)n_rank, sizeof *lane);
+    if (!lane)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
-        lane[c] = (tandem_trace_lane){.device = member_of(r, c)->device.name,
-                                      .rank = rank,
-                                      .n_rank = member_of(r, c)->n_rank,
-                                      .step = tandem_replayer_step(r->replayer, c)};
-        lane[c].event = tandem_replayer_events(r->replayer, c, &lane[c].n_event);
-        rank += member_of(r, c)->n_rank;
+        const int n_class_rank = member_of(r, c)->n_rank;
+        tandem_trace_lane one = {.device = member_of(r, c)->device.name,
+                                 .n_rank = r->options->all_ranks ? 1 : n_class_rank,
+                                 .step = tandem_replayer_step(r->replayer, c),
+                                 .workspace = tandem_replayer_workspace(r->replayer, c)};
+        one.event = tandem_replayer_events(r->replayer, c, &one.n_event);
+        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) lane[n++] = one;
+        rank += n_class_rank;
     }
-    return tandem_trace_write(r->options->trace, r->subject->plan->name, lane, r->result.n_class, error);
+    const tandem_status status = tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
+    free(lane);
+    return status;
+}
+
+static tandem_status look_at_memory(replaying *r, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < r->result.n_class && status == TANDEM_OK; c++) {
+        if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
+        if (status == TANDEM_OK && over_limit(r, c))
+            status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->subject, c,
+                                          r->result.member[c].peak_bytes, error);
+    }
+    return status;
 }
 
 static tandem_status replay(replaying *r, tandem_error *error)
@@ -336,6 +388,7 @@ static tandem_status replay(replaying *r, tandem_error *error)
                                  TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->check) status = check(r, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
+    if (status == TANDEM_OK) status = look_at_memory(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
 }
@@ -360,6 +413,8 @@ static int run(const cli_options *options)
     tandem_error error = {0};
     cli_subject subject = {0};
     replaying r = {.options = options, .subject = &subject};
+    if (options->all_ranks && !options->trace)
+        return cli_refuse(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
@@ -371,15 +426,17 @@ static int run(const cli_options *options)
         code = options->json ? print_json(&r) : print_text(&r);
     if (code == 0) code = check_memory(&r);
     free(r.operator_ns);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) replay_timeline_close(&r.timeline[c]);
     tandem_planner_close(r.planner);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,       OPTION_MODEL,   OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM,    OPTION_BATCH,   OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_CHECK,   OPTION_OPERATORS,
-                              OPTION_TRACE,      OPTION_END};
+static const int options[] = {
+    OPTION_PLAN,      OPTION_MODEL,           OPTION_CLUSTER, OPTION_DEVICE,     OPTION_UNIFORM,
+    OPTION_BATCH,     OPTION_MEMORY,          OPTION_BUCKET,  OPTION_COLLECTIVE, OPTION_PREDICT,
+    OPTION_CHECK,     OPTION_OPERATORS,       OPTION_TRACE,   OPTION_ALL_RANKS,  OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE, OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -388,15 +445,18 @@ const cli_command command_replay = {
     .description =
         "Examples:\n"
         "  tandem replay --plan plan.json --trace step.json\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons Chakra: step.0.et, …\n"
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
         "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
         "link= is between two devices of a class in a node, node= within a node, net= between nodes.\n"
         "--check also replays every rank by itself in the general engine, unless times depend on who else is busy.\n"
-        "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
+        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory 12GiB): by how much,\n"
+        "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
     .run = run,
 };

@@ -446,7 +446,7 @@ static void compute_and_wire_slow_each_other(void **state)
     assert_non_null(strstr(b.error.text, "compute_under_comm"));
     assert_null(b.replayer);
     assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2",
-                                                   "compute_under_comm", 2, 1, NULL),
+                                                   "compute_under_comm", 128, 2, 1, NULL),
                      TANDEM_OK);
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
     /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad
@@ -457,6 +457,51 @@ static void compute_and_wire_slow_each_other(void **state)
     check_class(&replay, 0, 3906, 206, 0);
     check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 3612, 4062);
     check_event(&b, 0, bucket_of(&b, 0)->update_task, 3556, 3656);
+    tear_down(&b);
+}
+
+static void slow_compute(bench *b, uint64_t bytes, double factor)
+{
+    assert_int_equal(tandem_store_put_interference(b->profile.store, "cpu:avx2", "2*cpu:avx2",
+                                                   "compute_under_comm", bytes, factor, 1, NULL),
+                     TANDEM_OK);
+}
+
+/* Buckets of two sizes, each of which slows compute by a factor of its own: as one factor would that costs as much time. */
+static void each_size_slows_compute_by_its_own(void **state)
+{
+    (void)state;
+    enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
+    bench b;
+    pricing p = {.times = 1};
+    set_up(&b);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", price, &p);
+    add_class(&b, "cpu:avx2", 2, 1);
+    for (int loaded = 0; loaded < 2; loaded++) {
+        replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 100, 50);
+        replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 300, 150);
+    }
+    slow_compute(&b, 128, SMALL);
+    slow_compute(&b, 256, LARGE);
+    const int64_t step_ns = open_and_run(&b, TWO_SIZES).step_ns;
+    double all_ns = 0, computed_ns = 0;
+    int n_small = 0;
+    const tandem_step *step = tandem_replayer_step(b.replayer, 0);
+    for (int k = 0; k < step->n_bucket; k++) {
+        const double bytes = 4 * (double)step->bucket[k].elements, ns = bytes / 2;
+        n_small += bytes < 192;
+        all_ns += ns;
+        computed_ns += ns / (bytes < 192 ? SMALL : LARGE);
+    }
+    assert_true(n_small > 0 && n_small < step->n_bucket);
+    tandem_replayer_close(b.replayer);
+    slow_compute(&b, 128, all_ns / computed_ns);
+    slow_compute(&b, 256, all_ns / computed_ns);
+    assert_int_equal(open_and_run(&b, TWO_SIZES).step_ns, step_ns);
+    tandem_replayer_close(b.replayer);
+    slow_compute(&b, 128, LARGE);
+    slow_compute(&b, 256, LARGE);
+    assert_true(open_and_run(&b, TWO_SIZES).step_ns < step_ns);
     tear_down(&b);
 }
 
@@ -667,6 +712,7 @@ int main(void)
         cmocka_unit_test(a_fast_wire_leaves_the_updates),
         cmocka_unit_test(a_slight_gain_adds_up_to_a_wait),
         cmocka_unit_test(compute_and_wire_slow_each_other),
+        cmocka_unit_test(each_size_slows_compute_by_its_own),
         cmocka_unit_test(neighbours_slow_each_other_while_both_compute),
         cmocka_unit_test(ranks_of_a_class_are_their_own_neighbours),
         cmocka_unit_test(a_missing_cost_is_named_where_a_plan_needs_it),
