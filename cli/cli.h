@@ -41,6 +41,9 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
+    int64_t draws; /* 0 = none */
+    double spread; /* < 0 = as measured */
+    int zero;      /* stage; 0 = none */
     int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
@@ -115,6 +118,9 @@ enum option_key {
     OPTION_MEMORY_TIMELINE,
     OPTION_COLLECTIVE,
     OPTION_CHECK,
+    OPTION_DRAWS,
+    OPTION_SPREAD,
+    OPTION_ZERO,
 };
 
 typedef struct cli_command {

@@ -226,7 +226,7 @@ static void begin_with(tandem_expansion *e, const tandem_cluster *cluster, const
             e->duration_ticks[tandem_expansion_op(e, c, r, 0, -1)] = rest_ticks[c];
 }
 
-static int64_t whole_ns(int64_t ticks) { return tandem_whole_ns((double)ticks / TANDEM_TICKS_A_NS); }
+static int64_t whole_ns(int64_t ticks) { return tandem_rounded_ns((double)ticks / TANDEM_TICKS_A_NS); }
 
 /* The last lap, of the first rank of each class; all others must be like it. */
 static tandem_status report(tandem_replay *replay, const tandem_expansion *e, const tandem_cluster *cluster,

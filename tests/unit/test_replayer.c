@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "replayer/stages.h"
+#include "tandem/zero.h"
 #include "tests/unit/replay_store.h"
 
 /* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
@@ -185,6 +186,66 @@ static void a_straggler_is_waited_for(void **state)
     replay = open_and_run(&b, ONE_BUCKET);
     check_class(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
     check_class(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
+    tear_down(&b);
+}
+
+static tandem_zero run_zero(bench *b, int stage)
+{
+    tandem_zero zero;
+    if (tandem_replayer_zero(&zero, b->replayer, stage, &b->error) != TANDEM_OK)
+        fail_msg("%s", b->error.text);
+    return zero;
+}
+
+/* One bucket of 80 elements on two ranks: shards of 48, an update of 48/80 of its time. A collective takes 1000 ns and 160
+ * bytes over 1 GB/s. The gathered weights are waited for behind two operators without any, image and label. */
+static void zero_shares_out_a_bucket(void **state)
+{
+    enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9;
+    b.cluster.link_latency_ns = 1000;
+    (void)open_and_run(&b, ONE_BUCKET);
+    for (int stage = 1; stage <= 3; stage++) {
+        const tandem_zero zero = run_zero(&b, stage);
+        const tandem_memory *memory = &zero.memory[0];
+        assert_int_equal(zero.replay.step_ns, ONE_STEP - UPDATE + WIRE + UPDATE * 48 / 80 + WIRE - BEFORE);
+        check_class(&zero.replay, 0, ONE_STEP - UPDATE + UPDATE * 48 / 80, 2 * WIRE - BEFORE, 0);
+        assert_int_equal(zero.scatter_ns, WIRE);
+        assert_int_equal(zero.gather_ns, WIRE);
+        assert_int_equal(zero.n_gather, 1); /* what the forward pass has used is still there */
+        assert_int_equal(memory->optimizer, SHARD * tandem_optimizer_n_state(b.graph->optimizer.kind));
+        assert_int_equal(memory->gradients, FULL); /* the one bucket is in full at some time */
+        assert_int_equal(memory->weights, FULL);
+        assert_int_equal(memory->peak, memory->weights + memory->gradients + memory->optimizer + memory->arena);
+    }
+    tandem_zero untouched = {.n_gather = -7};
+    assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, 4, &b.error), TANDEM_USAGE);
+    assert_int_equal(untouched.n_gather, -7);
+    tear_down(&b);
+}
+
+/* Four buckets of 32 elements, one parameter each: fc1, fc1.bias, head, head.bias in the order of the forward pass, so that an
+ * operator uses two; two are kept, so that the backward pass of head finds both, and that of fc1 fetches none: it has no
+ * input's gradient to compute. A shard is 16 elements; three are in full at most, two of gradients. */
+static void zero_keeps_three_buckets_of_weights(void **state)
+{
+    enum { SHARD = 16 * 4, REST = 16 * 4 };
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9;
+    (void)open_and_run(&b, FOUR_BUCKETS);
+    const tandem_zero zero = run_zero(&b, 3);
+    assert_int_equal(zero.n_gather, 4);
+    assert_int_equal(zero.memory[0].weights, 4 * SHARD + 3 * REST);
+    assert_int_equal(zero.memory[0].gradients, 4 * SHARD + 2 * REST);
     tear_down(&b);
 }
 
@@ -702,6 +763,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(a_straggler_is_waited_for),
+        cmocka_unit_test(zero_shares_out_a_bucket),
+        cmocka_unit_test(zero_keeps_three_buckets_of_weights),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
         cmocka_unit_test(a_task_tells_its_time),
         cmocka_unit_test(a_task_may_take_another_time),
