@@ -438,6 +438,8 @@ static int run(const cli_options *options)
     if (options->zero && (wants_events(options) || options->draws || options->per_task))
         return cli_refuse(TANDEM_USAGE,
                           "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline and --draws");
+    if (options->zero && options->check)
+        return cli_refuse(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
         return cli_refuse(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
     if (options->spread >= 0 && !options->draws)
