@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "cli/bench.h"
-#include "tandem/engine.h"
+#include "tandem/expansion.h"
 #include "tandem/torch_trace.h"
 
 enum { REPETITIONS = 10 };
@@ -122,6 +122,65 @@ out:
     return status;
 }
 
+/* --- The engine: a replayed step of 1,000 ranks, each by itself --------------------------------------------- */
+
+#define STEP_MODEL "resnet50"
+#define STEP_CLUSTER "500*v100@8 batch=8 + 500*t4@8 batch=8 net=100Gbit/s,5us"
+enum { STEP_LAPS = 2 };
+
+typedef struct step_work {
+    tandem_replayer *replayer;
+    tandem_expansion *expansion;
+    engine_work engine;
+} step_work;
+
+static tandem_status expand(void *context, tandem_error *error)
+{
+    step_work *const w = context;
+    tandem_expansion_close(w->expansion);
+    w->expansion = NULL;
+    return tandem_replayer_expand(&w->expansion, w->replayer, STEP_LAPS, error);
+}
+
+static tandem_status measure_step(bench_result *result, step_work *w, int64_t n, tandem_error *error)
+{
+    static const struct {
+        const char *name;
+        measured run;
+    } cases[] = {{"step expands", expand}, {"step opens", open_engine}, {"step runs", run_engine}};
+    tandem_status status = TANDEM_OK;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases && status == TANDEM_OK; k++) {
+        void *const context = k == 0 ? (void *)w : (void *)&w->engine;
+        status = measure(result, cases[k].name, cases[k].run, context, n, error);
+        if (status != TANDEM_OK) break;
+        result->one[result->n_case - 1].events_per_s = rate_of(result, w->expansion->graph.n_op);
+        w->engine.graph = w->expansion->graph;
+        w->engine.duration_ns = w->expansion->duration_ticks;
+    }
+    return status;
+}
+
+static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_error *error)
+{
+    tandem_cluster cluster;
+    tandem_graph *graph[TANDEM_MAX_CLASS] = {NULL};
+    step_work w = {.replayer = NULL};
+    tandem_replay replay;
+    const tandem_replayer_options options = {.predict = 1};
+    tandem_status status = tandem_cluster_parse(&cluster, STEP_CLUSTER, error);
+    if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, STEP_MODEL, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_replayer_open_with(&w.replayer, &cluster, (const tandem_graph *const *)graph, NULL,
+                                       &options, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
+    if (status == TANDEM_OK) status = measure_step(result, &w, n, error);
+    tandem_engine_close(w.engine.engine);
+    tandem_expansion_close(w.expansion);
+    tandem_replayer_close(w.replayer);
+    for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
+    return status;
+}
+
 /* --- Reading what the PyTorch profiler writes -------------------------------------------------------------- */
 
 enum { TEXT_BYTES = 64 << 20, MOST_EVENT_BYTES = 2048 };
@@ -182,9 +241,12 @@ int bench_trace(bench_result *result, const cli_options *options)
 {
     tandem_error error = {0};
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
-    (void)snprintf(result->model, sizeof result->model, "engine: %d ranks, %d operators; JSON: %d MiB in memory",
-                   RANKS, ENGINE_OPS, TEXT_BYTES >> 20);
+    (void)snprintf(result->model, sizeof result->model,
+                   "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in memory",
+                   RANKS, ENGINE_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
+    (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
     tandem_status status = bench_engine(result, n, &error);
+    if (status == TANDEM_OK) status = bench_step_by_rank(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

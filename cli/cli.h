@@ -24,6 +24,7 @@ typedef struct cli_options {
     double budget;            /* of sensitivity; < 0 = none */
     uint64_t bucket_bytes;    /* 0 = the default */
     tandem_step_options step; /* 0 = as the plan has it */
+    tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -31,16 +32,19 @@ typedef struct cli_options {
     /* how to train: all < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
     const char *betas, *schedule;
+    const char *no_decay;
+    double clip, label_smoothing; /* 0 = none */
+    double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
     /* how to run */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, per_task, predict;
+    int again, per_operator, per_task, predict, check;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
-    const char *output, *trace, *log, *checkpoint, *resume;
+    const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
@@ -98,9 +102,17 @@ enum option_key {
     OPTION_CHECKPOINT_EVERY,
     OPTION_RESUME,
     OPTION_LOG,
+    OPTION_NO_DECAY,
+    OPTION_CLIP,
+    OPTION_LABEL_SMOOTHING,
+    OPTION_LOSS_SCALE,
+    OPTION_INIT,
+    OPTION_EXPORT,
     OPTION_ACCUMULATE,
     OPTION_RECOMPUTE,
     OPTION_MEMORY_TIMELINE,
+    OPTION_COLLECTIVE,
+    OPTION_CHECK,
 };
 
 typedef struct cli_command {

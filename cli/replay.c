@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "cli/replay_memory.h"
 #include "cli/table.h"
+#include "tandem/expansion.h"
 
 typedef struct remedies {
     replay_remedy row[REPLAY_MOST_REMEDIES];
@@ -18,6 +19,7 @@ typedef struct replaying {
     tandem_planner *planner;
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
+    int64_t n_checked;    /* with --check: operators of the general engine; 0 = it does not apply */
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
     replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
     remedies remedies[TANDEM_MAX_CLASS];        /* of classes over their limit */
@@ -133,6 +135,43 @@ static int print_operators(const replaying *r)
     return code;
 }
 
+/* --- The second engine ------------------------------------------------------------------------- */
+
+static int differs(const tandem_replay *a, const tandem_replay *b)
+{
+    int n = a->step_ns != b->step_ns || a->slowest != b->slowest;
+    for (int c = 0; c < a->n_class; c++)
+        n |= a->member[c].busy_ns != b->member[c].busy_ns || a->member[c].wait_ns != b->member[c].wait_ns ||
+             a->member[c].exposed_comm_ns != b->member[c].exposed_comm_ns;
+    return n;
+}
+
+static tandem_status check(replaying *r, tandem_error *error)
+{
+    tandem_replay other;
+    if (tandem_replayer_interferes(r->replayer)) return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run_expanded(r->replayer, &other, &r->n_checked, error);
+    if (status != TANDEM_OK || !differs(&r->result, &other)) return status;
+    return tandem_error_set(error, TANDEM_BUG,
+                            "the general engine, with every rank by itself, comes to a step of %lld ns, the replay to %lld ns",
+                            (long long)other.step_ns, (long long)r->result.step_ns);
+}
+
+static json_t *check_json(const replaying *r)
+{
+    return json_pack("{s:b,s:o,s:I}", "applies", r->n_checked > 0, "agrees",
+                     r->n_checked ? json_true() : json_null(), "operators", (json_int_t)r->n_checked);
+}
+
+static void print_check(const replaying *r)
+{
+    if (r->n_checked)
+        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same to the nanosecond\n",
+               (long long)r->n_checked);
+    else
+        printf("not checked: times depend on who else is busy, which only the replay by events knows\n");
+}
+
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
@@ -172,12 +211,28 @@ static json_t *devices_json(const replaying *r)
     return devices;
 }
 
-static json_t *exchange_json(const tandem_exchange *exchange)
+static json_t *buckets_json(const replaying *r)
 {
-    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
-                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(),
-                     "bytes_per_s", exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(),
-                     "spread", exchange->n_point ? cli_number(exchange->spread) : json_null());
+    const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    json_t *buckets = json_array();
+    for (int b = 0; b < step->n_bucket; b++) {
+        double idle_ns = 0, loaded_ns = 0;
+        tandem_replayer_bucket_ns(r->replayer, b, &idle_ns, &loaded_ns);
+        json_array_append_new(buckets, json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
+                                                 (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)),
+                                                 "by", tandem_replayer_bucket_by(r->replayer, b), "idle_ns",
+                                                 cli_number(idle_ns), "loaded_ns", cli_number(loaded_ns)));
+    }
+    return buckets;
+}
+
+static json_t *exchange_json(const replaying *r)
+{
+    const tandem_exchange *exchange = tandem_replayer_exchange(r->replayer);
+    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
+                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(), "bytes_per_s",
+                     exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(), "spread",
+                     exchange->n_point ? cli_number(exchange->spread) : json_null(), "buckets", buckets_json(r));
 }
 
 static int print_json(const replaying *r)
@@ -191,7 +246,8 @@ static int print_json(const replaying *r)
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
     json_object_set_new(result, "slowest", json_string(member_of(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", devices_json(r));
-    json_object_set_new(result, "all_reduce", exchange_json(tandem_replayer_exchange(r->replayer)));
+    json_object_set_new(result, "all_reduce", exchange_json(r));
+    if (r->options->check) json_object_set_new(result, "check", check_json(r));
     if (r->options->per_operator) json_object_set_new(result, "operators", operators_json(r));
     return cli_print_json(result);
 }
@@ -271,6 +327,7 @@ static int print_text(const replaying *r)
            tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
     int code = print_devices(r);
     cli_provenance_print(r->replayer);
+    if (r->options->check) print_check(r);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
     for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
@@ -321,6 +378,7 @@ static tandem_status replay(replaying *r, tandem_error *error)
     r->replayer = tandem_planner_problem(r->planner)->replayer;
     status = tandem_replayer_run(r->replayer, &r->result,
                                  TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+    if (status == TANDEM_OK && options->check) status = check(r, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
     if (status == TANDEM_OK) status = look_at_memory(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
@@ -364,10 +422,11 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,      OPTION_MODEL,           OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM,   OPTION_BATCH,           OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_PREDICT,   OPTION_OPERATORS,       OPTION_TRACE,   OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE, OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
+                              OPTION_COLLECTIVE, OPTION_PREDICT,   OPTION_CHECK,     OPTION_OPERATORS,
+                              OPTION_TRACE,      OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE,
+                              OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -380,9 +439,12 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes.\n"
+        "--check also replays every rank by itself in the general engine, unless times depend on who else is busy.\n"
         "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory 12GiB): by how much,\n"
         "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
     .run = run,

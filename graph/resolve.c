@@ -503,12 +503,13 @@ static void resolve_dgrad(tandem_step *step, int i)
     else if (row->op_class == TANDEM_ADJUSTABLE)
         read_backward_weight(step, t, i, from);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        reads(step, t, saved_activation(step, op->input[0], TANDEM_F32));
+        reads(step, t, saved_activation(step, op->input[0], from));
     if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, saved_activation(step, i, from));
     if (row->saves & TANDEM_SAVES_AUX) reads(step, t, saved_aux(step, i));
     write_contribution(step, t, i, 0);
     if (row->wgrad != TANDEM_BACKWARD_BESIDE) return;
     reads(step, t, TANDEM_PARAMETER(op->parameter[0]));
+    if (op->kind == TANDEM_OP_BATCHNORM_RELU) reads(step, t, TANDEM_PARAMETER(op->parameter[1]));
     for (int j = 0; j < row->n_parameter; j++) write_weight_gradient(step, t, i, j);
 }
 

@@ -435,3 +435,5 @@ const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b)
         return tandem_collective_algorithm_name((tandem_collective_algorithm)replayer->wire_by[b]);
     return replayer->exchange.n_point > 0 ? "measured" : NULL;
 }
+
+int tandem_replayer_interferes(const tandem_replayer *replayer) { return replayer->interferes; }

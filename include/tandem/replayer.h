@@ -155,6 +155,8 @@ void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_repl
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
 /* Where it comes from: "measured", or the name of the algorithm; NULL where there is one rank. */
 const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b);
+/* Whether any time depends on who else is busy: of a task on neighbours or on the wire, of an all-reduce on who computes. */
+int tandem_replayer_interferes(const tandem_replayer *replayer);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -55,7 +55,7 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 4, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
+enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "tandem/replayer.h"
+#include "replayer/collective.h"
+#include "tandem/expansion.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/unit/replay_store.h"
 
@@ -201,6 +202,43 @@ static void another_time_plans_no_memory(void **state)
     tandem_replayer_close(replayer);
 }
 
+/* The links of a cluster and their messages; every rank by itself in the general engine. */
+static void ranks_one_by_one_survive(void **state)
+{
+    const bench *b = *state;
+    tandem_cluster cluster;
+    assert_int_equal(tandem_cluster_parse(&cluster, "5*a100@2 + 3*v100 node=1GB/s,1us net=1GB/s,1us", NULL), TANDEM_OK);
+    const tandem_replayer_options options = {.predict = 1, .collective = TANDEM_AUTO};
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay, expanded;
+    long n_open = 0, n_expand = 0;
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; n_open++) {
+        const long alive = tandem_allocations_alive();
+        tandem_topology *topology = NULL;
+        tandem_fail_allocation_after(n_open);
+        status = tandem_topology_open(&topology, &cluster, TANDEM_AUTO, NULL);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        tandem_fail_allocation_after(-1);
+        tandem_topology_close(topology);
+        assert_int_equal(tandem_allocations_alive(), alive);
+    }
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, b->graphs, NULL, &options, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &replay, 0, NULL), TANDEM_OK);
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; n_expand++) {
+        const long alive = tandem_allocations_alive();
+        expanded = (tandem_replay){.step_ns = -1};
+        tandem_fail_allocation_after(n_expand);
+        status = tandem_replayer_run_expanded(replayer, &expanded, NULL, NULL);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(tandem_allocations_alive(), alive);
+        if (status != TANDEM_OK) assert_int_equal(expanded.step_ns, -1);
+    }
+    assert_memory_equal(&expanded, &replay, sizeof replay);
+    assert_true(n_open > 6 && n_expand > 9);
+    tandem_replayer_close(replayer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +248,7 @@ int main(void)
         cmocka_unit_test(opening_with_predictions_survives),
         cmocka_unit_test(running_allocates_nothing_without_memory),
         cmocka_unit_test(another_time_plans_no_memory),
+        cmocka_unit_test(ranks_one_by_one_survive),
     };
     return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
 }

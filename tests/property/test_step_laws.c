@@ -235,12 +235,14 @@ static void check_dgrad(run *r, int t)
     else if (row->op_class == TANDEM_ADJUSTABLE)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->from);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        check_read(r, t, k++, activation(r, op->input[0]), TANDEM_F32);
+        check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
-        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), TANDEM_F32);
+        const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
+        for (int j = 0; j < n_read; j++)
+            check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0), TANDEM_F32);
         for (int j = 0; j < row->n_parameter; j++) check_parameter_write(r, t, written++, op->parameter[j]);
     }
     check_counts(task, k, written);
