@@ -1,13 +1,15 @@
-/* bench_trace.c: how fast recorded steps are read and run again. */
+/* bench_trace.c: how fast recorded steps are read, written and run again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/philox.h"
 #include "cli/bench.h"
 #include "tandem/expansion.h"
 #include "tandem/torch_trace.h"
+#include "tandem/trace.h"
 
 enum { REPETITIONS = 10 };
 
@@ -235,6 +237,80 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
     return status;
 }
 
+/* --- Writing a step of many ranks -------------------------------------------------------------------------- */
+
+enum { LANES = 500, TASK_NS = 12345 };
+
+typedef struct write_work {
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_trace_event *event; /* [n_task] */
+    tandem_trace_lane *lane;   /* [LANES] */
+} write_work;
+
+static tandem_status write_lanes(void *context, tandem_error *error)
+{
+    const write_work *const w = context;
+    return tandem_trace_write("/dev/null", "made up", w->lane, LANES, error);
+}
+
+/* One task after another, all-reduces beside. */
+static void lay_out_lanes(write_work *w)
+{
+    int n = 0;
+    int64_t now_ns = 0, wire_ns = 0;
+    for (int t = 0; t < w->step->n_task; t++) {
+        const int is_reduce = w->step->task[t].stream == TANDEM_STREAM_COMM;
+        if (!w->step->task[t].active) continue;
+        if (is_reduce && wire_ns < now_ns) wire_ns = now_ns;
+        if (w->step->task[t].kind == TANDEM_TASK_UPDATE && now_ns < wire_ns) now_ns = wire_ns;
+        int64_t *const clock_ns = is_reduce ? &wire_ns : &now_ns;
+        w->event[n++] = (tandem_trace_event){*clock_ns, *clock_ns + TASK_NS, t};
+        *clock_ns += TASK_NS;
+    }
+    for (int k = 0; k < LANES; k++)
+        w->lane[k] = (tandem_trace_lane){
+            .device = "cpu:avx512", .rank = k, .n_rank = 1, .step = w->step, .event = w->event, .n_event = n};
+}
+
+/* How many events one lane is written as: each stands on a line of its own, between two lines more. */
+static tandem_status count_events(const write_work *w, int *n_event, tandem_error *error)
+{
+    static const char path[] = "tandem-bench-trace.json";
+    char *text = NULL;
+    size_t n = 0;
+    tandem_status status = tandem_trace_write(path, "made up", w->lane, 1, error);
+    if (status == TANDEM_OK) status = tandem_file_read(&text, &n, path, SIZE_MAX / 2, error);
+    *n_event = -2;
+    for (size_t k = 0; k < n; k++) *n_event += text[k] == '\n';
+    (void)remove(path);
+    free(text);
+    return status;
+}
+
+static tandem_status bench_writer(bench_result *result, int64_t n, tandem_error *error)
+{
+    int n_event = 0;
+    write_work w = {.lane = calloc(LANES, sizeof *w.lane)};
+    tandem_status status = tandem_graph_open(&w.graph, "bert_base", 1, error);
+    if (status == TANDEM_OK) status = tandem_step_open(&w.step, w.graph, TANDEM_F32, 0, error);
+    if (status == TANDEM_OK) w.event = calloc((size_t)w.step->n_task, sizeof *w.event);
+    if (status == TANDEM_OK && (!w.lane || !w.event))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", LANES);
+    if (status != TANDEM_OK) goto out;
+    lay_out_lanes(&w);
+    status = count_events(&w, &n_event, error);
+    if (status == TANDEM_OK) status = measure(result, "JSON written", write_lanes, &w, n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].events_per_s = rate_of(result, (double)n_event * LANES);
+out:
+    free(w.event);
+    free(w.lane);
+    tandem_step_close(w.step);
+    tandem_graph_close(w.graph);
+    return status;
+}
+
 /* --- The command ---------------------------------------------------------------------------------------- */
 
 int bench_trace(bench_result *result, const cli_options *options)
@@ -248,5 +324,6 @@ int bench_trace(bench_result *result, const cli_options *options)
     tandem_status status = bench_engine(result, n, &error);
     if (status == TANDEM_OK) status = bench_step_by_rank(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch(result, n, &error);
+    if (status == TANDEM_OK) status = bench_writer(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

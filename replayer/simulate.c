@@ -33,11 +33,11 @@ static void catch_up(const double *before, tandem_lap *lap, double *gain, int n_
 
 static void report(tandem_replay *replay, const tandem_lap *lap, int n_class)
 {
-    *replay = (tandem_replay){.step_ns = tandem_whole_ns(lap->step_ns), .n_class = n_class};
+    *replay = (tandem_replay){.step_ns = tandem_rounded_ns(lap->step_ns), .n_class = n_class};
     for (int c = 0; c < n_class; c++) {
         tandem_replay_class *member = &replay->member[c];
-        const int64_t idle_ns = tandem_whole_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
-        member->exposed_comm_ns = tandem_whole_ns(lap->exposed_ns[c]);
+        const int64_t idle_ns = tandem_rounded_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
+        member->exposed_comm_ns = tandem_rounded_ns(lap->exposed_ns[c]);
         member->wait_ns = idle_ns - member->exposed_comm_ns;
         member->busy_ns = replay->step_ns - idle_ns;
         if (lap->backward_end_ns[c] > lap->backward_end_ns[replay->slowest]) replay->slowest = c;
