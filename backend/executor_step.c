@@ -118,7 +118,8 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     }
     call->draws.stream[0] = (uint32_t)pass;
     const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
-    const int is_norm = task->kind == TANDEM_TASK_FORWARD && !task->again && executor->statistics.start[task->op] >= 0;
+    const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0 &&
+                        !tandem_step_is_again(executor->step, t); /* once a micro-step */
     if (status == TANDEM_OK && is_norm && !executor->evaluates)
         tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
     return status;
