@@ -783,8 +783,8 @@ static int last_of(const walk *w)
 
 static tandem_status list_links(const walk *w, tandem_whatif *whatif)
 {
-    int n = 0;
-    for (int i = last_of(w); i >= 0; i = before(w, i)) n++;
+    int n = 1;
+    for (int i = before(w, last_of(w)); i >= 0; i = before(w, i)) n++;
     whatif->link = calloc((size_t)n, sizeof *whatif->link);
     if (!whatif->link) return no_memory(w->r);
     whatif->n_link = n;
@@ -808,7 +808,7 @@ static tandem_status find_path(const reading *r, const whatif_model *model, tand
               .model = model,
               .ready_ns = malloc(n * sizeof *w.ready_ns),
               .end_ns = malloc(n * sizeof *w.end_ns),
-              .last_part = malloc(((size_t)r->n_group + 1) * sizeof *w.last_part),
+              .last_part = calloc((size_t)r->n_group + 1, sizeof *w.last_part),
               .first_edge = malloc((n + 1) * sizeof *w.first_edge)};
     tandem_status status = TANDEM_OK;
     if (!w.ready_ns || !w.end_ns || !w.last_part || !w.first_edge) status = no_memory(r);
