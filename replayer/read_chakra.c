@@ -11,11 +11,6 @@
 
 enum { MOST_NODES = 1 << 27 };
 
-tandem_status chakra_no_memory(const chakra_job *r)
-{
-    return tandem_error_set(r->error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", r->rank[r->at].path);
-}
-
 static tandem_status add(const chakra_job *r, chakra_list *to, const void *one, size_t size)
 {
     if (to->n == to->room) {

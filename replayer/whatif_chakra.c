@@ -328,7 +328,7 @@ static tandem_status find_path(const chakra_job *r, const whatif_model *model, t
               .ready_ns = malloc(n * sizeof *w.ready_ns),
               .end_ns = malloc(n * sizeof *w.end_ns),
               .last_part = calloc((size_t)r->n_group + 1, sizeof *w.last_part),
-              .first_edge = malloc((n + 1) * sizeof *w.first_edge)};
+              .first_edge = calloc(n + 1, sizeof *w.first_edge)};
     tandem_status status = TANDEM_OK;
     if (!w.ready_ns || !w.end_ns || !w.last_part || !w.first_edge) status = chakra_no_memory(r);
     if (status == TANDEM_OK)
