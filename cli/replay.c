@@ -361,7 +361,7 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
     int n_rank = 0, n = 0, rank = 0;
     for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
-    tandem_trace_lane *const lane = calloc((size_t)n_rank, sizeof *lane);
+    tandem_trace_lane *const lane = calloc((size_t)n_rank + 1, sizeof *lane);
     if (!lane)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
