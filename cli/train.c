@@ -540,6 +540,8 @@ const cli_command command_train = {
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
+        "    --init begin.safetensors --export end.safetensors\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"

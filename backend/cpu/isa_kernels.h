@@ -86,8 +86,8 @@ typedef struct tandem_isa_kernels {
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
-    /* y[i] = word(first + i) < threshold ? 0 : scale·x[i]; word(e) is word e % 4 of the Philox block whose counter is
-     * {e / 4, stream[0], stream[1], stream[2] | (upper half of e / 4) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
+    /* y[i] = r(first + i) < threshold ? 0 : scale·x[i]; r(e) is the lower (e even) or upper half of word e / 2 % 4 of the Philox
+     * block whose counter is {e / 8, stream[0], stream[1], stream[2] | (upper half of e / 8) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
     void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
     void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
 

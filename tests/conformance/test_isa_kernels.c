@@ -498,12 +498,12 @@ static void test_relu_and_its_gradient(void **state)
     }
 }
 
-/* Against the generator itself, from places within and at the ends of a group, and beyond 2^34, where the block's index has more
+/* Against the generator itself, from places within and at the ends of a group, and beyond 2^35, where the block's index has more
  * than 32 bits. */
 static void test_dropout(void **state)
 {
     (void)state;
-    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 34) - 5};
+    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 35) - 5};
     float x[LARGEST], want[LARGEST];
     uint16_t half[LARGEST], want_half[LARGEST];
     fill_f32(x, LARGEST, 21);
@@ -514,12 +514,13 @@ static void test_dropout(void **state)
         for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
             for (int s = 0; s < N_SIZES; s++) {
                 const size_t n = sizes[s];
-                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x40000000u, 4.0f / 3};
+                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x4000, 4.0f / 3};
                 size_t dropped = 0;
                 for (size_t i = 0; i < n; i++) {
-                    const uint64_t block = (firsts[f] + i) / 4;
+                    const uint64_t e = firsts[f] + i, block = e / 8;
                     const uint32_t counter[4] = {(uint32_t)block, 5, 9, TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
-                    const int drops = tandem_philox(counter, 77).word[(firsts[f] + i) % 4] < mask.threshold;
+                    const uint32_t drawn = tandem_philox(counter, 77).word[e / 2 % 4];
+                    const int drops = (e % 2 ? drawn >> 16 : drawn & 0xFFFF) < mask.threshold;
                     dropped += (size_t)drops;
                     want[i] = drops ? 0 : mask.scale * x[i];
                     want_half[i] = drops ? 0 : narrowed(mask.scale * widened(half[i]));
