@@ -32,7 +32,7 @@ while read -r model batch rate data; do
     done
 done <<END
 resnet18:image=64 8 0.01 fashion-mnist
-resnet50:image=64 8 0.001 fashion-mnist
+resnet50:image=64 8 0.01 fashion-mnist
 vgg16_bn:image=64 8 0.01 fashion-mnist
 vit_b16:image=64 4 1e-4 fashion-mnist
 bert_base:seq=32 2 1e-4 text.txt

@@ -154,8 +154,8 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
     tandem_status status = TANDEM_OK;
     if (report.skipped && is_0)
-        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated", (long long)done,
-                 (double)report.loss_scale);
+        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
+                 (long long)done, (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
         status = evaluate(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)

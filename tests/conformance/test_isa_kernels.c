@@ -518,7 +518,8 @@ static void test_dropout(void **state)
                 size_t dropped = 0;
                 for (size_t i = 0; i < n; i++) {
                     const uint64_t e = firsts[f] + i, block = e / 8;
-                    const uint32_t counter[4] = {(uint32_t)block, 5, 9, TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
+                    const uint32_t counter[4] = {(uint32_t)block, 5, 9,
+                                                 TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
                     const uint32_t drawn = tandem_philox(counter, 77).word[e / 2 % 4];
                     const int drops = (e % 2 ? drawn >> 16 : drawn & 0xFFFF) < mask.threshold;
                     dropped += (size_t)drops;

@@ -702,16 +702,11 @@ static void hashes_of_the_zoo_are_lasting(void **state)
         const char *model;
         uint64_t hash;
     } cases[] = {
-        {"mlp", UINT64_C(0x8cb30dd12385fbf0)},
-        {"resnet20", UINT64_C(0xc24608974e5a06b9)},
-        {"vit_tiny", UINT64_C(0x3147d55440d8d9f0)},
-        {"gpt_tiny", UINT64_C(0x7afae4fafbb64f9b)},
-        {"resnet18", UINT64_C(0x21e919e9fdf732d5)},
-        {"resnet50", UINT64_C(0x42240307279c8d69)},
-        {"vgg16_bn", UINT64_C(0x304a43291ac0bbd8)},
-        {"vit_b16", UINT64_C(0x9bc721110bab7c23)},
-        {"bert_base", UINT64_C(0xb1247f499c870d00)},
-        {"gpt2_small", UINT64_C(0xb7126684c115e43c)},
+        {"mlp", UINT64_C(0x8cb30dd12385fbf0)},       {"resnet20", UINT64_C(0xc24608974e5a06b9)},
+        {"vit_tiny", UINT64_C(0x3147d55440d8d9f0)},  {"gpt_tiny", UINT64_C(0x7afae4fafbb64f9b)},
+        {"resnet18", UINT64_C(0x21e919e9fdf732d5)},  {"resnet50", UINT64_C(0x42240307279c8d69)},
+        {"vgg16_bn", UINT64_C(0x304a43291ac0bbd8)},  {"vit_b16", UINT64_C(0x9bc721110bab7c23)},
+        {"bert_base", UINT64_C(0xb1247f499c870d00)}, {"gpt2_small", UINT64_C(0xb7126684c115e43c)},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_graph *graph = opened(cases[i].model, 8);
