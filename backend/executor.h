@@ -38,6 +38,7 @@ struct tandem_executor {
     tandem_running statistics; /* running ones of batchnorms; of an evaluation: the mean over the ranks */
     tandem_gate gate;
     unsigned char *decays; /* [n_parameter] whether weight decay applies */
+    float loss;     /* of this step, over the micro-steps so far */
     int not_finite; /* parameter whose gradient is not, in this step; −1 = all are */
     tandem_observer *observer;
     void *observer_context;
@@ -75,7 +76,7 @@ tandem_status tandem_executor_open_forward(tandem_executor **executor, const tan
 
 /* Puts sample number `sample` at place b of the batch: inputs into the input tensor, labels into executor->label. */
 void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
-/* Runs one task of the compute stream that has a kernel. */
-tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t index, tandem_error *error);
+/* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it decides draws. */
+tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass, tandem_error *error);
 
 #endif

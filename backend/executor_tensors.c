@@ -39,7 +39,7 @@ static void list_fill(tensor_list *list, const tandem_graph *graph, const tandem
     }
     for (int i = 0; i < graph->n_op; i++) {
         const tandem_op *op = &graph->op[i];
-        if (op->kind != TANDEM_OP_BATCHNORM) continue;
+        if (!tandem_op_is_batchnorm(op)) continue;
         float *mean = running ? running + statistics->start[i] : NULL;
         add_statistic(list, op, "running_mean", mean);
         add_statistic(list, op, "running_var", mean ? mean + tandem_shape_last(&op->shape) : NULL);

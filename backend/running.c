@@ -4,7 +4,7 @@
 
 static int64_t channels_of(const tandem_graph *graph, int op)
 {
-    return graph->op[op].kind == TANDEM_OP_BATCHNORM ? tandem_shape_last(&graph->op[op].shape) : 0;
+    return tandem_op_is_batchnorm(&graph->op[op]) ? tandem_shape_last(&graph->op[op].shape) : 0;
 }
 
 int64_t tandem_running_count(const tandem_graph *graph)

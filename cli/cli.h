@@ -19,10 +19,11 @@ typedef struct cli_options {
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
-    double slowdown;       /* < 0 = not given */
-    int64_t target_ns;     /* 0 = none */
-    double budget;         /* of sensitivity; < 0 = none */
-    uint64_t bucket_bytes; /* 0 = the default */
+    double slowdown;          /* < 0 = not given */
+    int64_t target_ns;        /* 0 = none */
+    double budget;            /* of sensitivity; < 0 = none */
+    uint64_t bucket_bytes;    /* 0 = the default */
+    tandem_step_options step; /* 0 = as the plan has it */
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -39,7 +40,7 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int again, per_operator, per_task, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -106,6 +107,9 @@ enum option_key {
     OPTION_LOSS_SCALE,
     OPTION_INIT,
     OPTION_EXPORT,
+    OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE,
+    OPTION_MEMORY_TIMELINE,
 };
 
 typedef struct cli_command {

@@ -181,10 +181,11 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM,
-                              OPTION_BATCH,    OPTION_MEMORY, OPTION_BUCKET,  OPTION_STEPS,  OPTION_DATA,
-                              OPTION_EVALUATE, OPTION_SEED,   OPTION_TIMEOUT, OPTION_METHOD, OPTION_OPERATORS,
-                              OPTION_LIMIT,    OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
+                              OPTION_STEPS,      OPTION_DATA,      OPTION_EVALUATE,  OPTION_SEED,
+                              OPTION_TIMEOUT,    OPTION_METHOD,    OPTION_OPERATORS, OPTION_LIMIT,
+                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
@@ -195,6 +196,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
         "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
     .run = run,

@@ -26,8 +26,8 @@ static tandem_status predict_tasks(compare_case *out, const tandem_replayer *rep
             (compare_task){.op = step->task[t].op,
                            .kind = tandem_task_kind_name(step->task[t].kind),
                            .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
-    for (int e = 0; e < n_event; e++)
-        if (event[e].task >= 0) out->task[event[e].task].predicted_ns += event[e].end_ns - event[e].start_ns;
+    for (int e = 0; e < n_event; e++) /* in the last micro-step, as measured */
+        if (event[e].task >= 0) out->task[event[e].task].predicted_ns = event[e].end_ns - event[e].start_ns;
     return TANDEM_OK;
 }
 

@@ -40,6 +40,10 @@ static const struct argp_option rows[] = {
     {"explain", OPTION_EXPLAIN, "OPERATOR", 0, "Why an operator has its precision", 3},
     {"memory", OPTION_MEMORY, "SIZE,...", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
     {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
+    {"accumulate", OPTION_ACCUMULATE, "N", 0,
+     "Micro-steps: batches of a rank whose gradients are summed before they are reduced [1]", 2},
+    {"recompute", OPTION_RECOMPUTE, "N", 0,
+     "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
     {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
@@ -47,6 +51,7 @@ static const struct argp_option rows[] = {
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
+    {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
     {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "Of the learning rate: constant, cosine, linear, step [constant]", 3},
@@ -175,6 +180,14 @@ static double sensitivity_of(struct argp_state *state, int key, const char *text
     return number_of(state, key, text, DBL_MAX, "a sensitivity, a number from 0 upwards such as 1e-8");
 }
 
+static int segments_of(struct argp_state *state, const char *text)
+{
+    int n_segment = 0;
+    tandem_error error;
+    if (tandem_recompute_parse(&n_segment, text, &error) != TANDEM_OK) stop(state, &error);
+    return n_segment;
+}
+
 /* "free" is for commands that have --global-batch. */
 static void take_batch(cli_options *options, struct argp_state *state, const char *text)
 {
@@ -221,6 +234,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_EXPLAIN: options->explain = text; break;
     case OPTION_ADD: options->add = text; break;
     case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
+    case OPTION_ACCUMULATE:
+        options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
+        break;
+    case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
+    case OPTION_MEMORY_TIMELINE: options->per_task = 1; break;
     case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;

@@ -20,6 +20,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
 {
     tandem_request request = cli_request(options);
     request.times_only = times_only;
+    request.step = subject->plan->step;
     const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
                                                          (const tandem_graph *const *)subject->graph, error);
     if (status == TANDEM_OK)

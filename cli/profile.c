@@ -51,7 +51,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
         status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
-                                    options->data, error);
+                                       options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,
@@ -169,8 +169,9 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_DEVICE,      OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
-                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_SEED,  OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_DEVICE,     OPTION_CLUSTER,     OPTION_BATCH,
+                              OPTION_DATA,  OPTION_BUCKET,     OPTION_REPETITIONS, OPTION_AGAIN,
+                              OPTION_SEED,  OPTION_ACCUMULATE, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -180,7 +181,9 @@ const cli_command command_profile = {
         "Examples:\n"
         "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
-        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.",
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.\n"
+        "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.",
     .run = run,
 };

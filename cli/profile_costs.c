@@ -207,7 +207,8 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
     const tandem_executor_options options = {.step = profile->step,
                                              .data = rank->options->data ? &rank->data : NULL,
                                              .seed = rank->options->seed,
-                                             .global_batch = profile->step->graph->batch,
+                                             .global_batch =
+                                                 profile->step->graph->batch * profile->step->options.n_micro,
                                              .without_exchange = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
@@ -285,8 +286,8 @@ tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_c
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
     cost_profile profile = {.rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns()};
     profile.n_plan = uniform_count(device) + (uniform_count(device) > 1 ? MIXED_PLANS : 0);
-    tandem_status status = tandem_step_open(&profile.step, rank->subject->graph[rank->member], device->wider,
-                                            rank->options->bucket_bytes, error);
+    tandem_status status = tandem_step_open_with(&profile.step, rank->subject->graph[rank->member], device->wider,
+                                                 rank->options->bucket_bytes, &rank->options->step, error);
     if (status == TANDEM_OK && !rank->options->again)
         status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step, error);
     if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))

@@ -4,8 +4,13 @@
 #include <string.h>
 
 #include "base/quantity.h"
-#include "cli/prediction.h"
+#include "cli/replay_memory.h"
 #include "cli/table.h"
+
+typedef struct remedies {
+    replay_remedy row[REPLAY_MOST_REMEDIES];
+    int n;
+} remedies;
 
 typedef struct replaying {
     const cli_options *options;
@@ -14,6 +19,8 @@ typedef struct replaying {
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
+    remedies remedies[TANDEM_MAX_CLASS];        /* of classes over their limit */
 } replaying;
 
 /* Rows behind the operators: what belongs to none of them. */
@@ -128,14 +135,17 @@ static int print_operators(const replaying *r)
 
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static json_t *memory_json(const tandem_memory *memory)
+static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)memory->weights,
-                     "gradients", (json_int_t)memory->gradients, "optimizer", (json_int_t)memory->optimizer,
-                     "arena", (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live,
-                     "activations", (json_int_t)memory->activations, "activation_gradients",
-                     (json_int_t)memory->activation_gradients, "weight_copies",
-                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace);
+    char peak[REPLAY_TASK_TEXT];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
+                     (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
+                     (json_int_t)memory->optimizer, "arena", (json_int_t)memory->arena, "arena_live",
+                     (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
+                     "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
+                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
+                     "weight_gradients", (json_int_t)memory->weight_gradients, "peak_task", memory->peak_task,
+                     "peak_at", replay_task_print(peak, step, memory->peak_task));
 }
 
 static json_t *devices_json(const replaying *r)
@@ -144,15 +154,20 @@ static json_t *devices_json(const replaying *r)
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
-        json_array_append_new(
-            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
-                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
-                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
-                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
-                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
-                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
-                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
-                               "costs", cli_provenance_json(r->replayer, c)));
+        json_t *device = json_pack(
+            "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name, "ranks",
+            member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
+            (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+            (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes, "limit_bytes",
+            limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c), "memory",
+            memory_json(tandem_replayer_memory(r->replayer, c), tandem_replayer_step(r->replayer, c)),
+            "costs", cli_provenance_json(r->replayer, c));
+        if (r->options->per_task)
+            json_object_set_new(device, "memory_timeline", replay_timeline_json(&r->timeline[c]));
+        if (over_limit(r, c))
+            json_object_set_new(device, "remedies",
+                                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
+        json_array_append_new(devices, device);
     }
     return devices;
 }
@@ -231,7 +246,17 @@ static int print_memory(const replaying *r)
     memory_row(&table, r, "    activations", offsetof(tandem_memory, activations));
     memory_row(&table, r, "    their gradients", offsetof(tandem_memory, activation_gradients));
     memory_row(&table, r, "    weights in low precision", offsetof(tandem_memory, weight_copies));
+    if (r->subject->plan->step.n_micro > 1)
+        memory_row(&table, r, "    weights' of a micro-step", offsetof(tandem_memory, weight_gradients));
     memory_row(&table, r, "    workspace", offsetof(tandem_memory, workspace));
+    (void)snprintf(line, sizeof line, "peak at");
+    for (int c = 0; c < r->result.n_class; c++) {
+        char task[REPLAY_TASK_TEXT];
+        append(line, sizeof line, "\t",
+               replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                 tandem_replayer_memory(r->replayer, c)->peak_task));
+    }
+    cli_table_row(&table, "%s", line);
     putchar('\n');
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -248,6 +273,13 @@ static int print_text(const replaying *r)
     cli_provenance_print(r->replayer);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
+    for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
+        code = replay_timeline_print(&r->timeline[c], member_of(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class && code == 0; c++)
+        if (over_limit(r, c))
+            code = replay_remedies_print(r->remedies[c].row, r->remedies[c].n, r->result.member[c].peak_bytes,
+                                         tandem_cluster_limit_bytes(&r->subject->cluster, c),
+                                         member_of(r, c)->device.name);
     return code;
 }
 
@@ -268,6 +300,18 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
     return tandem_trace_write(r->options->trace, r->subject->plan->name, lane, r->result.n_class, error);
 }
 
+static tandem_status look_at_memory(replaying *r, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < r->result.n_class && status == TANDEM_OK; c++) {
+        if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
+        if (status == TANDEM_OK && over_limit(r, c))
+            status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->subject, c,
+                                          r->result.member[c].peak_bytes, error);
+    }
+    return status;
+}
+
 static tandem_status replay(replaying *r, tandem_error *error)
 {
     const cli_options *options = r->options;
@@ -278,6 +322,7 @@ static tandem_status replay(replaying *r, tandem_error *error)
     status = tandem_replayer_run(r->replayer, &r->result,
                                  TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
+    if (status == TANDEM_OK) status = look_at_memory(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
 }
@@ -313,14 +358,16 @@ static int run(const cli_options *options)
         code = options->json ? print_json(&r) : print_text(&r);
     if (code == 0) code = check_memory(&r);
     free(r.operator_ns);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) replay_timeline_close(&r.timeline[c]);
     tandem_planner_close(r.planner);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
+static const int options[] = {OPTION_PLAN,      OPTION_MODEL,           OPTION_CLUSTER, OPTION_DEVICE,
+                              OPTION_UNIFORM,   OPTION_BATCH,           OPTION_MEMORY,  OPTION_BUCKET,
+                              OPTION_PREDICT,   OPTION_OPERATORS,       OPTION_TRACE,   OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE, OPTION_MEMORY_TIMELINE, OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -332,9 +379,11 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
-        "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
+        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory 12GiB): by how much,\n"
+        "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
     .run = run,
 };

@@ -63,14 +63,16 @@ static int operator_key(const tandem_step *step, const tandem_task *task, int va
 
 static int accumulate_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
-    if (variant > 1) return 0;
+    const int is_weight = task->parameter >= 0; /* f32 always */
+    if (variant > (is_weight ? 0 : 1)) return 0;
     const tandem_op *op = &step->graph->op[task->op];
     key->kind = TANDEM_COST_OP;
     key->pass = TANDEM_PASS_DGRAD;
     key->from = key->to = variant ? TANDEM_BF16 : TANDEM_F32;
     key->precision = type_as_precision(key->to);
     (void)snprintf(key->signature, sizeof key->signature, "accumulate n=%lld",
-                   (long long)tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape));
+                   (long long)(is_weight ? step->graph->parameter[task->parameter].elements
+                                         : tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape)));
     return 1;
 }
 

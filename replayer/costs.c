@@ -180,15 +180,17 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
-    char key_text[TANDEM_COST_KEY_TEXT] = "";
+    char key_text[TANDEM_COST_KEY_TEXT] = "", micro[32] = "";
     tandem_cost_key key;
     if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
+    if (step->options.n_micro > 1)
+        (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s` does it",
+                            "`tandem profile --model %s --batch %lld --device %s%s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
-                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour);
+                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro);
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */
@@ -219,7 +221,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
         const size_t place = (size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant;
         if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
         const int origin = origin_of(&member->costs, place);
-        const int64_t ns = member->costs.form[place].ns[company];
+        const int64_t ns = tandem_step_repeats(member->step, task) * member->costs.form[place].ns[company];
         provenance.n_task[origin]++;
         provenance.ns[origin] += ns;
         if (origin == TANDEM_ORIGIN_PREDICTED)

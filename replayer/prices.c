@@ -1,5 +1,6 @@
 /* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1), where the
  * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,12 +103,24 @@ void tandem_prices_update(tandem_replay_member *member, int t)
     if (task->kind == TANDEM_TASK_UPDATE) member->update_changed = 1;
 }
 
+/* Of all micro-steps but the last, which come before every stop. */
+static int64_t lead_ns(tandem_replay_member *member, int n_bucket, int pace)
+{
+    const int n_micro = member->step->options.n_micro;
+    if (n_micro == 1) return 0;
+    int64_t sum = -member->price_ns[member->step->bucket[n_bucket - 1].update_task][pace];
+    for (int s = 0; s <= n_bucket; s++) sum += member->stretch_ns[s][pace];
+    member->micro_ns[pace] = sum;
+    return (n_micro - 1) * sum;
+}
+
 static void settle_pace(tandem_replay_member *member, int n_bucket, int pace)
 {
     int64_t(*const stretch_ns)[TANDEM_N_PACE] = member->stretch_ns;
     double *hand_ns = member->hand_ns[pace], *wait_ns = member->wait_ns[pace];
-    int s = member->first_changed;
-    int64_t sum = s > 0 && s <= n_bucket ? (int64_t)hand_ns[(s - 1) * TANDEM_LANES] : 0;
+    int64_t sum = lead_ns(member, n_bucket, pace);
+    int s = sum > 0 ? 0 : member->first_changed;
+    if (s > 0 && s <= n_bucket) sum = (int64_t)hand_ns[(s - 1) * TANDEM_LANES];
     for (; s < n_bucket; s++) {
         sum += stretch_ns[s][pace];
         hand_ns[s * TANDEM_LANES] = (double)sum;
@@ -152,16 +165,31 @@ static int stretch_at(const tandem_replay_member *member, int n_bucket, double a
     return low;
 }
 
+/* Within the first stretch: goes on by whole micro-steps, from behind the update that comes first. Returns where the
+ * blocks end that it stopped in front of: in the last micro-step those of the stretch, else those of a whole one. */
+static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, int from, int to, double *left,
+                            double *place)
+{
+    const int n_before = member->step->options.n_micro - 1;
+    const double micro_ns = (double)member->micro_ns[from];
+    double n = floor(*left / micro_ns);
+    if (n > n_before) n = n_before;
+    *left -= n * micro_ns;
+    *place += n * (double)member->micro_ns[to];
+    return member->stretch_block[n < n_before ? n_bucket + 1 : 1];
+}
+
 double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to)
 {
-    const int s = stretch_at(member, n_bucket, at_ns, from);
+    const int s = stretch_at(member, n_bucket, at_ns, from), repeats = s == 0 && member->micro_ns[from] > 0;
     double left = at_ns - begin_of(member, n_bucket, s, from), place = begin_of(member, n_bucket, s, to);
-    int k = member->stretch_block[s];
-    for (; k < member->stretch_block[s + 1] && (double)member->block_ns[k][from] <= left; k++) {
+    int k = member->stretch_block[s], end = member->stretch_block[s + 1];
+    for (; k < end && (double)member->block_ns[k][from] <= left; k++) {
         left -= (double)member->block_ns[k][from];
         place += (double)member->block_ns[k][to];
+        if (k == 0 && repeats) end = pass_micro_steps(member, n_bucket, from, to, &left, &place);
     }
-    if (k == member->stretch_block[s + 1]) return place;
+    if (k == end) return place;
     int t = member->block[k].first;
     for (; t < member->block[k].end && (double)member->price_ns[t][from] <= left; t++) {
         left -= (double)member->price_ns[t][from];

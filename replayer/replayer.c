@@ -77,16 +77,17 @@ static void price_touched(tandem_replay_member *member)
 static int allocate_lists(tandem_replay_member *member)
 {
     const size_t n_task = (size_t)member->step->n_task, n_bucket = (size_t)member->step->n_bucket;
-    member->task = malloc(n_task * sizeof *member->task);
+    const size_t most_places = n_task * (size_t)member->step->options.n_micro;
+    member->task = malloc(most_places * sizeof *member->task);
     for (int pace = 0; pace < member->n_pace; pace++)
-        member->sum[pace] = malloc((n_task + 1) * sizeof *member->sum[pace]);
+        member->sum[pace] = malloc((most_places + 1) * sizeof *member->sum[pace]);
     member->wait_place = malloc(n_bucket * sizeof *member->wait_place);
     member->workspace_bytes = calloc(n_task, sizeof *member->workspace_bytes);
-    member->start_ns = calloc(n_task, sizeof *member->start_ns);
-    member->end_ns = calloc(n_task, sizeof *member->end_ns);
+    member->start_ns = calloc(most_places, sizeof *member->start_ns);
+    member->end_ns = calloc(most_places, sizeof *member->end_ns);
     member->wait_start_ns = calloc(n_bucket, sizeof *member->wait_start_ns);
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
-    member->event = malloc((n_task + n_bucket) * sizeof *member->event);
+    member->event = malloc((most_places + n_bucket) * sizeof *member->event);
     return tandem_prices_open(member, (int)n_bucket) && member->task && member->sum[TANDEM_USUAL] &&
            (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place && member->workspace_bytes &&
            member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns && member->event;
@@ -98,8 +99,8 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
     member->slowed = 1;
-    tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
-                                            options->bucket_bytes, error);
+    tandem_status status = tandem_step_open_with(&member->step, graph, replayer->cluster.member[c].device.wider,
+                                                 options->bucket_bytes, &options->step, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
     const tandem_cluster_class *class = &replayer->cluster.member[c];
     const tandem_cost_source source = {store, &class->device, member->neighbour, options->predict,
@@ -345,6 +346,15 @@ static void follow_changes(tandem_replay_member *member)
     tandem_step_resolve(member->step);
     price_touched(member);
     member->changed = 0;
+}
+
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory, tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    follow_changes(member);
+    const tandem_status status = plan_memory(member, error);
+    if (status == TANDEM_OK) *memory = member->memory;
+    return status;
 }
 
 static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *error)

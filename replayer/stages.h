@@ -82,7 +82,8 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
 enum { TANDEM_USUAL, TANDEM_CROWDED, TANDEM_N_PACE };
 
 /* The list that a class goes round: the update of the last bucket, the forward and backward tasks, the other
- * updates. It falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
+ * updates. With micro-steps, the forward and backward tasks of all but the last come before those of the last: they hand
+ * nothing over, and count to the first stretch. The list falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
  * is handed over, stretch n_bucket + b where bucket b must be through. Task ids being fixed, so are stretches;
  * each is cut into blocks of tasks in order. */
 typedef struct tandem_block {
@@ -111,7 +112,8 @@ typedef struct tandem_replay_member {
     int *stretch_of;                      /* [n_block] */
     int *stretch_block;                   /* [2·n_bucket + 1] the first block of each stretch */
     int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
-    int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] */
+    int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] of one micro-step */
+    int64_t micro_ns[TANDEM_N_PACE];      /* forward and backward tasks once */
     int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
     int update_changed; /* … as are waits, unless an update's price changed */
     /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
@@ -122,12 +124,12 @@ typedef struct tandem_replay_member {
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
     int n_place;
-    int *task;                   /* [n_place] */
+    int *task;                   /* [n_place], at most n_micro · n_task */
     int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
     int *wait_place; /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
-    double *start_ns, *end_ns;           /* [n_task] by place */
+    double *start_ns, *end_ns;           /* [n_place] */
     double *wait_start_ns, *wait_end_ns; /* [n_bucket] */
-    tandem_trace_event *event;           /* [n_task + n_bucket] */
+    tandem_trace_event *event;           /* [n_place + 2·n_bucket] */
     int n_event;
 } tandem_replay_member;
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/dtype.h"
 #include "tandem/status.h"
 
 #ifdef __cplusplus
@@ -16,15 +17,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- Number types ------------------------------------------------------------------------------------------- */
-typedef enum tandem_dtype {
-    TANDEM_F32,
-    TANDEM_BF16,
-    TANDEM_S8,
-    TANDEM_N_VERSION,              /* the types above are those an activation or gradient can have */
-    TANDEM_S32 = TANDEM_N_VERSION, /* tokens and labels; accumulators */
-    TANDEM_WIDER                   /* only in precision rows: the device's best wider type */
-} tandem_dtype;
+/* --- Number types (dtype.h) ------------------------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32" */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
@@ -112,6 +105,9 @@ typedef struct tandem_op {
 } tandem_op;
 
 struct tandem_graph;
+/* Whether it normalises over the batch, by itself or together with its relu. */
+int tandem_op_is_batchnorm(const tandem_op *op);
+
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {

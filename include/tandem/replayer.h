@@ -64,6 +64,7 @@ typedef struct tandem_replayer_options {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
+    tandem_step_options step;               /* of every class: micro-steps, recomputation */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,
@@ -88,6 +89,10 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c);
+/* tandem_replayer_plan_memory: the memory of class c in its present precisions, also where times of it are missing.
+ * TANDEM_NO_MEMORY. Cost: that of a memory plan. */
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory,
+                                          tandem_error *error);
 /* Bytes each task of class c needs beside its operands in its current form, [n_task]: as tandem_memory_timeline takes them. */
 const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c);
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);

@@ -61,9 +61,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void survive_opening(const bench *b, const tandem_graph *const *graphs, int predict, long least)
+static void survive_opening(const bench *b, const tandem_graph *const *graphs,
+                            tandem_replayer_options options, long least)
 {
-    const tandem_replayer_options options = {.predict = predict};
     long k = 0;
     for (int failed = 1; failed; k++) {
         const long alive = tandem_allocations_alive();
@@ -88,7 +88,8 @@ static void survive_opening(const bench *b, const tandem_graph *const *graphs, i
 static void opening_survives(void **state)
 {
     const bench *b = *state;
-    survive_opening(b, b->graphs, 0, 40); /* both classes: step program, costs, list and timeline; the wire */
+    survive_opening(b, b->graphs, (tandem_replayer_options){0}, 40); /* both classes: step program, costs, list and timeline; the wire */
+    survive_opening(b, b->graphs, (tandem_replayer_options){.step = {2, TANDEM_SEGMENTS_SQRT}}, 42);
 }
 
 /* Costs at other batches: their graphs, step programs and tables, too. */
@@ -105,7 +106,7 @@ static void opening_between_batches_survives(void **state)
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
-    survive_opening(b, graphs, 0, 200);
+    survive_opening(b, graphs, (tandem_replayer_options){0}, 200);
     tandem_graph_close(between);
     for (int i = 0; i < 2; i++) tandem_graph_close(graph[i]);
 }
@@ -117,8 +118,31 @@ static void opening_with_predictions_survives(void **state)
     tandem_graph *other = NULL;
     assert_int_equal(tandem_graph_open(&other, "mlp:width=40,depth=1", 3, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {other, other};
-    survive_opening(b, graphs, 1, 100);
+    survive_opening(b, graphs, (tandem_replayer_options){.predict = 1}, 100);
     tandem_graph_close(other);
+}
+
+/* The memory of a plan and its timeline, when the one allocation of each fails. */
+static void looking_at_memory_survives(void **state)
+{
+    bench *b = *state;
+    tandem_replayer *replayer = NULL;
+    tandem_memory_row row[256];
+    tandem_memory memory = {.peak = 7};
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    const tandem_step *step = tandem_replayer_step(replayer, 0);
+    assert_in_range(step->n_task, 1, 256);
+    for (int fails = 1; fails >= 0; fails--) {
+        const tandem_status wanted = fails ? TANDEM_NO_MEMORY : TANDEM_OK;
+        row[0].bytes[0] = 7;
+        tandem_fail_allocation_after(fails ? 0 : -1);
+        assert_int_equal(tandem_replayer_plan_memory(replayer, 0, &memory, NULL), wanted);
+        tandem_fail_allocation_after(fails ? 0 : -1);
+        assert_int_equal(tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, 0), NULL), wanted);
+        tandem_fail_allocation_after(-1);
+        assert_true((memory.peak == 7) == fails && (row[0].bytes[0] == 7) == fails);
+    }
+    tandem_replayer_close(replayer);
 }
 
 static void running_allocates_nothing_without_memory(void **state)
@@ -181,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_survives),
+        cmocka_unit_test(looking_at_memory_survives),
         cmocka_unit_test(opening_between_batches_survives),
         cmocka_unit_test(opening_with_predictions_survives),
         cmocka_unit_test(running_allocates_nothing_without_memory),

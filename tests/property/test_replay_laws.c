@@ -109,6 +109,7 @@ typedef struct trial {
     uint64_t bucket_bytes;
     tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
     uint32_t contended;
+    tandem_step_options step;
     chance chance;
 } trial;
 
@@ -155,7 +156,9 @@ static void draw_measured(trial *t, world *w)
  * node, and nothing slows anything. */
 static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
+    static const int n_micro[] = {1, 1, 2, 5}, n_segment[] = {1, 1, TANDEM_SEGMENTS_SQRT, 3};
     *t = (trial){.contended = contended, .chance = {.series = series}};
+    t->step = (tandem_step_options){n_micro[draw(&t->chance, 4)], n_segment[draw(&t->chance, 4)]};
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
     t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
@@ -180,7 +183,8 @@ static tandem_replayer *open_trial(const trial *t, replay_store *s)
 {
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
-    if (tandem_replayer_open(&replayer, &t->cluster, t->graph, s->store, t->bucket_bytes, &error) != TANDEM_OK)
+    const tandem_replayer_options options = {.bucket_bytes = t->bucket_bytes, .step = t->step};
+    if (tandem_replayer_open_with(&replayer, &t->cluster, t->graph, s->store, &options, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     for (int c = 0; c < t->cluster.n_class; c++)
         for (int i = 0; i < t->graph[c]->n_op; i++)
@@ -252,7 +256,7 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active)
                     *(step->task[k].stream == TANDEM_STREAM_COMM ? &wire : &busy) +=
-                        tandem_replayer_task_ns(replayer, c, k, 0);
+                        tandem_step_repeats(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
             assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket); /* rounding */
             assert_true(replay.step_ns >= wire - step->n_bucket);
         }
@@ -274,8 +278,9 @@ static void contention_lies_between_none_and_all(void **state)
             int64_t least = 0, most = 0;
             for (int k = 0; k < step->n_task; k++) {
                 if (!step->task[k].active || step->task[k].stream == TANDEM_STREAM_COMM) continue;
-                const int64_t alone = tandem_replayer_task_ns(replayer, c, k, 0),
-                              beside = tandem_replayer_task_ns(replayer, c, k, 1);
+                const int repeats = tandem_step_repeats(step, &step->task[k]);
+                const int64_t alone = repeats * tandem_replayer_task_ns(replayer, c, k, 0),
+                              beside = repeats * tandem_replayer_task_ns(replayer, c, k, 1);
                 least += alone;
                 most += beside > alone ? beside : alone;
             }
@@ -541,18 +546,18 @@ typedef struct times {
     int64_t start_ns, end_ns;
 } times;
 
-/* Collects the times of tasks; the compute stream's events follow one upon the other without gap. */
+/* Collects the times of tasks, in the last micro-step; the compute stream's events follow one upon the other without gap. */
 static void check_lane(const tandem_replayer *replayer, int c, const tandem_replay *replay, int contended,
                        times *of_task)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
-    int n_event = 0, n_wire = 0, last = -1;
+    int n_event = 0, n_wire = 0, last = -1, micro = 0;
     const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
     int64_t idle_ns = 0;
     for (int i = 0; i < n_event; i++) {
         assert_true(event[i].end_ns >= event[i].start_ns);
         if (event[i].task >= 0) {
-            assert_true(step->task[event[i].task].active && of_task[event[i].task].start_ns < 0);
+            assert_true(step->task[event[i].task].active && event[i].start_ns >= of_task[event[i].task].end_ns);
             of_task[event[i].task] = (times){event[i].start_ns, event[i].end_ns};
         }
         if (event[i].task >= 0 && step->task[event[i].task].stream == TANDEM_STREAM_COMM) {
@@ -561,11 +566,12 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
         }
         assert_int_equal(n_wire, 0);
         assert_true(i == 0 || event[i].start_ns == event[i - 1].end_ns);
-        assert_true(event[i].task < 0 || event[i].task > last);
+        micro += event[i].task >= 0 && event[i].task <= last; /* in order, micro-step by micro-step */
         if (event[i].task >= 0) last = event[i].task;
         if (event[i].task < 0) idle_ns += event[i].end_ns - event[i].start_ns;
     }
     assert_int_equal(n_wire, step->n_bucket);
+    assert_int_equal(micro, step->options.n_micro - 1);
     for (int k = 0; k < step->n_task; k++) assert_int_equal(step->task[k].active, of_task[k].start_ns >= 0);
     const int64_t span = event[n_event - n_wire - 1].end_ns - event[0].start_ns;
     const int64_t idle = replay->member[c].exposed_comm_ns + replay->member[c].wait_ns;
