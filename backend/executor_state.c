@@ -16,8 +16,8 @@ static tandem_training_state state_of(const tandem_executor *executor)
                                    .n_rank = executor->worker->n_rank};
 }
 
-tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status, tandem_error *own,
-                                           tandem_error *error)
+tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status,
+                                           tandem_error *own, tandem_error *error)
 {
     own->rank = 0;
     if (status == TANDEM_OK) *own = (tandem_error){0};

@@ -127,7 +127,8 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     call->draws.stream[0] = (uint32_t)pass;
     if (call->draws.stream[2] == TANDEM_DRAW_DROPOUT) place_in_batch(executor, call, pass);
     const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
-    const int is_norm = task->kind == TANDEM_TASK_FORWARD && !task->again && executor->statistics.start[task->op] >= 0;
+    const int is_norm =
+        task->kind == TANDEM_TASK_FORWARD && !task->again && executor->statistics.start[task->op] >= 0;
     if (status == TANDEM_OK && is_norm && !executor->evaluates)
         tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
     return status;

@@ -26,8 +26,8 @@ typedef struct tandem_batchnorm {
     int rectifies;
     float epsilon;
     const float *scale, *shift; /* (channels) */
-    float *mean, *variance;     /* (channels), of all rows: written by the forward pass, read by the backward pass */
-    float *workspace;           /* (3, channels) */
+    float *mean, *variance; /* (channels), of all rows: written by the forward pass, read by the backward pass */
+    float *workspace;       /* (3, channels) */
 } tandem_batchnorm;
 
 typedef struct tandem_isa_kernels {
@@ -48,7 +48,8 @@ typedef struct tandem_isa_kernels {
     void (*quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
     void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
-    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
+    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
+                         int64_t columns);
     void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
     void (*dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
 
@@ -90,8 +91,8 @@ typedef struct tandem_isa_kernels {
      * pass read. All sums are in f32. */
     void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
     void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
-    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift, const float *g,
-                                   const float *x);
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+                                   const float *g, const float *x);
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                     const uint16_t *g, const uint16_t *x);
 

@@ -183,10 +183,8 @@ static void a_refusal_survives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_executor_survives),
-        cmocka_unit_test(an_evaluation_survives),
-        cmocka_unit_test(a_checkpoint_survives),
-        cmocka_unit_test(weights_in_a_file_survive),
+        cmocka_unit_test(an_executor_survives),  cmocka_unit_test(an_evaluation_survives),
+        cmocka_unit_test(a_checkpoint_survives), cmocka_unit_test(weights_in_a_file_survive),
         cmocka_unit_test(a_refusal_survives),
     };
     return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture, close_fixture);
