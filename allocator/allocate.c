@@ -129,7 +129,7 @@ tandem_status tandem_allocate(tandem_plan **out, tandem_allocation *allocation, 
 {
     tandem_plan *plan = NULL;
     const tandem_certificate none = {.lower_bound = NAN, .gap = NAN};
-    tandem_allocation result = {.lowered = -1};
+    tandem_allocation result = {.held = 0};
     tandem_replay replay;
     char name[sizeof plan->name] = "allocated";
     tandem_status status = check(problem, error);

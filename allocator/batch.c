@@ -73,7 +73,6 @@ static tandem_status make_base(tandem_plan **plan, tandem_allocation *a,
                              .base_ns = replay.step_ns,
                              .fastest_ns = replay.step_ns,
                              .held = tandem_all_classes(replay.n_class),
-                             .lowered = -1,
                              .replays = 1,
                              .certificate = {.lower_bound = NAN, .gap = NAN}};
     a->sensitivity = a->base_sensitivity = a->fastest_sensitivity = tandem_allocation_sensitivity(problem);

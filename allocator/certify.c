@@ -8,7 +8,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double default_seconds = 10, tolerable_gap = 1e-3;
+static const double tolerable_gap = 1e-3;
 static const double search_seconds = 0.5; /* it closes small gaps soon, or none */
 
 /* What the replayer has, to be put back. */
@@ -57,11 +57,11 @@ tandem_status tandem_certify(tandem_certificate *certificate, const tandem_alloc
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class, n_op = problem->graph->n_op;
     tandem_proof proof = {0};
     tandem_precision *kept = keep(problem, n_class);
-    if (!kept) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
+    if (!kept)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
     tandem_status status = hold(problem, held, error);
     if (status == TANDEM_OK) status = tandem_proof_open(&proof, problem, target_ns, held, error);
-    if (status == TANDEM_OK)
-        status = prove(&proof, sensitivity, most_seconds > 0 ? most_seconds : default_seconds, error);
+    if (status == TANDEM_OK) status = prove(&proof, sensitivity, tandem_allowed_seconds(most_seconds), error);
     if (status == TANDEM_OK) tandem_proof_certify(certificate, &proof, sensitivity);
     tandem_proof_close(&proof);
     for (int c = 0; c < n_class; c++) put_back(problem, c, kept + c * n_op);

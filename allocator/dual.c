@@ -5,6 +5,7 @@
  * really reached, and a policy that does better than it was asked ends the search sooner. The best answer is kept
  * whatever comes after it. */
 #include "allocator/policies.h"
+#include "allocator/solve.h"
 #include "base/quantity.h"
 
 #include <inttypes.h>
@@ -183,7 +184,7 @@ tandem_status tandem_allocate_for(tandem_plan **plan, tandem_allocation *allocat
         return tandem_allocate(plan, allocation, policy, problem, method, error);
     dual d = {.problem = *problem, .policy = policy, .method = method, .budget = goal->budget};
     d.problem.without_certificate = 1;
-    d.problem.most_seconds = (problem->most_seconds > 0 ? problem->most_seconds : 10) / usual_answers;
+    d.problem.most_seconds = tandem_allowed_seconds(problem->most_seconds) / usual_answers;
     tandem_status status = check(problem, policy, goal, error);
     if (status == TANDEM_OK)
         status = goal->objective == TANDEM_LEAST_STEP ? find_fastest(&d, error) : find_smallest(&d, error);

@@ -14,7 +14,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double default_seconds = 10, close_gap = 1e-2, close_seconds = 0.3;
+static const double close_gap = 1e-2, close_seconds = 0.3;
 
 /* --- A plan from the bounds ------------------------------------------------------------------------------ */
 
@@ -118,7 +118,7 @@ static tandem_status refuse(const tandem_error *refusal, tandem_error *error)
 static tandem_status run(exact *e, tandem_certificate *certificate, tandem_error *error)
 {
     const tandem_allocation_problem *problem = e->problem;
-    const double seconds = problem->most_seconds > 0 ? problem->most_seconds : default_seconds;
+    const double seconds = tandem_allowed_seconds(problem->most_seconds);
     const int64_t deadline_ns = tandem_now_ns() + (int64_t)(seconds * 1e9);
     int is_within = 0, found = 0;
     tandem_error refusal = {0};

@@ -3,6 +3,7 @@
  * Targets lie closer to each other at the fast end, where sensitivity falls steeply: target k of n is
  * fastest + (base − fastest)·(k / (n − 1))². */
 #include "allocator/policies.h"
+#include "allocator/solve.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ static tandem_status add_plan(tandem_front *front, tandem_plan **plan, const tan
     tandem_plan *made = NULL;
     asked.target_ns = target_ns;
     asked.slowdown = 0;
-    asked.most_seconds = (problem->most_seconds > 0 ? problem->most_seconds : 10) / n_target;
+    asked.most_seconds = tandem_allowed_seconds(problem->most_seconds) / n_target;
     const tandem_status status = tandem_allocate(&made, &a, policy, &asked, NULL, error);
     if (status != TANDEM_OK) return status;
     tandem_plan_close(*plan);

@@ -268,7 +268,7 @@ tandem_status tandem_instance_solve(tandem_instance_answer *answer, const tandem
     solution.choice = tandem_arena_array(&c.arena, (size_t)instance->n_group, sizeof *solution.choice);
     if (!solution.choice)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d choices", instance->n_group);
-    if (status == TANDEM_OK) status = solve[p](&solution, &c, most_seconds > 0 ? most_seconds : 10, error);
+    if (status == TANDEM_OK) status = solve[p](&solution, &c, tandem_allowed_seconds(most_seconds), error);
     if (status == TANDEM_OK && !(solution.harm < INFINITY))
         status = refuse(&c, isinf(solution.lower_bound), error);
     if (status == TANDEM_OK) report(answer, &solution, &c, p == 0 ? "labels" : "lagrangian");

@@ -37,8 +37,8 @@ static tandem_status open_relaxation(tandem_proof *proof, int c, unsigned *allow
     proof->is_open[c] = 1;
     proof->plan[c] = calloc((size_t)graph->n_op + 1, sizeof *proof->plan[c]);
     return proof->plan[c] ? TANDEM_OK
-                            : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
-                                               graph->model);
+                          : tandem_error_set(error, TANDEM_NO_MEMORY,
+                                             "no memory to bound the plans of model %s", graph->model);
 }
 
 /* How long a held class computes beside others until its backward pass is through. */
@@ -77,8 +77,8 @@ static tandem_status accompany(tandem_proof *proof, int c, tandem_error *error)
     return TANDEM_OK;
 }
 
-tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem, int64_t target_ns,
-                                unsigned held, tandem_error *error)
+tandem_status tandem_proof_open(tandem_proof *proof, const tandem_allocation_problem *problem,
+                                int64_t target_ns, unsigned held, tandem_error *error)
 {
     tandem_replay replay;
     *proof = (tandem_proof){.problem = problem, .target_ns = target_ns, .held = held, .lower_bound = -INFINITY};
@@ -126,9 +126,9 @@ static tandem_status bound_class(tandem_proof *proof, int c, double most_seconds
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to bound the plans of model %s",
                                 proof->problem->graph->model);
     tandem_solution solution = {.choice = choice, .harm = INFINITY};
-    const tandem_status status = tandem_relaxation_bound(
-        &solution, relaxation, proof->target_ns, tandem_relaxation_arena_limit(relaxation), INFINITY, bound_tolerance,
-        most_seconds, error);
+    const tandem_status status = tandem_relaxation_bound(&solution, relaxation, proof->target_ns,
+                                                         tandem_relaxation_arena_limit(relaxation),
+                                                         bound_tolerance, most_seconds, error);
     if (status == TANDEM_OK) {
         proof->bound[c] = fmax(solution.lower_bound, 0);
         proof->has_plan[c] = solution.harm < INFINITY;
@@ -171,8 +171,8 @@ typedef struct stream {
     double *harm; /* [n] */
     int *choice;  /* [n × n_layer] */
     int n, room;
-    int is_over;     /* there are no more */
-    double beyond;   /* no plan beyond the n has less harm */
+    int is_over;   /* there are no more */
+    double beyond; /* no plan beyond the n has less harm */
 } stream;
 
 /* One plan of each class, by its place in the class's stream. */
@@ -221,8 +221,8 @@ static tandem_status reach(stream *s, int k, int *there, tandem_error *error)
     tandem_status status = grow(s, error);
     if (status != TANDEM_OK) return status;
     double harm = NAN;
-    status = tandem_enumeration_next(s->enumeration, &harm, s->choice + (size_t)s->n * (size_t)s->n_layer, &s->beyond,
-                                     MOST_LABELS, error);
+    status = tandem_enumeration_next(s->enumeration, &harm, s->choice + (size_t)s->n * (size_t)s->n_layer,
+                                     &s->beyond, MOST_LABELS, error);
     if (status != TANDEM_OK) return status;
     if (harm < INFINITY) {
         s->harm[s->n++] = harm;
@@ -350,7 +350,8 @@ static tandem_status search(searching *s, double sensitivity, int *found, int64_
         proof->method = "search";
     }
     int ignored;
-    if (status == TANDEM_OK && *found) status = try(s, &best, &ignored, error); /* leaves it in the replayer */
+    if (status == TANDEM_OK && *found)
+        status = try(s, &best, &ignored, error); /* leaves it in the replayer */
     return status;
 }
 

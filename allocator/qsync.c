@@ -406,11 +406,9 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     if (status == TANDEM_OK) {
         tandem_allocation result = {.base_ns = q.now.step_ns,
                                     .base_sensitivity = tandem_allocation_sensitivity(problem)};
-        const int slowest = q.now.slowest;
         q.lowered = classes_to_lower(&q);
         status = choose(&q, plan, &result, error);
         result.replays = q.replays;
-        result.lowered = result.held >> slowest & 1 ? -1 : slowest;
         if (status == TANDEM_OK) *allocation = result;
     }
     end(&q, plan);

@@ -12,9 +12,12 @@
 #include "base/clock.h"
 
 static const double rounding = 1e-11; /* relative error of a sum of products of doubles, on the safe side */
-enum { ROUNDING_NS = 2 }; /* a replayed step is rounded to ns, sums of its parts are not */
+enum { ROUNDING_NS = 2 };             /* a replayed step is rounded to ns, sums of its parts are not */
 
-static const tandem_step *step_of(const tandem_relaxation *r) { return tandem_replayer_step(r->problem->replayer, r->c); }
+static const tandem_step *step_of(const tandem_relaxation *r)
+{
+    return tandem_replayer_step(r->problem->replayer, r->c);
+}
 
 static tandem_status no_memory(const tandem_relaxation *r, tandem_error *error)
 {
@@ -41,9 +44,9 @@ static void price_terms(tandem_relaxation *r, const tandem_replay_company *compa
         const int64_t beside = tandem_replayer_form_ns(replayer, r->c, term->task, term->variant, 1);
         r->place[k] = place_of(step_of(r), term->task);
         r->beside_ns[k] = company->is_own_neighbour || company->shares_node ? beside : alone;
-        r->least_ns[k] = company->is_own_neighbour                    ? beside
+        r->least_ns[k] = company->is_own_neighbour                ? beside
                          : company->shares_node && beside < alone ? beside
-                                                                      : alone;
+                                                                  : alone;
     }
 }
 
@@ -67,8 +70,7 @@ tandem_status tandem_relaxation_open(tandem_relaxation *out, const tandem_alloca
 {
     tandem_relaxation r = {.problem = problem, .c = c, .limit_bytes = tandem_allocation_limit_bytes(problem, c)};
     tandem_replay_company company;
-    tandem_status status =
-        tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
+    tandem_status status = tandem_network_open(&r.network, problem->replayer, c, allowed, problem->harm[c], error);
     if (status != TANDEM_OK) return status;
     const size_t n_term = (size_t)r.network->term_start[r.network->n_bundle] + 1;
     const size_t n_bundle = (size_t)r.network->n_bundle;
@@ -214,15 +216,6 @@ tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxa
     return status;
 }
 
-tandem_status tandem_relaxation_fastest(int *choice, const tandem_relaxation *r, int beside, tandem_error *error)
-{
-    double value;
-    tandem_relaxation *scratch = (tandem_relaxation *)r;
-    weigh(scratch, beside ? INT_MAX : -1, INT_MAX, INT_MAX - 1);
-    const tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
-    return tandem_solve_shortest(&value, choice, r->network, &limits, 0, 1, 0, error);
-}
-
 /* --- Rows: every limit on the plans of an interval ------------------------------------------------------- */
 
 typedef struct interval {
@@ -240,12 +233,12 @@ typedef struct bounding {
     tandem_relaxation *r;
     int64_t target_ns;
     uint64_t byte_limit; /* UINT64_MAX where memory cannot bind */
-    double cutoff, tolerance;
+    double tolerance;
     int64_t deadline_ns;
-    int *choice;            /* [n_layer] scratch */
-    weights pure, joint;    /* a row; a weighted sum of rows, or another row */
-    tandem_rows rows;       /* room for all */
-    double *multiplier;     /* [n_row] */
+    int *choice;         /* [n_layer] scratch */
+    weights pure, joint; /* a row; a weighted sum of rows, or another row */
+    tandem_rows rows;    /* room for all */
+    double *multiplier;  /* [n_row] */
 } bounding;
 
 /* Rows 0 … n_bucket − 1: work until the bucket is handed over; then work behind the interval; all work of a step; memory. */
@@ -326,7 +319,8 @@ static void join_rows(const bounding *b, weights *to, int first, int end)
             sum += b->multiplier[r] / dearest * (double)b->rows.weight[(size_t)r * n_bundle + k];
         to->of[k] = (int64_t)floor(sum * (1 - rounding));
     }
-    for (int r = first; r < end && dearest > 0; r++) limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
+    for (int r = first; r < end && dearest > 0; r++)
+        limit += b->multiplier[r] / dearest * (double)b->rows.limit[r];
     to->limit = (int64_t)ceil(limit * (1 + rounding));
 }
 
@@ -398,7 +392,7 @@ static tandem_status bound_by_all(bounding *b, interval *i, tandem_solution *out
     for (int round = 0; round < MOST_ROUNDS; round++) {
         tandem_solution solution = {.choice = b->choice, .harm = INFINITY};
         const tandem_limits limits = limits_of(b, &b->pure, &b->joint);
-        status = tandem_solve_exact(&solution, b->r->network, &limits, b->cutoff, b->tolerance,
+        status = tandem_solve_exact(&solution, b->r->network, &limits, INFINITY, b->tolerance,
                                     fmax(seconds_left(b), 0), error);
         if (status != TANDEM_OK) break;
         raise(i, solution.lower_bound);
@@ -447,7 +441,7 @@ static tandem_status bound_all_intervals(bounding *b, tandem_solution *solution,
     int n = 1, at = 0;
     tandem_status status = TANDEM_OK;
     list[0] = (interval){0, r->n_cut + 1, -INFINITY, 0};
-    while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < b->cutoff && seconds_left(b) > 0) {
+    while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < INFINITY && seconds_left(b) > 0) {
         if (r->together_ns > 0 && list[at].last - list[at].first > 1)
             status = halve(b, list, &n, at, error);
         else
@@ -469,20 +463,19 @@ static int can_bind(const tandem_network *network, uint64_t byte_limit)
         const int first = network->arc_start[network->state_start[l]];
         const int end = network->arc_start[network->state_start[l + 1]];
         for (int a = first; a < end; a++)
-            if (network->bytes[network->arc[a].bundle] > of_layer) of_layer = network->bytes[network->arc[a].bundle];
+            if (network->bytes[network->arc[a].bundle] > of_layer)
+                of_layer = network->bytes[network->arc[a].bundle];
         most += of_layer;
     }
     return most > byte_limit;
 }
 
 tandem_status tandem_relaxation_bound(tandem_solution *out, tandem_relaxation *r, int64_t target_ns,
-                                      uint64_t byte_limit, double cutoff, double tolerance, double most_seconds,
-                                      tandem_error *error)
+                                      uint64_t byte_limit, double tolerance, double most_seconds, tandem_error *error)
 {
     bounding b = {.r = r,
                   .target_ns = target_ns,
                   .byte_limit = can_bind(r->network, byte_limit) ? byte_limit : UINT64_MAX,
-                  .cutoff = cutoff,
                   .tolerance = tolerance,
                   .deadline_ns = tandem_now_ns() + (int64_t)(most_seconds * 1e9)};
     tandem_solution solution = {.choice = out->choice, .harm = INFINITY};

@@ -53,17 +53,12 @@ void tandem_relaxation_close(tandem_relaxation *relaxation);
  * together_ns. */
 tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxation *relaxation, tandem_error *error);
 
-/* The fastest plan of the class by the sum of its tasks: beside others (1) or at best (0). choice[n_layer]. */
-tandem_status tandem_relaxation_fastest(int *choice, const tandem_relaxation *relaxation, int beside,
-                                        tandem_error *error);
-
 /* tandem_relaxation_bound: no plan of the class within target_ns has less harm than solution->lower_bound, up to a share
- * `tolerance` of it; plans with more harm than `cutoff` are not looked at (the bound is then at least the cutoff).
- * solution->choice, where something was found: a plan within the limits of the interval with the least bound, which a
- * replay may still find too slow. Stops after most_seconds with what is proven by then. Cost: some tens of
+ * `tolerance` of it. solution->choice, where something was found: a plan within the limits of the interval with the least
+ * bound, which a replay may still find too slow. Stops after most_seconds with what is proven by then. Cost: some tens of
  * tandem_solve_lagrange, some tandem_solve_exact. */
 tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation, int64_t target_ns,
-                                      uint64_t byte_limit, double cutoff, double tolerance, double most_seconds,
+                                      uint64_t byte_limit, double tolerance, double most_seconds,
                                       tandem_error *error);
 
 /* tandem_relaxation_limits: the limits of the whole range of tasks as one interval: for enumeration. They point into the

@@ -11,6 +11,9 @@
 
 #include "allocator/network.h"
 
+/* What a caller allows; 10 s where it says nothing, 0. */
+static inline double tandem_allowed_seconds(double most_seconds) { return most_seconds > 0 ? most_seconds : 10; }
+
 typedef struct tandem_limits {
     const int64_t *time_ns; /* [n_bundle] */
     int64_t time_limit_ns;  /* INT64_MAX = none */

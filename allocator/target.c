@@ -263,5 +263,4 @@ void tandem_target_report(tandem_allocation *allocation, const tandem_target *ta
     allocation->fastest_sensitivity = target->fastest_sensitivity;
     allocation->replays = target->replays;
     allocation->held = target->held;
-    allocation->lowered = target->held & 1u << target->order[0] ? -1 : target->order[0];
 }

@@ -15,9 +15,6 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
     const double base_sensitivity = tandem_allocation_sensitivity(problem);
     status = tandem_plan_uniform(plan, problem->graph, base.slowest, problem->uniform, error);
     if (status != TANDEM_OK) goto out;
-    int lowers = 0;
-    for (int i = 0; i < plan->n_op; i++)
-        lowers |= plan->precision[base.slowest][i] != tandem_replayer_get(problem->replayer, base.slowest, i);
     tandem_replayer_set_plan(problem->replayer, plan);
     status = tandem_replayer_run(problem->replayer, &lowered, TANDEM_REPLAY_MEMORY, error);
     for (int c = 0; c < base.n_class && status == TANDEM_OK; c++) {
@@ -35,7 +32,6 @@ static tandem_status allocate(const tandem_allocation_problem *problem, tandem_a
         .fastest_sensitivity = tandem_allocation_sensitivity(problem),
         .replays = 2,
         .held = tandem_all_classes(base.n_class) & ~(1u << base.slowest),
-        .lowered = lowers ? base.slowest : -1,
     };
 out:
     tandem_plan_close(plan);

@@ -153,7 +153,6 @@ tandem_status tandem_plan_verify(tandem_allocation *allocation, const tandem_pla
     tandem_allocation found = {.target_ns = plan->target_ns,
                                .fastest_ns = plan->fastest_ns,
                                .held = plan->held,
-                               .lowered = -1,
                                .replays = 1,
                                .certificate = {.lower_bound = NAN, .gap = NAN}};
     tandem_replay replay;

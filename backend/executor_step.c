@@ -104,8 +104,13 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
 {
     const tandem_task *task = &executor->step->task[t];
     if (!executor->kernel[t]) return run_source(executor, task->op, index, error);
-    executor->call[t].draws.stream[0] = (uint32_t)index;
-    return executor->worker->backend->run(executor->kernel[t], &executor->call[t], error);
+    tandem_kernel_call *call = &executor->call[t];
+    call->draws.stream[0] = (uint32_t)index;
+    const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
+    const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0;
+    if (status == TANDEM_OK && is_norm && !executor->evaluates)
+        tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
+    return status;
 }
 
 /* The spare element of bucket 0, which takes the loss through the all-reduce. */
@@ -124,22 +129,22 @@ static void hand_over(tandem_executor *executor, int b)
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
-/* Behind a gradient that is not finite, nothing more is updated. */
+/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at all. */
 static void update_parameter(tandem_executor *executor, int p, int64_t index)
 {
-    if (executor->not_finite >= 0) return;
+    if (executor->not_finite >= 0 || executor->gate.skips) return;
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->graph->parameter[p].decays,
-        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+        executor->worker->device, &executor->optimizer, executor->decays[p], executor->weight + at, state,
+        executor->gradient + at, executor->graph->parameter[p].elements, index + 1 - executor->gate.scaling.skipped);
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
-static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+/* Until bucket b is reduced. */
+static tandem_status await_bucket(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
 {
-    const tandem_step *step = executor->step;
-    const tandem_bucket *bucket = &step->bucket[b];
+    const tandem_bucket *bucket = &executor->step->bucket[b];
     tandem_step_times *times = &executor->times;
     const int64_t before = tandem_now_ns();
     if (executor->reducer) {
@@ -149,9 +154,32 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
         times->start_ns[bucket->reduce_task] = start - origin;
         times->end_ns[bucket->reduce_task] = end - origin;
     }
-    const int64_t begin = tandem_now_ns();
-    times->wait_ns[b] = begin - before;
-    times->start_ns[bucket->update_task] = begin - origin;
+    times->wait_ns[b] = tandem_now_ns() - before;
+    return TANDEM_OK;
+}
+
+/* Where all gradients must be known first, the first update waits for all buckets; the judgement counts as part of it. */
+static tandem_status await_gradients(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
+{
+    tandem_gate *gate = &executor->gate;
+    if (!tandem_gate_is_used(gate)) return await_bucket(executor, b, origin, error);
+    for (int k = 0; k < executor->step->n_bucket && !gate->is_passed; k++) {
+        const tandem_status status = await_bucket(executor, k, origin, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const tandem_bucket *bucket = &step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const tandem_status status = await_gradients(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
+    times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
+    if (tandem_gate_is_used(&executor->gate) && !executor->gate.is_passed)
+        tandem_gate_judge(&executor->gate, step, executor->gradient);
     for (int k = 0; k < bucket->n_parameter; k++)
         update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
@@ -196,6 +224,9 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 {
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
+    executor->gate.is_passed = executor->gate.skips = 0;
+    executor->call[executor->loss_dgrad].row_weight =
+        executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     for (int k = 0; k < executor->n_active; k++) {
         const tandem_status status = run_one(executor, executor->active[k], index, origin, error);
         if (status != TANDEM_OK) return status;
@@ -209,6 +240,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
         const tandem_status status = check_finite(executor, index, mean, error);
         if (status != TANDEM_OK) return status;
     }
+    if (executor->gate.scales) tandem_gate_adapt(&executor->gate);
     *loss = (double)mean;
     return TANDEM_OK;
 }

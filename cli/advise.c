@@ -35,17 +35,24 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
     return status;
 }
 
-/* The link of the whole is the slower of the two; where one says nothing, the other's. */
+/* The slower of two links; where one says nothing, the other. */
+static tandem_link slower(tandem_link a, tandem_link b)
+{
+    if (a.bytes_per_s <= 0) return b;
+    if (b.bytes_per_s <= 0) return a;
+    return (tandem_link){fmin(a.bytes_per_s, b.bytes_per_s), a.latency_ns > b.latency_ns ? a.latency_ns : b.latency_ns};
+}
+
 static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
 {
     tandem_cluster all = *a;
     memcpy(&all.member[all.n_class], b->member, (size_t)b->n_class * sizeof *b->member);
     all.n_class += b->n_class;
-    if (a->link_bytes_per_s <= 0)
-        all.link_bytes_per_s = b->link_bytes_per_s;
-    else if (b->link_bytes_per_s > 0)
-        all.link_bytes_per_s = fmin(a->link_bytes_per_s, b->link_bytes_per_s);
-    if (b->link_latency_ns > all.link_latency_ns) all.link_latency_ns = b->link_latency_ns;
+    const tandem_link net = slower((tandem_link){a->link_bytes_per_s, a->link_latency_ns},
+                                   (tandem_link){b->link_bytes_per_s, b->link_latency_ns});
+    all.link_bytes_per_s = net.bytes_per_s;
+    all.link_latency_ns = net.latency_ns;
+    all.node = slower(a->node, b->node);
     return all;
 }
 

@@ -32,13 +32,9 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
     char text[4096];
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
     tandem_cluster_print(text, sizeof text, &cluster);
-    const tandem_request request = {.store = options->db,
-                                    .model = options->model,
-                                    .cluster = text,
-                                    .method = options->method,
-                                    .base = options->base,
-                                    .bucket_bytes = options->bucket_bytes,
-                                    .predict = options->predict};
+    tandem_request request = cli_request(options);
+    request.model = options->model;
+    request.cluster = text;
     const tandem_status status = tandem_planner_open(&s->planner, &request, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(s->planner);

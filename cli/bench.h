@@ -7,10 +7,11 @@
 typedef struct bench_case {
     char name[96];
     int64_t median_ns, p10_ns, p90_ns;             /* of one */
-    double bytes_per_s, flops_per_s, events_per_s; /* NaN where it has no meaning */
+    double bytes_per_s, flops_per_s, ops_per_s, events_per_s; /* NaN where it has no meaning */
+    double of_copy; /* speed of a copy of as many bytes, in the same run, is 1; NaN as above */
 } bench_case;
 
-enum { BENCH_MOST_CASES = 16 };
+enum { BENCH_MOST_CASES = 64 };
 typedef struct bench_result {
     char model[TANDEM_MODEL_NAME], cluster[512]; /* or what else was measured, and "" */
     char costs[128];                             /* where a replay's costs are from; "" = no replay */
@@ -24,9 +25,19 @@ int bench_replay(bench_result *result, const cli_options *options);
 int bench_open(bench_result *result, const cli_options *options);
 int bench_allocate(bench_result *result, const cli_options *options);
 int bench_trace(bench_result *result, const cli_options *options);
+int bench_kernels(bench_result *result, const cli_options *options);
 
+/* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
+enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };
+tandem_status bench_linear(bench_result *result, const cli_options *options, int64_t n, tandem_error *error);
+
+/* The median of n samples, which are sorted: nearest rank. */
+int64_t bench_median(int64_t *sample_ns, int64_t n);
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
+
+/* Model and cluster of the result are the subject's. */
+void bench_name(bench_result *result, const cli_subject *subject);
 
 /* Fills in, where they are not given, resnet20 and two unlike devices of this machine, whose text is kept in `pair`. */
 enum { BENCH_PAIR = 2 * TANDEM_DEVICE_NAME + 8 };

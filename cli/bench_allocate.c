@@ -44,8 +44,7 @@ int bench_allocate(bench_result *result, const cli_options *given)
     if (status == TANDEM_OK) status = cli_planner_open(&planner, &options, &subject, 0, &error);
     if (status == TANDEM_OK) {
         tandem_planner_problem(planner)->slowdown = options.slowdown;
-        (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
-        tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
+        bench_name(result, &subject);
         status = measure(result, planner, "greedy", 0, n, &error);
     }
     if (status == TANDEM_OK) status = measure(result, planner, "greedy", 1, n, &error);

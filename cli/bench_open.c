@@ -46,10 +46,7 @@ int bench_open(bench_result *result, const cli_options *given)
     tandem_status status = cli_subject_open(&subject, &options, &error);
     if (status == TANDEM_OK) status = measure(result, &options, &subject, 0, &error);
     if (status == TANDEM_OK) status = measure(result, &options, &subject, MANY, &error);
-    if (status == TANDEM_OK) {
-        (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
-        tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
-    }
+    if (status == TANDEM_OK) bench_name(result, &subject);
     cli_subject_close(&subject);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -223,10 +223,7 @@ static tandem_status measure_model(bench_result *result, const cli_options *opti
     if (status == TANDEM_OK) status = open_replays(result, &r, options, &subject, error);
     if (status == TANDEM_OK)
         status = measure_cases(result, &r, "", cases, sizeof cases / sizeof *cases, batches, error);
-    if (status == TANDEM_OK) {
-        (void)snprintf(result->model, sizeof result->model, "%s", subject.graph[0]->model);
-        tandem_cluster_print(result->cluster, sizeof result->cluster, &subject.cluster);
-    }
+    if (status == TANDEM_OK) bench_name(result, &subject);
     close_replays(&r);
     cli_subject_close(&subject);
     return status;

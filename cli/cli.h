@@ -30,6 +30,9 @@ typedef struct cli_options {
     /* how to train: all < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
     const char *betas, *schedule;
+    const char *no_decay;
+    double clip, label_smoothing; /* 0 = none */
+    double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
     /* how to run */
@@ -39,7 +42,7 @@ typedef struct cli_options {
     int again, per_operator, predict;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
-    const char *output, *trace, *log, *checkpoint, *resume;
+    const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
@@ -97,6 +100,12 @@ enum option_key {
     OPTION_CHECKPOINT_EVERY,
     OPTION_RESUME,
     OPTION_LOG,
+    OPTION_NO_DECAY,
+    OPTION_CLIP,
+    OPTION_LABEL_SMOOTHING,
+    OPTION_LOSS_SCALE,
+    OPTION_INIT,
+    OPTION_EXPORT,
 };
 
 typedef struct cli_command {

@@ -52,13 +52,20 @@ static const struct argp_option rows[] = {
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "Of the learning rate: constant, cosine, linear, step [constant]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
     {"weight-decay", OPTION_DECAY, "X", 0, "Of matrices; biases and norms have none [the model's]", 3},
+    {"no-decay", OPTION_NO_DECAY, "PATTERN,...", 0, "Nor have parameters of these names any, e.g. 'embedding.*,*.fc1.weight'", 3},
     {"momentum", OPTION_MOMENTUM, "X", 0, "Of models that SGD trains [the model's]", 3},
     {"betas", OPTION_BETAS, "X,X", 0, "Of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
+    {"clip", OPTION_CLIP, "NORM", 0, "Scale gradients down to this norm of all of them together", 3},
+    {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0, "Share of a label that all classes have alike, e.g. 0.1", 3},
+    {"loss-scale", OPTION_LOSS_SCALE, "X", 0,
+     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps", 3},
     {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
     {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
     {"checkpoint", OPTION_CHECKPOINT, "FILE", 0, "Put the training down in a file at the end", 4},
     {"checkpoint-every", OPTION_CHECKPOINT_EVERY, "N", 0, "And every N steps", 4},
     {"resume", OPTION_RESUME, "FILE", 0, "Go on from a checkpoint, up to step --steps", 4},
+    {"init", OPTION_INIT, "FILE", 0, "Begin with the weights in a file of safetensors", 4},
+    {"export", OPTION_EXPORT, "FILE", 0, "Write the weights at the end as a file of safetensors", 4},
     {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
     {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
@@ -147,6 +154,16 @@ static double number_of(struct argp_state *state, int key, const char *text, dou
     return x;
 }
 
+static double above_0(struct argp_state *state, int key, const char *text, double below, const char *what)
+{
+    const double x = number_of(state, key, text, below, what);
+    tandem_error error;
+    if (x > 0) return x;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes %s, got '%s'", row_of(key)->name, what, text);
+    stop(state, &error);
+    return x;
+}
+
 static double rate_of(struct argp_state *state, int key, const char *text)
 {
     return number_of(state, key, text, FLT_MAX, "a number from 0 upwards such as 1e-3");
@@ -216,6 +233,18 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_SCHEDULE: options->schedule = text; break;
     case OPTION_WARMUP: options->warmup = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_DECAY: options->decay = rate_of(state, key, text); break;
+    case OPTION_NO_DECAY: options->no_decay = text; break;
+    case OPTION_CLIP: options->clip = above_0(state, key, text, FLT_MAX, "a norm above 0 such as 1"); break;
+    case OPTION_LABEL_SMOOTHING:
+        options->label_smoothing = number_of(state, key, text, 1, "a share from 0 to below 1 such as 0.1");
+        break;
+    case OPTION_LOSS_SCALE:
+        options->loss_scale = strcmp(text, "dynamic") == 0
+                                  ? -1
+                                  : above_0(state, key, text, 0x1p64, "a number above 0 such as 1024, or `dynamic`");
+        break;
+    case OPTION_INIT: options->init = text; break;
+    case OPTION_EXPORT: options->export = text; break;
     case OPTION_MOMENTUM:
         options->momentum = number_of(state, key, text, 1, "a number from 0 to below 1 such as 0.9");
         break;

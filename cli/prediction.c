@@ -6,15 +6,20 @@
 
 #include "base/quantity.h"
 
+tandem_request cli_request(const cli_options *options)
+{
+    return (tandem_request){.store = options->db,
+                            .method = options->method,
+                            .base = options->base,
+                            .bucket_bytes = options->bucket_bytes,
+                            .predict = options->predict};
+}
+
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
                                const cli_subject *subject, int times_only, tandem_error *error)
 {
-    const tandem_request request = {.store = options->db,
-                                    .method = options->method,
-                                    .base = options->base,
-                                    .bucket_bytes = options->bucket_bytes,
-                                    .predict = options->predict,
-                                    .times_only = times_only};
+    tandem_request request = cli_request(options);
+    request.times_only = times_only;
     const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
                                                          (const tandem_graph *const *)subject->graph, error);
     if (status == TANDEM_OK)

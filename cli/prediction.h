@@ -5,6 +5,9 @@
 #include "cli/cli.h"
 #include "tandem/planner.h"
 
+/* What the options ask of a store (--db, --sensitivity, --base, --bucket, --predict); model and cluster are the caller's to say. */
+tandem_request cli_request(const cli_options *options);
+
 /* A planner for the subject by the options (--db, --sensitivity, --base, --bucket, --predict), its replayer under the subject's plan.
  * times_only: without sensitivities. The caller closes it before the subject, whose graphs it borrows. */
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tandem/planner.h"
+#include "cli/prediction.h"
 
 tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c)
 {
@@ -25,8 +25,9 @@ int64_t cli_cluster_samples(const tandem_cluster *cluster)
 static void print_name(char *name, size_t size, const tandem_cluster *cluster)
 {
     tandem_cluster bare = *cluster;
-    bare.link_bytes_per_s = 0;
-    for (int c = 0; c < bare.n_class; c++) bare.member[c].batch = 0, bare.member[c].memory_bytes = 0;
+    bare.link_bytes_per_s = bare.node.bytes_per_s = 0;
+    for (int c = 0; c < bare.n_class; c++)
+        bare.member[c].batch = 0, bare.member[c].memory_bytes = 0, bare.member[c].link.bytes_per_s = 0;
     tandem_cluster_print(name, size, &bare);
 }
 
@@ -37,13 +38,9 @@ static tandem_status allocate(cli_prospect *prospect, const cli_options *options
     tandem_planner *planner = NULL;
     tandem_plan *plan = NULL;
     tandem_cluster_print(text, sizeof text, &prospect->cluster);
-    const tandem_request request = {.store = options->db,
-                                    .model = options->model,
-                                    .cluster = text,
-                                    .method = options->method,
-                                    .base = options->base,
-                                    .bucket_bytes = options->bucket_bytes,
-                                    .predict = options->predict};
+    tandem_request request = cli_request(options);
+    request.model = options->model;
+    request.cluster = text;
     tandem_status status = tandem_planner_open(&planner, &request, error);
     if (status != TANDEM_OK) return status;
     tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */

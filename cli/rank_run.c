@@ -116,6 +116,10 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .first_place = first_place_of(subject, run->place.rank),
                                    .memory_limit_bytes = limit ? &limit : NULL,
                                    .optimizer = &run->recipe.optimizer,
+                                   .no_decay = options->no_decay,
+                                   .label_smoothing = (float)options->label_smoothing,
+                                   .clip = options->clip,
+                                   .loss_scale = (float)options->loss_scale,
                                    .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }

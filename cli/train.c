@@ -139,6 +139,7 @@ static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tan
                                            .rate = (double)recipe_rate(&t->run.recipe, done - 1),
                                            .step_ns = step_ns,
                                            .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
+                                           .report = t->run.backend->executor_report(t->run.executor),
                                            .is_evaluated = is_evaluated,
                                            .accuracy = is_evaluated ? accuracy_of(e) : NAN},
                          error);
@@ -150,7 +151,11 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const cli_options *options = t->options;
     const int64_t done = t->begin + index + 1;
     const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
+    const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
     tandem_status status = TANDEM_OK;
+    if (report.skipped && is_0)
+        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated", (long long)done,
+                 (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
         status = evaluate(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)
@@ -160,6 +165,8 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     if (status == TANDEM_OK && is_0) status = add_to_log(t, index, step_ns, error);
     if (status == TANDEM_OK && options->checkpoint && (is_due(options->checkpoint_every, done) || is_last))
         status = t->run.backend->executor_save(t->run.executor, options->checkpoint, done, t->recipe, error);
+    if (status == TANDEM_OK && options->export && is_last)
+        status = t->run.backend->executor_export(t->run.executor, options->export, error);
     return status;
 }
 
@@ -373,6 +380,9 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
         return tandem_error_set(error, TANDEM_USAGE, "--eval-every needs test samples: --data, and --eval not 0");
     if (options->checkpoint_every && !options->checkpoint)
         return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs a file: --checkpoint FILE");
+    if (options->init && options->resume)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--init and --resume both say what the weights are; a resumed run has its own");
     return TANDEM_OK;
 }
 
@@ -394,9 +404,13 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
         status = backend->checkpoint_inspect(&info, options->resume, subject->graph[0], error);
         if (status == TANDEM_OK) status = check_steps(&info, options, error);
     }
-    if (status == TANDEM_OK && options->checkpoint) {
+    if (status == TANDEM_OK && options->init)
+        status = backend->tensors_inspect(options->init, subject->graph[0], error);
+    const char *const written[] = {options->checkpoint, options->export};
+    for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
         tandem_file file = {0};
-        status = tandem_file_open(&file, options->checkpoint, error);
+        if (!written[k]) continue;
+        status = tandem_file_open(&file, written[k], error);
         tandem_file_discard(&file);
     }
     if (status == TANDEM_OK && options->log) {
@@ -426,12 +440,13 @@ static tandem_status check(const cli_subject *subject, const cli_options *option
     return status;
 }
 
-/* Takes up the checkpoint, where one is given. */
-static tandem_status resume(training *t, tandem_error *error)
+/* Takes up the checkpoint or the weights, where they are given. */
+static tandem_status begin(training *t, tandem_error *error)
 {
     const cli_options *options = t->options;
     recipe_print(t->recipe, sizeof t->recipe, &t->run.recipe, t->subject, options);
     t->steps = options->steps;
+    if (options->init) return t->run.backend->executor_import(t->run.executor, options->init, error);
     if (!options->resume) return TANDEM_OK;
     tandem_checkpoint_info info;
     tandem_status status = t->run.backend->executor_restore(t->run.executor, options->resume, &info, error);
@@ -448,7 +463,7 @@ static tandem_status resume(training *t, tandem_error *error)
 static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
 {
     tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
-    if (status == TANDEM_OK) status = resume(t, error);
+    if (status == TANDEM_OK) status = begin(t, error);
     if (status == TANDEM_OK) status = allocate(t, error);
     if (status == TANDEM_OK && place->rank == 0)
         status = train_log_open(&t->log, t->options->log, t->begin > 0, error);
@@ -509,7 +524,10 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_BETAS,      OPTION_ALLOW_NAN,
                               OPTION_LOG,        OPTION_EVALUATE_EVERY,
                               OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
-                              OPTION_RESUME,     OPTION_END};
+                              OPTION_RESUME,     OPTION_NO_DECAY,
+                              OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
+                              OPTION_LOSS_SCALE, OPTION_INIT,
+                              OPTION_EXPORT,     OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",

@@ -466,6 +466,20 @@ int tandem_build_tanh(tandem_builder *b, const char *name, int x)
     return elementwise(b, TANDEM_OP_TANH, name, x);
 }
 
+int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate)
+{
+    if (rate == 0) return x;
+    tandem_op *op = op_begin(b, TANDEM_OP_DROPOUT, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
+    if (!(rate > 0 && rate < 1)) {
+        fail(b, op, "the rate is %g; allowed are numbers from 0 to below 1", (double)rate);
+        return -1;
+    }
+    op->shape = *in_shape(b, op, 0);
+    op->rate = rate;
+    return op_end(b, op);
+}
+
 static bool same_shape(const tandem_shape *a, const tandem_shape *b)
 {
     return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;

@@ -11,13 +11,13 @@ static const struct {
 } pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU}};
 enum { N_PAIR = sizeof pairs / sizeof pairs[0] };
 
-/* The row of `pairs` that operator i ends, or −1. */
-static int pair_of(const tandem_graph *graph, int i)
+/* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */
+static int pair_of(const tandem_graph *graph, int i, const int *place)
 {
     const tandem_op *second = &graph->op[i];
     const int x = second->input[0];
     for (int k = 0; k < N_PAIR; k++)
-        if (second->kind == pairs[k].second && graph->op[x].kind == pairs[k].first &&
+        if (second->kind == pairs[k].second && graph->op[place[x]].kind == pairs[k].first &&
             graph->consumer_start[x + 1] - graph->consumer_start[x] == 1)
             return k;
     return -1;
@@ -34,7 +34,7 @@ static void join(tandem_graph *graph, int *place)
     int n = 0;
     for (int i = 0; i < graph->n_op; i++) {
         tandem_op *op = &graph->op[i];
-        const int k = pair_of(graph, i);
+        const int k = pair_of(graph, i, place);
         for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) renumber(&op->input[slot], place);
         if (k >= 0) {
             place[i] = op->input[0];

@@ -3,10 +3,6 @@
 
 #include "graph/step_index.h"
 
-enum { ALIGNMENT = 64 };
-
-static uint64_t padded(uint64_t bytes) { return (bytes + ALIGNMENT - 1) & ~(uint64_t)(ALIGNMENT - 1); }
-
 /* --- The arena: its free intervals, ascending and never touching ---------------------------------------------------- */
 
 typedef struct hole {
@@ -95,14 +91,14 @@ typedef struct placement {
 
 static void place(placement *p, int v)
 {
-    const uint64_t bytes = padded(p->step->value[v].bytes);
+    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
     p->offset[v] = (int64_t)take(&p->arena, bytes);
     p->live += bytes;
 }
 
 static void release(placement *p, int v)
 {
-    const uint64_t bytes = padded(p->step->value[v].bytes);
+    const uint64_t bytes = memory_padded(p->step->value[v].bytes);
     give(&p->arena, (uint64_t)p->offset[v], (uint64_t)p->offset[v] + bytes);
     p->live -= bytes;
 }
@@ -141,10 +137,11 @@ static int64_t place_task(placement *p, tandem_memory *plan, int t, uint64_t wor
 
 static uint64_t *kind_of_value(tandem_memory *plan, const tandem_step *step, int v)
 {
-    if (v >= step->graph->n_op * VALUES_AN_OP) return &plan->weight_copies;
-    const int role = v % VALUES_AN_OP;
-    const int is_gradient = (role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION;
-    return is_gradient ? &plan->activation_gradients : &plan->activations;
+    switch (step_value_category(step, v)) {
+    case TANDEM_MEMORY_WEIGHT_COPIES: return &plan->weight_copies;
+    case TANDEM_MEMORY_ACTIVATION_GRADIENTS: return &plan->activation_gradients;
+    default: return &plan->activations;
+    }
 }
 
 /* What is alive at the peak. */
@@ -154,7 +151,7 @@ static void count_kinds(tandem_memory *plan, const tandem_step *step)
         for (int k = 0; k < step->task[t].n_write; k++) {
             const int v = step->task[t].write[k];
             if (v >= 0 && step->value[v].last >= plan->peak_task)
-                *kind_of_value(plan, step, v) += padded(step->value[v].bytes);
+                *kind_of_value(plan, step, v) += memory_padded(step->value[v].bytes);
         }
 }
 
@@ -180,7 +177,7 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     for (int w = 0; w < n_word; w++)
         for (uint64_t left = step->index->active[w]; left; left &= left - 1) {
             const int t = w * WORD_BITS + __builtin_ctzll(left);
-            const int64_t at = place_task(&p, &plan, t, workspace ? padded(workspace[t]) : 0);
+            const int64_t at = place_task(&p, &plan, t, workspace ? memory_padded(workspace[t]) : 0);
             if (workspace_offset) workspace_offset[t] = at;
         }
     count_kinds(&plan, step);

@@ -9,6 +9,7 @@
  * FLOPs are those of one forward pass. A product counts its multiplications and additions. Of the others each
  * element counts its arithmetic once, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
+ *   dropout           1   a multiplication; what it draws is not counted
  *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3
  *   tanh              1
  *   softmax           6   scale, maximum, subtract, exp, sum, divide; masked entries as well

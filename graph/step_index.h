@@ -111,6 +111,16 @@ static inline void step_note(struct tandem_step_index *index, int op)
 /* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
 void tandem_step_resolve_all(tandem_step *step);
 
+/* What a value is for (memory_timeline.c). */
+tandem_memory_category step_value_category(const tandem_step *step, int v);
+
+/* What so many bytes take in the arena. */
+enum { MEMORY_ALIGNMENT = 64 };
+static inline uint64_t memory_padded(uint64_t bytes)
+{
+    return (bytes + MEMORY_ALIGNMENT - 1) & ~(uint64_t)(MEMORY_ALIGNMENT - 1);
+}
+
 /* What a type of the precision table is on the device of this step. */
 static inline tandem_dtype device_type(const tandem_step *step, tandem_dtype dtype)
 {

@@ -183,6 +183,7 @@ static const struct {
     {"relu", all, {2, 3, 0, 0}, 1},
     {"add", all, {3, 0, 0, 0}, 1},
     {"accumulate", all, {0, 3, 0, 0}, 1},
+    {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},

@@ -1,6 +1,7 @@
 /* cluster.c: clusters as text, and what follows from one. */
 #include "tandem/cluster.h"
 #include "base/list.h"
+#include "base/nearest.h"
 #include "base/quantity.h"
 #include "profiles/cluster_text.h"
 #include "base/file.h"
@@ -14,16 +15,23 @@
 #include <string.h>
 
 static const char grammar[] =
-    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB], several joined by '+', and at the end "
-    "[net=100Gbit/s,5us]; or the name of a .json file";
+    "A cluster is [COUNT*]DEVICE[@RANKS_A_NODE] [batch=N] [memory=12GiB] [link=600GB/s,1us] [slow=1.05], several joined by '+', "
+    "and at the end [node=300Gbit/s,2us] [net=100Gbit/s,5us] [slow=1.1@rank3]; or the name of a .json file";
 
-enum { WORD = 128 };
+enum { WORD = 128, MOST_STRAGGLERS = 256 };
+
+typedef struct straggler {
+    int rank;
+    int64_t slow_millionths;
+} straggler;
 
 typedef struct parser {
     const char *at;
     char word[WORD];
     tandem_cluster cluster;
-    bool has_net;
+    tandem_link net;
+    straggler straggler[MOST_STRAGGLERS];
+    int n_straggler;
     tandem_error *error;
 } parser;
 
@@ -73,8 +81,8 @@ static tandem_status read_device(parser *p, tandem_cluster_class *member)
     }
     const char *const at = strrchr(name, '@');
     if (at) {
-        member->per_node = (int)whole_number(at + 1, strlen(at + 1), member->n_rank);
-        if (member->per_node == 0) return refuse(p, "RANKS_A_NODE must be a whole number from 1 to COUNT");
+        member->per_node = (int)whole_number(at + 1, strlen(at + 1), TANDEM_CLUSTER_MAX_RANK);
+        if (member->per_node == 0) return refuse(p, "RANKS_A_NODE must be a whole number from 1 to 1000000");
     }
     char device[WORD];
     (void)snprintf(device, sizeof device, "%.*s", at ? (int)(at - name) : (int)strlen(name), name);
@@ -89,29 +97,107 @@ static tandem_status refuse_value(parser *p, const tandem_error *inner)
                             inner->text);
 }
 
-static tandem_status read_option(parser *p, tandem_cluster_class *member)
+/* Digits with at most six of them behind a point, in millionths; 0 where it is anything else. */
+static int64_t read_millionths(const char *text, size_t n)
+{
+    const char *const point = memchr(text, '.', n);
+    const size_t whole = point ? (size_t)(point - text) : n, fraction = point ? n - whole - 1 : 0;
+    int64_t value = 0, places = TANDEM_CLUSTER_SLOW;
+    if (n > 12 || whole == 0 || fraction > 6 || (point && fraction == 0)) return 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == whole) continue;
+        if (text[i] < '0' || text[i] > '9') return 0;
+        value = value * 10 + (text[i] - '0');
+        if (i > whole) places /= 10;
+    }
+    return value * places;
+}
+
+static bool is_slow(int64_t millionths)
+{
+    return millionths > 0 && millionths <= TANDEM_CLUSTER_MAX_SLOW * (int64_t)TANDEM_CLUSTER_SLOW;
+}
+
+int64_t tandem_cluster_slow_of(double factor)
+{
+    const double millionths = factor * TANDEM_CLUSTER_SLOW;
+    if (!(millionths >= 0.5) || !(factor <= TANDEM_CLUSTER_MAX_SLOW)) return -1;
+    const int64_t whole = (int64_t)(millionths + 0.5);
+    return whole == TANDEM_CLUSTER_SLOW ? 0 : whole;
+}
+
+/* slow=FACTOR of a class, slow=FACTOR@rankN of a rank. */
+static tandem_status read_slow(parser *p, tandem_cluster_class *member, const char *text)
+{
+    const char *const at = strchr(text, '@');
+    const int64_t slow = read_millionths(text, at ? (size_t)(at - text) : strlen(text));
+    if (!is_slow(slow))
+        return refuse(p, "slow is a factor over 0 up to 1000, with at most six decimals, as in slow=1.1");
+    if (!at) {
+        if (member->slow_millionths) return refuse(p, "slow is given twice");
+        member->slow_millionths = slow;
+        return TANDEM_OK;
+    }
+    const char *const rank = strncmp(at, "@rank", 5) == 0 ? at + 5 : "";
+    const bool is_zero = strcmp(rank, "0") == 0;
+    const int64_t number = whole_number(rank, strlen(rank), TANDEM_CLUSTER_MAX_RANK * (int64_t)TANDEM_MAX_CLASS);
+    if (!is_zero && number == 0)
+        return refuse(p, "a straggler is a rank by its number, as in slow=1.1@rank3");
+    for (int i = 0; i < p->n_straggler; i++)
+        if (p->straggler[i].rank == number) return refuse(p, "slow is given twice for this rank");
+    if (p->n_straggler == MOST_STRAGGLERS)
+        return refuse(p, "more than 256 stragglers; write equally slow ranks as a class, COUNT*DEVICE slow=1.1");
+    p->straggler[p->n_straggler++] = (straggler){(int)number, slow};
+    return TANDEM_OK;
+}
+
+static tandem_status read_batch(parser *p, tandem_cluster_class *member, const char *value)
+{
+    if (member->batch) return refuse(p, "batch is given twice");
+    member->batch = whole_number(value, strlen(value), TANDEM_CLUSTER_MAX_BATCH);
+    return member->batch ? TANDEM_OK : refuse(p, "batch must be a whole number from 1 to 1000000000");
+}
+
+static tandem_status read_memory(parser *p, tandem_cluster_class *member, const char *value)
 {
     tandem_error inner = {0};
-    const char *const value = strchr(p->word, '=');
-    const size_t name = value ? (size_t)(value - p->word) : 0;
-    if (name == 5 && memcmp(p->word, "batch", name) == 0) {
-        if (member->batch) return refuse(p, "batch is given twice");
-        member->batch = whole_number(value + 1, strlen(value + 1), TANDEM_CLUSTER_MAX_BATCH);
-        return member->batch ? TANDEM_OK : refuse(p, "batch must be a whole number from 1 to 1000000000");
+    if (member->memory_bytes) return refuse(p, "memory is given twice");
+    if (tandem_quantity_parse_bytes(&member->memory_bytes, value, &inner) != TANDEM_OK)
+        return refuse_value(p, &inner);
+    return member->memory_bytes ? TANDEM_OK : refuse(p, "memory must be more than nothing");
+}
+
+static tandem_status read_link(parser *p, tandem_link *link, const char *name, const char *value)
+{
+    tandem_error inner = {0};
+    char why[32];
+    (void)snprintf(why, sizeof why, "%s is given twice", name);
+    if (link->bytes_per_s > 0) return refuse(p, why);
+    return tandem_link_parse(link, name, value, &inner) == TANDEM_OK ? TANDEM_OK : refuse_value(p, &inner);
+}
+
+static tandem_status read_option(parser *p, tandem_cluster_class *member)
+{
+    static const char *const keys[] = {"batch", "memory", "link", "slow", "node", "net"};
+    enum { BATCH, MEMORY, LINK, SLOW, NODE, NET, N_KEY };
+    char key[WORD];
+    const char *const equals = strchr(p->word, '=');
+    (void)snprintf(key, sizeof key, "%.*s", (int)strcspn(p->word, "="), p->word);
+    int k = 0;
+    while (k < N_KEY && strcmp(key, keys[k]) != 0) k++;
+    if (k == N_KEY || !equals)
+        return tandem_error_set(
+            p->error, TANDEM_USAGE,
+            "class %d, '%s': behind a device may stand batch=, memory=, link=, slow=, node= and net=.%s %s.",
+            p->cluster.n_class + 1, p->word, k == N_KEY ? tandem_nearest_hint(key, keys, N_KEY).text : "", grammar);
+    switch (k) {
+    case BATCH: return read_batch(p, member, equals + 1);
+    case MEMORY: return read_memory(p, member, equals + 1);
+    case LINK: return read_link(p, &member->link, "link", equals + 1);
+    case SLOW: return read_slow(p, member, equals + 1);
+    case NODE: return read_link(p, &p->cluster.node, "node", equals + 1);
+    default: return read_link(p, &p->net, "net", equals + 1);
     }
-    if (name == 6 && memcmp(p->word, "memory", name) == 0) {
-        if (member->memory_bytes) return refuse(p, "memory is given twice");
-        if (tandem_quantity_parse_bytes(&member->memory_bytes, value + 1, &inner) != TANDEM_OK)
-            return refuse_value(p, &inner);
-        return member->memory_bytes ? TANDEM_OK : refuse(p, "memory must be more than nothing");
-    }
-    if (name == 3 && memcmp(p->word, "net", name) == 0) {
-        if (p->has_net) return refuse(p, "net is given twice");
-        p->has_net = true;
-        return tandem_cluster_parse_net(&p->cluster, value + 1, &inner) == TANDEM_OK ? TANDEM_OK
-                                                                                     : refuse_value(p, &inner);
-    }
-    return refuse(p, "behind a device may stand batch=, memory= and net=");
 }
 
 static tandem_status parse_class(parser *p)
@@ -135,6 +221,68 @@ static tandem_status parse_class(parser *p)
     return status;
 }
 
+/* --- Stragglers ------------------------------------------------------------------------------------------- */
+
+/* A rank of class `from` of `whole` becomes one of the class behind it, of those from `first` on, that is as slow. */
+static tandem_status add_straggler(parser *p, const tandem_cluster *whole, int from, int first, const straggler *s)
+{
+    tandem_cluster *const made = &p->cluster;
+    for (int c = first; c < made->n_class; c++)
+        if (made->member[c].slow_millionths == s->slow_millionths) {
+            made->member[c].n_rank++;
+            return TANDEM_OK;
+        }
+    if (made->n_class == TANDEM_MAX_CLASS)
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "slow=…@rank%d: a straggler is a class of its own beside the %d that the cluster has, and it "
+                                "has %d at most; give stragglers of one class the same factor, or write fewer classes",
+                                s->rank, made->n_class, TANDEM_MAX_CLASS);
+    made->member[made->n_class] = whole->member[from];
+    made->member[made->n_class].n_rank = 1;
+    made->member[made->n_class++].slow_millionths = s->slow_millionths;
+    return TANDEM_OK;
+}
+
+static tandem_status split_class(parser *p, const tandem_cluster *whole, int from, int first_rank)
+{
+    const int first = p->cluster.n_class, end_rank = first_rank + whole->member[from].n_rank;
+    int n_left = whole->member[from].n_rank;
+    for (int i = 0; i < p->n_straggler; i++)
+        n_left -= p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank;
+    if (n_left > 0 && p->cluster.n_class == TANDEM_MAX_CLASS)
+        return tandem_error_set(p->error, TANDEM_USAGE,
+                                "with its stragglers the cluster has more than %d classes; give stragglers of one class the same "
+                                "factor, or write fewer classes",
+                                TANDEM_MAX_CLASS);
+    if (n_left > 0) {
+        p->cluster.member[p->cluster.n_class] = whole->member[from];
+        p->cluster.member[p->cluster.n_class++].n_rank = n_left;
+    }
+    tandem_status status = TANDEM_OK;
+    for (int i = 0; i < p->n_straggler && status == TANDEM_OK; i++)
+        if (p->straggler[i].rank >= first_rank && p->straggler[i].rank < end_rank)
+            status = add_straggler(p, whole, from, first, &p->straggler[i]);
+    return status;
+}
+
+static tandem_status split_off_stragglers(parser *p)
+{
+    const tandem_cluster whole = p->cluster;
+    const int n_rank = tandem_cluster_n_rank(&whole);
+    for (int i = 0; i < p->n_straggler; i++)
+        if (p->straggler[i].rank >= n_rank)
+            return tandem_error_set(p->error, TANDEM_USAGE, "slow=…@rank%d: the cluster's ranks are 0 to %d",
+                                    p->straggler[i].rank, n_rank - 1);
+    tandem_status status = TANDEM_OK;
+    p->cluster.n_class = 0;
+    for (int c = 0, first_rank = 0; c < whole.n_class && status == TANDEM_OK; first_rank += whole.member[c++].n_rank)
+        status = split_class(p, &whole, c, first_rank);
+    for (int c = 0; c < p->cluster.n_class; c++)
+        if (p->cluster.member[c].slow_millionths == TANDEM_CLUSTER_SLOW)
+            p->cluster.member[c].slow_millionths = 0;
+    return status;
+}
+
 static tandem_status parse_text(tandem_cluster *cluster, const char *text, tandem_error *error)
 {
     parser p = {.at = text, .error = error};
@@ -144,7 +292,11 @@ static tandem_status parse_text(tandem_cluster *cluster, const char *text, tande
         if (!*p.at) break;
         p.at++; /* the '+' */
     }
+    const tandem_status status = split_off_stragglers(&p);
+    if (status != TANDEM_OK) return status;
     *cluster = p.cluster;
+    cluster->link_bytes_per_s = p.net.bytes_per_s;
+    cluster->link_latency_ns = p.net.latency_ns;
     return TANDEM_OK;
 }
 
@@ -170,22 +322,18 @@ tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, ta
     return status;
 }
 
-tandem_status tandem_cluster_parse_net(tandem_cluster *cluster, const char *text, tandem_error *error)
+tandem_status tandem_link_parse(tandem_link *link, const char *name, const char *text, tandem_error *error)
 {
     char rate[WORD];
-    double bytes_per_s = 0;
-    int64_t latency_ns = 0;
+    tandem_link made = {0};
     const char *const comma = strchr(text, ',');
     if (!comma || comma - text >= WORD)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "net is a rate and a latency, as in net=100Gbit/s,5us; got '%.40s'", text);
+        return tandem_error_set(error, TANDEM_USAGE, "%s is a rate and a latency, as in %s=100Gbit/s,5us; got '%.40s'",
+                                name, name, text);
     (void)snprintf(rate, sizeof rate, "%.*s", (int)(comma - text), text);
-    tandem_status status = tandem_quantity_parse_bps(&bytes_per_s, rate, error);
-    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&latency_ns, comma + 1, error);
-    if (status == TANDEM_OK) {
-        cluster->link_bytes_per_s = bytes_per_s;
-        cluster->link_latency_ns = latency_ns;
-    }
+    tandem_status status = tandem_quantity_parse_bps(&made.bytes_per_s, rate, error);
+    if (status == TANDEM_OK) status = tandem_quantity_parse_ns(&made.latency_ns, comma + 1, error);
+    if (status == TANDEM_OK) *link = made;
     return status;
 }
 
@@ -222,14 +370,14 @@ static void print_rate(char *text, size_t size, double bytes_per_s)
     (void)snprintf(text, size, "%sbit/s", digits);
 }
 
-void tandem_cluster_print_net(char *text, size_t size, const tandem_cluster *cluster)
+void tandem_link_print(char *text, size_t size, const tandem_link *link)
 {
     static const scale units[] = {{"s", 1000000000}, {"ms", 1000000}, {"us", 1000}, {"ns", 1}};
     char rate[64], latency[32];
     if (size) text[0] = '\0';
-    if (!(cluster->link_bytes_per_s > 0)) return;
-    print_rate(rate, sizeof rate, cluster->link_bytes_per_s);
-    print_whole(latency, sizeof latency, cluster->link_latency_ns > 0 ? (uint64_t)cluster->link_latency_ns : 0, units);
+    if (!(link->bytes_per_s > 0)) return;
+    print_rate(rate, sizeof rate, link->bytes_per_s);
+    print_whole(latency, sizeof latency, link->latency_ns > 0 ? (uint64_t)link->latency_ns : 0, units);
     (void)snprintf(text, size, "%s,%s", rate, latency);
 }
 
@@ -243,9 +391,26 @@ __attribute__((format(printf, 3, 4))) static void append(char *text, size_t size
     va_end(arguments);
 }
 
+static void append_link(char *text, size_t size, const char *name, const tandem_link *link)
+{
+    char value[TANDEM_LINK_TEXT];
+    tandem_link_print(value, sizeof value, link);
+    if (value[0]) append(text, size, " %s=%s", name, value);
+}
+
+static void print_millionths(char *text, size_t size, int64_t millionths)
+{
+    (void)snprintf(text, size, "%" PRId64 ".%06" PRId64, millionths / TANDEM_CLUSTER_SLOW,
+                   millionths % TANDEM_CLUSTER_SLOW);
+    size_t n = strlen(text);
+    while (n > 1 && text[n - 1] == '0') n--;
+    text[text[n - 1] == '.' ? n - 1 : n] = '\0';
+}
+
 void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster)
 {
     static const scale units[] = {{"TiB", 1ull << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}};
+    const tandem_link net = {cluster->link_bytes_per_s, cluster->link_latency_ns};
     if (size == 0) return;
     text[0] = '\0';
     for (int c = 0; c < cluster->n_class; c++) {
@@ -260,10 +425,15 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
             print_whole(memory, sizeof memory, member->memory_bytes, units);
             append(text, size, " memory=%s", memory);
         }
+        append_link(text, size, "link", &member->link);
+        if (member->slow_millionths) {
+            char slow[32];
+            print_millionths(slow, sizeof slow, member->slow_millionths);
+            append(text, size, " slow=%s", slow);
+        }
     }
-    char net[64];
-    tandem_cluster_print_net(net, sizeof net, cluster);
-    append(text, size, "%s%s", net[0] ? " net=" : "", net);
+    append_link(text, size, "node", &cluster->node);
+    append_link(text, size, "net", &net);
 }
 
 /* --- What follows for each class -------------------------------------------------------------------------- */

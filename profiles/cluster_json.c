@@ -2,6 +2,7 @@
 #include "base/quantity.h"
 #include "profiles/cluster_text.h"
 #include "profiles/json.h"
+#include "profiles/link_json.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,21 +14,50 @@ static tandem_status refuse_value(const tandem_json_place *place, const char *me
     return tandem_json_refuse(place, member, inner->text);
 }
 
+tandem_status tandem_link_read(tandem_link *link, const tandem_json_place *place, const json_t *object,
+                               const char *name)
+{
+    tandem_error inner = {0};
+    const char *text = NULL;
+    const tandem_status status = tandem_json_text(&text, place, object, name, 0);
+    if (status != TANDEM_OK || !text) return status;
+    return tandem_link_parse(link, name, text, &inner) == TANDEM_OK ? TANDEM_OK : refuse_value(place, name, &inner);
+}
+
+tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_place *place, const json_t *root)
+{
+    tandem_link net = {0};
+    tandem_status status = tandem_link_read(&net, place, root, "net");
+    if (status == TANDEM_OK) status = tandem_link_read(&cluster->node, place, root, "node");
+    if (status != TANDEM_OK) return status;
+    cluster->link_bytes_per_s = net.bytes_per_s;
+    cluster->link_latency_ns = net.latency_ns;
+    return TANDEM_OK;
+}
+
 static tandem_status read_class(tandem_cluster_class *member, const tandem_json_place *place, const json_t *object)
 {
-    static const char *const allowed[] = {"device", "ranks", "per_node", "batch", "memory", NULL};
+    static const char *const allowed[] = {"device", "ranks", "per_node", "batch",
+                                          "memory", "link",  "slow",     NULL};
     tandem_error inner = {0};
     const char *device = NULL, *memory = NULL;
     int64_t n_rank = 1, per_node = 0;
+    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 0);
-    if (status == TANDEM_OK) status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&per_node, place, object, "per_node", 1, TANDEM_CLUSTER_MAX_RANK, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&memory, place, object, "memory", 0);
+    if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
+    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
     if (status != TANDEM_OK) return status;
+    member->slow_millionths = tandem_cluster_slow_of(slow);
+    if (member->slow_millionths < 0)
+        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)
@@ -42,17 +72,15 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
 
 static tandem_status read_root(tandem_cluster *cluster, tandem_json_place *place, const json_t *root)
 {
-    static const char *const allowed[] = {"schema", "classes", "net", NULL};
-    tandem_error inner = {0};
-    const char *schema = NULL, *net = NULL;
+    static const char *const allowed[] = {"schema", "classes", "node", "net", NULL};
+    const char *schema = NULL;
     tandem_status status = tandem_json_check_members(place, root, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&schema, place, root, "schema", 1);
-    if (status == TANDEM_OK) status = tandem_json_text(&net, place, root, "net", 0);
     if (status != TANDEM_OK) return status;
     if (strcmp(schema, "tandem.cluster/1") != 0)
         return tandem_json_refuse(place, "schema", "must be \"tandem.cluster/1\"");
-    if (net && tandem_cluster_parse_net(cluster, net, &inner) != TANDEM_OK)
-        return refuse_value(place, "net", &inner);
+    status = tandem_cluster_read_links(cluster, place, root);
+    if (status != TANDEM_OK) return status;
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes); /* 0 for what is no array */
     if (n < 1 || n > TANDEM_MAX_CLASS)

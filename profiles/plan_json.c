@@ -1,4 +1,5 @@
 /* plan_json.c: the plan file, tandem.plan/1. */
+#include "profiles/link_json.h"
 #include "profiles/plan_json.h"
 #include "base/nearest.h"
 #include "profiles/cluster_text.h"
@@ -86,6 +87,17 @@ static void write_flag(writer *w, const char *name, bool is_so)
     (void)fputs(is_so ? "true" : "false", w->stream);
 }
 
+/* null where it is not given. */
+static void write_link(writer *w, const char *name, tandem_link link)
+{
+    char text[TANDEM_LINK_TEXT];
+    tandem_link_print(text, sizeof text, &link);
+    if (text[0])
+        write_text(w, name, text);
+    else
+        write_real(w, name, NAN);
+}
+
 static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *graph, int c)
 {
     const tandem_cluster_class *const member = &plan->cluster.member[c];
@@ -95,6 +107,8 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
     write_whole(w, "per_node", member->per_node);
     write_whole(w, "batch", member->batch);
     write_bytes(w, "memory_bytes", member->memory_bytes);
+    if (member->link.bytes_per_s > 0) write_link(w, "link", member->link);
+    if (member->slow_millionths) write_real(w, "slow", (double)member->slow_millionths / TANDEM_CLUSTER_SLOW);
     write_bytes(w, "peak_bytes", plan->peak_bytes[c]);
     write_flag(w, "held", (plan->held >> c & 1) != 0);
     begin_member(w, "precision");
@@ -108,9 +122,8 @@ static void write_class(writer *w, const tandem_plan *plan, const tandem_graph *
 
 static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *graph)
 {
-    char hash[17], net[64];
+    char hash[17];
     (void)snprintf(hash, sizeof hash, "%016" PRIx64, plan->hash);
-    tandem_cluster_print_net(net, sizeof net, &plan->cluster);
     open_object(w);
     write_text(w, "schema", schema_name);
     write_text(w, "name", plan->name);
@@ -128,10 +141,8 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
     write_real(w, "lower_bound", plan->lower_bound);
     write_real(w, "gap", plan->gap);
     write_text(w, "proof", plan->proof);
-    if (net[0])
-        write_text(w, "net", net);
-    else
-        write_real(w, "net", NAN);
+    if (plan->cluster.node.bytes_per_s > 0) write_link(w, "node", plan->cluster.node);
+    write_link(w, "net", (tandem_link){plan->cluster.link_bytes_per_s, plan->cluster.link_latency_ns});
     begin_member(w, "classes");
     (void)fputc('[', w->stream);
     w->depth++;
@@ -204,28 +215,36 @@ static tandem_status read_hash(uint64_t *hash, const tandem_json_place *place, c
 
 static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_place *place, const json_t *object)
 {
-    static const char *const allowed[] = {"device",     "ranks", "per_node",  "batch", "memory_bytes",
-                                          "peak_bytes", "held",  "precision", NULL};
+    static const char *const allowed[] = {"device",       "ranks",     "per_node", "batch",
+                                          "memory_bytes", "link",      "slow",     "peak_bytes",
+                                          "held",         "precision", NULL};
     tandem_cluster_class *const member = &plan->cluster.member[c];
     tandem_error inner = {0};
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
     int held = 0;
+    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK && tandem_device_find(&member->device, device, &inner) != TANDEM_OK)
         status = tandem_json_refuse(place, "device", inner.text);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&n_rank, place, object, "ranks", 1, TANDEM_CLUSTER_MAX_RANK, 1);
-    if (status == TANDEM_OK) status = tandem_json_whole(&per_node, place, object, "per_node", 1, n_rank, 0);
+    if (status == TANDEM_OK)
+        status = tandem_json_whole(&per_node, place, object, "per_node", 1, TANDEM_CLUSTER_MAX_RANK, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 1);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&memory_bytes, place, object, "memory_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK)
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
+    if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
     if (status == TANDEM_OK) status = tandem_json_flag(&held, place, object, "held");
+    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
     if (status != TANDEM_OK) return status;
+    member->slow_millionths = tandem_cluster_slow_of(slow);
+    if (member->slow_millionths < 0)
+        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     member->memory_bytes = (uint64_t)memory_bytes;
@@ -267,9 +286,8 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     static const char *const allowed[] = {"schema",  "name",         "policy",   "model",       "graph_hash",
                                           "base",    "bucket_bytes", "slowdown", "target_ns",   "fastest_ns",
                                           "step_ns", "sensitivity",  "method",   "lower_bound", "gap",
-                                          "proof",   "net",          "classes",  NULL};
-    tandem_error inner = {0};
-    const char *schema = NULL, *net = NULL;
+                                          "proof",   "node",         "net",      "classes",     NULL};
+    const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
     if (status == TANDEM_OK && strcmp(schema, schema_name) != 0)
         return tandem_json_refuse(place, "schema", "must be \"tandem.plan/1\"");
@@ -282,9 +300,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     if (status == TANDEM_OK) status = read_name(plan->proof, sizeof plan->proof, place, root, "proof", 0);
     if (status == TANDEM_OK) status = read_base(&plan->base, place, root);
     if (status == TANDEM_OK) status = read_figures(plan, place, root);
-    if (status == TANDEM_OK) status = tandem_json_text(&net, place, root, "net", 0);
-    if (status == TANDEM_OK && net && tandem_cluster_parse_net(&plan->cluster, net, &inner) != TANDEM_OK)
-        status = tandem_json_refuse(place, "net", inner.text);
+    if (status == TANDEM_OK) status = tandem_cluster_read_links(&plan->cluster, place, root);
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes);
     if (status == TANDEM_OK && (n < 1 || n > TANDEM_MAX_CLASS))

@@ -1,7 +1,8 @@
-/* collective.c: what an all-reduce costs: from the measured curve where there is one, else from the link. */
+/* collective.c: what an all-reduce costs: from the measured curve where there is one, else from the links. */
 #include <stdlib.h>
 
 #include "predictor/robust.h"
+#include "replayer/collective.h"
 #include "replayer/stages.h"
 
 static double point_ns(const tandem_collective_point *point)
@@ -52,16 +53,10 @@ double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
     return point_ns(a) + slope * (double)(bytes - a->bytes);
 }
 
-double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_per_s, int64_t link_latency_ns)
-{
-    const double n_message = 2.0 * (n_rank - 1);
-    return n_message * ((double)link_latency_ns + (double)bytes / n_rank / link_bytes_per_s * 1e9);
-}
-
 static uint64_t bytes_of(const tandem_bucket *bucket) { return (uint64_t)bucket->elements * sizeof(float); }
 
-/* idle_ns and loaded_ns from one curve each; from the idle one where there is no loaded one. */
-static tandem_status from_curves(double *ns[2], tandem_exchange *exchange, const tandem_bucket *bucket, int n_bucket,
+/* From one curve each; from the idle one where there is no loaded one. */
+static tandem_status from_curves(const tandem_wire *wire, const tandem_bucket *bucket, int n_bucket,
                                  tandem_collective_point *const point[2], const int n[2], tandem_error *error)
 {
     for (int loaded = 0; loaded < 2; loaded++) {
@@ -70,56 +65,62 @@ static tandem_status from_curves(double *ns[2], tandem_exchange *exchange, const
         const tandem_status status = tandem_collective_fit(&line, point[k], n[k], error);
         if (status != TANDEM_OK) return status;
         for (int b = 0; b < n_bucket; b++)
-            ns[loaded][b] = tandem_collective_curve_ns(point[k], n[k], &line, bytes_of(&bucket[b]));
+            wire->ns[loaded][b] = tandem_collective_curve_ns(point[k], n[k], &line, bytes_of(&bucket[b]));
         if (loaded) continue;
-        *exchange = (tandem_exchange){.n_point = n[0],
-                                      .latency_ns = line.latency_ns,
-                                      .bytes_per_s = line.ns_per_byte > 0 ? 1e9 / line.ns_per_byte : 0,
-                                      .spread = line.spread};
+        *wire->exchange = (tandem_exchange){.n_point = n[0],
+                                            .latency_ns = line.latency_ns,
+                                            .bytes_per_s = line.ns_per_byte > 0 ? 1e9 / line.ns_per_byte : 0,
+                                            .spread = line.spread};
         for (int b = 0; b < n_bucket; b++)
-            exchange->n_beyond += bytes_of(&bucket[b]) > point[0][n[0] - 1].bytes;
+            wire->exchange->n_beyond += bytes_of(&bucket[b]) > point[0][n[0] - 1].bytes;
     }
     return TANDEM_OK;
 }
 
-static tandem_status from_link(double *idle_ns, double *loaded_ns, const tandem_bucket *bucket, int n_bucket,
-                               const tandem_cluster *cluster, const char *group, tandem_error *error)
+static tandem_status from_links(const tandem_wire *wire, const tandem_bucket *bucket, int n_bucket,
+                                const tandem_cluster *cluster, tandem_collective_algorithm algorithm,
+                                const char *group, tandem_error *error)
 {
-    if (cluster->link_bytes_per_s <= 0) {
-        char text[256];
-        tandem_cluster_print(text, sizeof text, cluster);
-        return tandem_error_set(
-            error, TANDEM_MISSING,
-            "no all-reduce among %s has been measured, and the cluster '%s' names no link; profile these "
-            "devices together with `tandem profile`, or add net=BANDWIDTH,LATENCY, as in net=10Gbit/s,20us",
-            group, text);
+    tandem_topology *topology = NULL;
+    tandem_error lacks = {0};
+    const tandem_status status = tandem_topology_open(&topology, cluster, algorithm, &lacks);
+    if (status == TANDEM_MISSING)
+        return tandem_error_set(error, TANDEM_MISSING,
+                                "no all-reduce among %s has been measured, and %s; or profile these devices together with "
+                                "`tandem profile`",
+                                group, lacks.text);
+    if (status != TANDEM_OK) return tandem_error_set(error, status, "%s", lacks.text);
+    for (int b = 0; b < n_bucket; b++) {
+        tandem_collective_algorithm used;
+        wire->ns[0][b] = wire->ns[1][b] =
+            tandem_collective_ns(topology, TANDEM_ALL_REDUCE, bytes_of(&bucket[b]), &used);
+        wire->exchange->n_by[used]++;
+        wire->by[b] = (signed char)used;
     }
-    for (int b = 0; b < n_bucket; b++)
-        idle_ns[b] = loaded_ns[b] =
-            tandem_collective_ring_ns(tandem_cluster_n_rank(cluster), bytes_of(&bucket[b]),
-                                      cluster->link_bytes_per_s, cluster->link_latency_ns);
+    tandem_topology_close(topology);
     return TANDEM_OK;
 }
 
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, tandem_exchange *exchange,
-                                      const tandem_cluster *cluster, const tandem_bucket *bucket,
-                                      int n_bucket, tandem_store *store, tandem_error *error)
+tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_cluster *cluster,
+                                      const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                      tandem_collective_algorithm algorithm, tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
     tandem_collective_point *point[2] = {NULL, NULL};
     int n[2] = {0, 0};
     tandem_status status = TANDEM_OK;
-    *exchange = (tandem_exchange){0};
-    if (tandem_cluster_n_rank(cluster) == 1) {
-        for (int b = 0; b < n_bucket; b++) idle_ns[b] = loaded_ns[b] = 0;
-        return TANDEM_OK;
+    *wire->exchange = (tandem_exchange){0};
+    for (int b = 0; b < n_bucket; b++) {
+        wire->ns[0][b] = wire->ns[1][b] = 0;
+        wire->by[b] = -1;
     }
+    if (tandem_cluster_n_rank(cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, cluster);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK && store; loaded++)
         status = tandem_store_load_collective(&point[loaded], &n[loaded], store, group, "all-reduce", loaded, error);
     if (status == TANDEM_OK)
-        status = n[0] > 0 ? from_curves((double *[]){idle_ns, loaded_ns}, exchange, bucket, n_bucket, point, n, error)
-                          : from_link(idle_ns, loaded_ns, bucket, n_bucket, cluster, group, error);
+        status = n[0] > 0 ? from_curves(wire, bucket, n_bucket, point, n, error)
+                          : from_links(wire, bucket, n_bucket, cluster, algorithm, group, error);
     free(point[1]);
     free(point[0]);
     return status;

@@ -130,6 +130,15 @@ static int has_any(const tandem_costs *costs, size_t n_form)
     return 0;
 }
 
+static void slow_down(tandem_costs *costs, size_t n_form, int64_t slow_millionths)
+{
+    for (size_t i = 0; i < n_form; i++)
+        for (int company = 0; company < TANDEM_N_COMPANY; company++) {
+            int64_t *const ns = &costs->form[i].ns[company];
+            if (*ns > 0) *ns = tandem_whole_ns((double)*ns * ((double)slow_millionths / 1e6));
+        }
+}
+
 tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const tandem_cost_source *source,
                                tandem_error *error)
 {
@@ -149,6 +158,8 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
         if (status == TANDEM_OK) status = fill_predicted(&costs, step, company, source, error);
     }
     if (status == TANDEM_OK && !has_any(&costs, n_form)) status = no_costs(step, source, error);
+    if (status == TANDEM_OK && source->slow_millionths > 0)
+        slow_down(&costs, n_form, source->slow_millionths);
     if (status == TANDEM_OK)
         *out = costs;
     else

@@ -22,7 +22,8 @@ static void find_neighbour(tandem_replay_member *member, const tandem_cluster *c
 {
     const tandem_cluster_class *own = &cluster->member[c];
     const tandem_cluster_class *neighbour = NULL;
-    const int is_own_neighbour = is_cpu(own) && own->n_rank > 1 && own->per_node != 1;
+    /* a straggler stays on the node of its likes: per_node may be more than n_rank */
+    const int is_own_neighbour = is_cpu(own) && own->per_node != 1 && (own->n_rank > 1 || own->per_node > 1);
     member->shares_node = shares_node(own);
     for (int other = 0; other < cluster->n_class && member->shares_node && !neighbour; other++)
         if (other != c && shares_node(&cluster->member[other])) neighbour = &cluster->member[other];
@@ -100,7 +101,9 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
                                             options->bucket_bytes, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
-    const tandem_cost_source source = {store, &replayer->cluster.member[c].device, member->neighbour, options->predict};
+    const tandem_cluster_class *class = &replayer->cluster.member[c];
+    const tandem_cost_source source = {store, &class->device, member->neighbour, options->predict,
+                                       class->slow_millionths};
     if (status == TANDEM_OK) status = tandem_costs_map(&member->costs, member->step, &source, error);
     if (status == TANDEM_OK) price_touched(member);
     return status;
@@ -143,10 +146,11 @@ static int allocate_wire(tandem_replayer *replayer)
         replayer->backward_ns[pace] = calloc(n_lane, sizeof *replayer->backward_ns[pace]);
         whole = whole && replayer->hand_ns[pace] && replayer->wait_ns[pace] && replayer->backward_ns[pace];
     }
+    replayer->wire_by = calloc(n, sizeof *replayer->wire_by);
     replayer->wire_sum_ns = malloc((n + 1) * sizeof *replayer->wire_sum_ns);
     replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
     replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
-    return whole && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
+    return whole && replayer->wire_by && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
 }
 
 /* Where each class finds its stops. */
@@ -192,16 +196,18 @@ static void set_wire_ns(tandem_replayer *replayer, int bucket, int loaded, int64
     replayer->wire_ns[loaded][bucket] = ns == tandem_whole_ns(measured) ? measured : (double)ns;
 }
 
-static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store, tandem_error *error)
+static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *store,
+                                      tandem_collective_algorithm algorithm, tandem_error *error)
 {
     const tandem_step *step = replayer->member[0].step;
     assert(step);
     replayer->n_bucket = step->n_bucket;
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
     deal_lanes(replayer);
+    const tandem_wire wire = {
+        {replayer->measured_ns[0], replayer->measured_ns[1]}, replayer->wire_by, &replayer->exchange};
     tandem_status status =
-        tandem_collective_times(replayer->measured_ns[0], replayer->measured_ns[1], &replayer->exchange,
-                                &replayer->cluster, step->bucket, step->n_bucket, store, error);
+        tandem_collective_times(&wire, &replayer->cluster, step->bucket, step->n_bucket, store, algorithm, error);
     if (status == TANDEM_OK) status = find_slowing(replayer, store, replayer->exchange.n_point > 0, error);
     if (status != TANDEM_OK) return status;
     for (int loaded = 0; loaded < 2; loaded++) {
@@ -236,7 +242,7 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     if (!replayer->member) status = no_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
         status = open_member(replayer, c, graph[c], store, &options, error);
-    if (status == TANDEM_OK) status = open_collectives(replayer, store, error);
+    if (status == TANDEM_OK) status = open_collectives(replayer, store, options.collective, error);
     if (status == TANDEM_OK)
         *out = replayer;
     else
@@ -266,6 +272,7 @@ void tandem_replayer_close(tandem_replayer *replayer)
     free(replayer->wire_end_ns);
     free(replayer->wire_start_ns);
     free(replayer->wire_sum_ns);
+    free(replayer->wire_by);
     for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
         free(replayer->backward_ns[pace]);
         free(replayer->wait_ns[pace]);
@@ -376,6 +383,10 @@ const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int
 {
     return &replayer->member[c].memory;
 }
+const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c)
+{
+    return replayer->member[c].workspace_bytes;
+}
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer) { return &replayer->cluster; }
 
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event)
@@ -406,4 +417,11 @@ void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *i
 {
     *idle_ns = replayer->wire_ns[0][b];
     *loaded_ns = replayer->wire_ns[1][b];
+}
+
+const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b)
+{
+    if (replayer->wire_by[b] >= 0)
+        return tandem_collective_algorithm_name((tandem_collective_algorithm)replayer->wire_by[b]);
+    return replayer->exchange.n_point > 0 ? "measured" : NULL;
 }

@@ -26,8 +26,9 @@ typedef struct tandem_costs {
 typedef struct tandem_cost_source {
     tandem_store *store; /* NULL = nothing was measured */
     const tandem_device *device;
-    const char *neighbour; /* "" = there is none */
-    int predict;           /* whether to predict what was not measured at all */
+    const char *neighbour;   /* "" = there is none */
+    int predict;             /* whether to predict what was not measured at all */
+    int64_t slow_millionths; /* of the cluster's class */
 } tandem_cost_source;
 
 /* tandem_costs_map: costs of all forms of all tasks of `step` but its reduces, whose forms are left at −1.
@@ -62,16 +63,17 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
 double tandem_collective_curve_ns(const tandem_collective_point *point, int n,
                                   const tandem_collective_line *line, uint64_t bytes);
 
-/* tandem_collective_ring_ns: a ring all-reduce among n ranks: 2(n−1) messages of bytes/n one after the other.
- * Source: Patarasuk, Yuan, J. Parallel Distrib. Comput. 69 (2009). */
-double tandem_collective_ring_ns(int n_rank, uint64_t bytes, double link_bytes_per_s, int64_t link_latency_ns);
-
-/* tandem_collective_times: of each of n buckets, idle_ns[b] where no rank computes meanwhile and
- * loaded_ns[b] where some do, and where they come from. 0 for a single rank. TANDEM_MISSING where there
- * is neither curve nor link. */
-tandem_status tandem_collective_times(double *idle_ns, double *loaded_ns, tandem_exchange *exchange,
-                                      const tandem_cluster *cluster, const tandem_bucket *bucket,
-                                      int n_bucket, tandem_store *store, tandem_error *error);
+/* tandem_collective_times: of each of n buckets, ns[0][b] where no rank computes meanwhile and ns[1][b] where some do, and
+ * where they come from. 0 for a single rank. From the measured curve, else from the links by `algorithm` (collective.h).
+ * TANDEM_MISSING where there is neither curve nor link. */
+typedef struct tandem_wire {
+    double *ns[2]; /* [n_bucket] */
+    signed char *by; /* [n_bucket] tandem_collective_algorithm; −1 = measured, or there is nothing to exchange */
+    tandem_exchange *exchange;
+} tandem_wire;
+tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_cluster *cluster,
+                                      const tandem_bucket *bucket, int n_bucket, tandem_store *store,
+                                      tandem_collective_algorithm algorithm, tandem_error *error);
 
 /* --- A class -------------------------------------------------------------------------------------------- */
 
@@ -139,6 +141,7 @@ struct tandem_replayer {
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
+    signed char *wire_by;   /* [n_bucket] see tandem_wire */
     tandem_exchange exchange;
     double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
     int interferes;                      /* whether anybody's rate depends on what others do */

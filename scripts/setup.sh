@@ -3,7 +3,7 @@
 # line to run and exits 4. Does nothing, quickly, where everything is installed. With --slurm, Slurm too (20 MB and its
 # services): to build its plug-ins, and to test them as root.
 set -eu
-packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev libgsl-dev libglpk-dev zlib1g-dev libcmocka-dev dataset-fashion-mnist"
+packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev libjansson-dev libgsl-dev libglpk-dev zlib1g-dev libprotobuf-c-dev protobuf-c-compiler libcmocka-dev dataset-fashion-mnist"
 [ "${1:-}" != --slurm ] || packages="$packages slurmctld slurmd slurm-client libslurm-dev munge"
 
 missing=""

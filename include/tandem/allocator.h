@@ -43,7 +43,6 @@ typedef struct tandem_allocation {
     double sensitivity, base_sensitivity, fastest_sensitivity;
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     int64_t replays;
-    int lowered;   /* the slowest class in base where it was lowered; −1 = it was not */
     unsigned held; /* bit c: class c keeps the base precision */
     tandem_certificate certificate;
 } tandem_allocation;

@@ -31,7 +31,8 @@ typedef struct tandem_draws {
  *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is written; added to it
  *                                                                where the table is tied)
  *             bias, prepend: in: g                          out: gradient of the parameter (f32)
- *   dgrad     linear, conv2d: in: g, weight                 out: gradient of x
+ *   dgrad     dropout: in: g                                out: gradient of x, by the mask of the forward pass, drawn again
+ *             linear, conv2d: in: g, weight                 out: gradient of x
  *             matmul: in: g, b                              out: gradient of a
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
@@ -48,7 +49,12 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_draws draws;                   /* of casts to s8 */
-    float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample); rows labelled −1 are not predicted */
+    float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
+                         are not predicted */
+    float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
+    int64_t first_place; /* dropout: samples of the global batch before this rank's first */
+    int evaluates;       /* dropout lets all through */
+    const float *running; /* batchnorm: normalises by these means, then variances, and leaves aux alone; NULL = the batch's */
 } tandem_kernel_call;
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
@@ -92,11 +98,18 @@ typedef struct tandem_executor_options {
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
     int without_exchange;               /* 1: no all-reduce: a profile of one device */
     const tandem_optimizer_options *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
+    const char *no_decay; /* patterns of parameters that have no weight decay (tandem_parameter_matches); NULL = none. Borrowed
+                             while opening */
+    float label_smoothing;
+    double clip;      /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
+                         ICML 2013, algorithm 1 */
+    float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
+                         doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
     int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) --------------- */
-enum { TANDEM_CHECKPOINT_VERSION = 1, TANDEM_CHECKPOINT_RECIPE = 2048 };
+enum { TANDEM_CHECKPOINT_VERSION = 2, TANDEM_CHECKPOINT_RECIPE = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                          /* steps done */
     char recipe[TANDEM_CHECKPOINT_RECIPE]; /* how it was trained, in the words of who saved it */
@@ -111,6 +124,13 @@ typedef struct tandem_step_times {
     int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
     int64_t *wait_ns; /* [n_bucket] time the compute stream stood still for bucket b */
 } tandem_step_times;
+
+/* How the last step was, where gradients are clipped or the loss is scaled. */
+typedef struct tandem_step_report {
+    double gradient_norm; /* of all gradients, before they are clipped; < 0: it was not asked for */
+    float loss_scale;     /* of that step; 1 where there is none */
+    int skipped;          /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
+} tandem_step_report;
 
 typedef struct tandem_backend_api {
     int version;
@@ -143,6 +163,7 @@ typedef struct tandem_backend_api {
      * TANDEM_OVER_LIMIT where the loss or a reduced gradient is not finite: names the first such operator in backward order
      * and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
+    tandem_step_report (*executor_report)(const tandem_executor *executor);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
     /* Bytes that were really allocated, all of the run's: equals the plan's peak. */
@@ -153,7 +174,8 @@ typedef struct tandem_backend_api {
     /* Data behind a value id or TANDEM_PARAMETER(p) (weight; `gradient` 1: its gradient); scale of an s8 value. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
-     * weights; correct and total are of this rank's part (ranks take samples in turn). */
+     * weights, with the running statistics of batchnorms and without dropout; correct and total are of this rank's part (ranks
+     * take samples in turn). All ranks together. */
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
@@ -170,6 +192,15 @@ typedef struct tandem_backend_api {
      * TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. */
     tandem_status (*checkpoint_inspect)(tandem_checkpoint_info *info, const char *path,
                                         const tandem_graph *graph, tandem_error *error);
+
+    /* --- Weights in files of safetensors (docs/training.md, backend/safetensors.h; all ranks call together, but inspect) --- */
+    /* Rank 0 reads weights and running statistics, the others get them from there. TANDEM_MALFORMED, TANDEM_WRONG_MODEL (a name or
+     * shape that is not the model's), TANDEM_IO: the same on every rank. */
+    tandem_status (*executor_import)(tandem_executor *executor, const char *path, tandem_error *error);
+    /* Rank 0 writes, old or new, never half. TANDEM_IO, TANDEM_NO_MEMORY. */
+    tandem_status (*executor_export)(tandem_executor *executor, const char *path, tandem_error *error);
+    /* Whether the file holds the graph's weights: the errors of import. Cost: its header. */
+    tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 
     /* --- Measuring (all ranks call together) --- */
     /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on

@@ -47,26 +47,39 @@ tandem_status tandem_device_require(const char *name, tandem_error *error);
  * the weakest. Both the same where there is one only. */
 void tandem_device_unlike_pair(const tandem_device **strong, const tandem_device **weak);
 
+/* A connection over which a message of n bytes takes latency_ns + n / bytes_per_s, in either direction at once. */
+typedef struct tandem_link {
+    double bytes_per_s; /* 0 = not given */
+    int64_t latency_ns;
+} tandem_link;
+
 typedef struct tandem_cluster_class {
     tandem_device device;
     int n_rank;
-    int per_node;          /* ranks a node; 0 = all on one */
+    int per_node;          /* ranks a node; 0 = all on one, with all others of which that is said */
     int64_t batch;         /* local; 0 = the command's --batch */
     uint64_t memory_bytes; /* limit a rank; 0 = the device's, 0 there too = none */
+    tandem_link link;      /* between two ranks of the class on one node; not given = the cluster's `node` */
+    int64_t slow_millionths; /* how long its tasks take, of what the device's take; 0 = 1000000: as long */
 } tandem_cluster_class;
 
 typedef struct tandem_cluster {
     int n_class;
     tandem_cluster_class member[TANDEM_MAX_CLASS];
-    double link_bytes_per_s; /* 0 = not given: measured collectives only */
+    double link_bytes_per_s; /* between nodes: of one node, shared by its ranks; 0 = not given: measured collectives only */
     int64_t link_latency_ns;
+    tandem_link node; /* of each rank, within its node; not given = as between nodes */
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
- * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N and memory=12GiB behind its device; or the name of a JSON
- * file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
- * "memory":"12GiB"}],"net":"100Gbit/s,5us"}). TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed;
- * TANDEM_UNKNOWN_NAME for a device. *cluster unchanged on error. */
+ * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB and slow=1.05 behind its device; or the name of
+ * a JSON file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
+ * "memory":"12GiB","slow":1.05}],"net":"100Gbit/s,5us"}).
+ * Stragglers: slow=1.1@rank3, anywhere in the text, makes global rank 3 (ranks are numbered class by class, as written) take
+ * 1.1 times as long as its device does, whatever its class's slow=. Equally slow stragglers of a class become a class of
+ * their own right behind it, which renumbers the ranks; RANKS_A_NODE stays, and may be more than the ranks that are left.
+ * TANDEM_USAGE or TANDEM_MALFORMED say where, what was read, what is allowed; TANDEM_UNKNOWN_NAME for a device. *cluster
+ * unchanged on error. */
 tandem_status tandem_cluster_parse(tandem_cluster *cluster, const char *text, tandem_error *error);
 /* tandem_cluster_complete: what a cluster's text may leave open: `batch` where a class has none, and the limit of a rank's
  * memory, "12GiB" for all classes or "12GiB,4GiB", one for each, instead of what they have; 0 and NULL leave them alone.

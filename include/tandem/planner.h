@@ -27,6 +27,7 @@ typedef struct tandem_request {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict; /* 1: times that were not measured are predicted where they can be (predictor.h); with times_only a missing
                     store is one that holds nothing */
+    tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     int times_only; /* 1: sensitivities are not loaded: enough to replay plans, too little to allocate one */
 } tandem_request;
 

@@ -37,11 +37,24 @@ typedef struct tandem_replay {
     int slowest; /* the class that finishes its backward pass last */
 } tandem_replay;
 
+/* How ranks exchange what no curve was measured of: replayer/collective.h has the formulas and their sources. */
+typedef enum tandem_collective_algorithm {
+    TANDEM_RING, /* as tandem's own executor does it */
+    TANDEM_TREE, /* two binary trees at once */
+    TANDEM_HALVING_DOUBLING,
+    TANDEM_HIERARCHICAL, /* within nodes, between nodes, within nodes */
+    TANDEM_N_ALGORITHM,
+    TANDEM_AUTO = TANDEM_N_ALGORITHM /* whichever of them is fastest for that many bytes */
+} tandem_collective_algorithm;
+const char *tandem_collective_algorithm_name(tandem_collective_algorithm algorithm); /* "ring", …, "auto" */
+/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+tandem_status tandem_collective_algorithm_find(tandem_collective_algorithm *algorithm, const char *name,
+                                               tandem_error *error);
+
 /* tandem_replayer_open: gather the costs of every form of every task of `graph[c]` (the model at class c's batch; borrowed)
  * on the devices of `cluster`. All classes start in fp32. bucket_bytes: 0 = 25 MiB.
  * A cost that is missing is no error yet: it is one when a plan needs it. TANDEM_MISSING where a device has no costs of the
- * model, or a cluster of several ranks neither a measured all-reduce curve nor a link (α–β: ring all-reduce,
- * 2(n−1)·latency + 2(n−1)/n·bytes/bandwidth). Cost: O(tasks × forms), and one look into the store an operator. */
+ * model, or a cluster of several ranks neither a measured all-reduce curve nor links. Cost: O(tasks × forms), and one look into the store an operator. */
 tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_cluster *cluster,
                                    const tandem_graph *const *graph, tandem_store *store,
                                    uint64_t bucket_bytes, tandem_error *error);
@@ -50,6 +63,7 @@ tandem_status tandem_replayer_open(tandem_replayer **replayer, const tandem_clus
 typedef struct tandem_replayer_options {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
+    tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,
@@ -74,6 +88,8 @@ tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *repl
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c);
+/* Bytes each task of class c needs beside its operands in its current form, [n_task]: as tandem_memory_timeline takes them. */
+const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c);
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);
 const tandem_cluster *tandem_replayer_cluster(const tandem_replayer *replayer);
 /* Predicted time of a task in its current form, alone (beside = 0) or beside its busy neighbour; −1 = not measured. */
@@ -112,12 +128,14 @@ typedef struct tandem_provenance {
 } tandem_provenance;
 void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_provenance *provenance);
 
-/* The all-reduces: from a measured curve, beyond its last point from a line fitted to it; or a ring over the cluster's link. */
+/* The all-reduces: from a measured curve, beyond its last point from a line fitted to it; or by formula over the cluster's
+ * links. */
 typedef struct tandem_exchange {
     int n_point;                    /* of the curve; 0 = there is none */
     int n_beyond;                   /* buckets beyond its last point */
     double latency_ns, bytes_per_s; /* of the line; bytes_per_s 0 = it is flat, or there is none */
     double spread;                  /* how far the points lie from it: median relative residual / 0.6745 */
+    int n_by[TANDEM_N_ALGORITHM];   /* buckets by formula, of each algorithm */
 } tandem_exchange;
 const tandem_exchange *tandem_replayer_exchange(const tandem_replayer *replayer);
 
@@ -130,6 +148,8 @@ typedef struct tandem_replay_company {
 void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_replay_company *company);
 /* Time of bucket b on the wire while no class computes, and while some do. */
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
+/* Where it comes from: "measured", or the name of the algorithm; NULL where there is one rank. */
+const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -164,6 +164,38 @@ typedef struct tandem_memory {
 tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step, const uint64_t *workspace,
                                  int64_t *offset, int64_t *workspace_offset, tandem_error *error);
 
+/* --- Memory over the step (graph/memory_timeline.c) --------------------------------------------------------------- */
+/* What bytes of a rank are for. Buckets are the gradients themselves: nothing is packed, so they need nothing besides. */
+typedef enum tandem_memory_category {
+    TANDEM_MEMORY_WEIGHTS,   /* f32 master copies, for the whole run, as the next two */
+    TANDEM_MEMORY_GRADIENTS, /* of weights: the buckets */
+    TANDEM_MEMORY_OPTIMIZER,
+    TANDEM_MEMORY_WEIGHT_COPIES,   /* in bf16 and s8 */
+    TANDEM_MEMORY_ACTIVATIONS_F32, /* outputs of operators by the type in which they are stored */
+    TANDEM_MEMORY_ACTIVATIONS_BF16,
+    TANDEM_MEMORY_ACTIVATIONS_S8,
+    TANDEM_MEMORY_ACTIVATIONS_S32, /* tokens and labels */
+    TANDEM_MEMORY_SIDE_RESULTS, /* statistics, places of maxima, probabilities: kept for the backward pass */
+    TANDEM_MEMORY_ACTIVATION_GRADIENTS,
+    TANDEM_MEMORY_WEIGHT_GRADIENTS, /* of one micro-step, before they are added to those of the step */
+    TANDEM_MEMORY_WORKSPACE,
+    TANDEM_MEMORY_UNUSED, /* of the arena: what does not live at that task; at the peak: gaps */
+    TANDEM_N_MEMORY_CATEGORY
+} tandem_memory_category;
+const char *tandem_memory_category_name(tandem_memory_category category); /* "weights", "activations f32", … */
+
+typedef struct tandem_memory_row {
+    uint64_t bytes[TANDEM_N_MEMORY_CATEGORY]; /* by category; their sum is the plan's peak, at every task */
+} tandem_memory_row;
+
+/* tandem_memory_timeline: what memory holds while each task of the current plan runs.
+ *   workspace [in]   as for tandem_memory_plan
+ *   row       [out]  [n_task], by task id; of tasks that are not in the plan all zero
+ * The row of tandem_memory_plan's peak_task is the peak. TANDEM_NO_MEMORY; *row unchanged on error. Cost: that of a memory
+ * plan and O(tasks × categories). */
+tandem_status tandem_memory_timeline(tandem_memory_row *row, const tandem_step *step,
+                                     const uint64_t *workspace, tandem_error *error);
+
 #pragma GCC visibility pop
 #ifdef __cplusplus
 }

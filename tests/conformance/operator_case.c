@@ -62,6 +62,9 @@ const operator_case operator_cases[] = {
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
     {OF(RELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(RELU), .batch = 1, .n_dim = 1, .dim = {1}},
+    {OF(DROPOUT), .batch = 3, .n_dim = 2, .dim = {7, 11}, .scale = 0.3f},
+    {OF(DROPOUT), .batch = 5, .n_dim = 3, .dim = {3, 9, 13}, .scale = 0.1f},
+    {OF(DROPOUT), .batch = 1, .n_dim = 1, .dim = {1}, .scale = 0.5f},
     {OF(ADD), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(ADD), .batch = 2, .n_dim = 3, .dim = {5, 3, 33}},
     {OF(MAXPOOL), .batch = 2, .n_dim = 3, .dim = {7, 9, 3}, .window_h = 3, .stride = 2, .pad = 1},
@@ -170,6 +173,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
         return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
+    case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, "op", x, c->scale);
     case TANDEM_OP_ADD:
         made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
         return tandem_build_add(b, "op", x, made->pre2);
@@ -447,6 +451,8 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
     run->call.workspace = run->workspace.data;
     run->call.draws = (tandem_draws){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
     run->call.row_weight = row_weight;
+    run->call.smoothing = case_smoothing;
+    run->call.first_place = case_first_place;
 }
 
 static int once(kernel_run *run, task_operands *operands, char *complaint, size_t size)
@@ -514,6 +520,7 @@ int operands_run(task_operands *operands, const tandem_device_backend *backend, 
         return 0;
     }
     array_open(&run.workspace, TANDEM_S8, workspace_bytes);
+    operands->seed = seed;
     prepare_call(&run, operands, seed, row_weight);
     const int good = twice(&run, operands, complaint, size);
     for (int k = 0; k < operands->n_out; k++) {

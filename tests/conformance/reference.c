@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/philox.h"
+
 static const double u = 0x1p-24;          /* rounding of f32 */
 static const double own = 0x1p-45;        /* of the reference itself, where a kernel is exact */
 static const double elementary = 0x1p-20; /* oneDNN's exp and tanh */
@@ -187,6 +189,21 @@ static void relu(const work *w)
                                                             : 0;
 }
 
+/* What is kept is multiplied in f32, so that it has its rounding; operands_run draws from the stream {3, 1, ACTIVATION} of key 7 or 1. */
+static void dropout(const work *w)
+{
+    const tandem_shape *shape = shape_out(w);
+    const int64_t n = tandem_shape_elements(shape), first = case_first_place * (n / shape->dim[0]);
+    const double rate = (double)w->op->rate;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)((first + i) / 4), 3, 1, TANDEM_DRAW_ACTIVATION};
+        const uint32_t word = tandem_philox(counter, w->operands->seed).word[(first + i) % 4];
+        const int drops = word < (uint32_t)(rate * 0x1p32);
+        w->out[0][i] = drops ? 0 : w->in[0][i] / (1 - rate);
+        w->bound[0][i] = drops ? 0 : 4 * u * fabs(w->out[0][i]);
+    }
+}
+
 static void add(const work *w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
@@ -286,6 +303,12 @@ static void softmax(const work *w)
     }
 }
 
+static double target(int64_t j, int64_t label, int64_t n)
+{
+    const double s = (double)case_smoothing;
+    return s / (double)n + (j == label ? 1 - s : 0);
+}
+
 static void cross_entropy(const work *w)
 {
     const tandem_shape *logits = shape_in(w, 0);
@@ -295,7 +318,7 @@ static void cross_entropy(const work *w)
             const int64_t label = (int64_t)w->in[0][r];
             for (int64_t j = 0; j < n && label >= 0; j++) {
                 const double p = w->in[1][r * n + j];
-                w->out[0][r * n + j] = (p - (j == label)) * w->row_weight;
+                w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
                 w->bound[0][r * n + j] = 4 * u * w->row_weight;
             }
             continue;
@@ -305,7 +328,7 @@ static void cross_entropy(const work *w)
         softmax_row(w->in[0] + r * n, p, n, 0, 1);
         for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
         if (label < 0) continue; /* it is not predicted */
-        w->out[0][0] += -log(p[label]) * w->row_weight;
+        for (int64_t j = 0; j < n; j++) w->out[0][0] += -target(j, label, n) * log(p[j]) * w->row_weight;
         w->bound[0][0] += (16 * elementary + (double)n * u) * w->row_weight;
     }
 }
@@ -507,6 +530,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_EMBEDDING: embedding(w); return 1;
     case TANDEM_OP_BIAS: bias(w); return 1;
     case TANDEM_OP_RELU: relu(w); return 1;
+    case TANDEM_OP_DROPOUT: dropout(w); return 1;
     case TANDEM_OP_ADD: add(w, tandem_shape_elements(&w->op->shape)); return 1;
     case TANDEM_OP_MAXPOOL: maxpool(w); return 1;
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;

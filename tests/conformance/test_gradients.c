@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
+#include "base/philox.h"
 #include "graph/build.h"
 #include "tandem/cluster.h"
 #include "tests/conformance/operator_case.h"
@@ -127,7 +128,11 @@ static void keep_norm_from_bend(task_operands *forward)
 
 static double loss(subject *s, double *size)
 {
-    tandem_kernel_call call = {.workspace = s->workspace, .row_weight = 1};
+    tandem_kernel_call call = {.workspace = s->workspace,
+                               .row_weight = 1,
+                               .smoothing = case_smoothing,
+                               .first_place = case_first_place,
+                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}}; /* as operands_run's */
     tandem_error error = {0};
     for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
     for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;

@@ -17,16 +17,23 @@ static void demand(int holds, const char *law)
     abort();
 }
 
+static void check_link(tandem_link read, tandem_link given)
+{
+    demand(read.bytes_per_s == given.bytes_per_s, "the rate is exact");
+    demand(read.latency_ns == given.latency_ns || given.bytes_per_s == 0, "the latency is exact");
+}
+
 static void check_cluster(const tandem_cluster *cluster)
 {
-    char text[1024], again[1024], group[1024];
+    char text[8192], again[8192], group[8192];
     tandem_cluster parsed;
     tandem_error error = {0};
     int n = 0;
     demand(cluster->n_class >= 1 && cluster->n_class <= TANDEM_MAX_CLASS, "1 to 32 classes");
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
-        demand(member->n_rank >= 1 && member->per_node >= 0 && member->per_node <= member->n_rank, "ranks");
+        demand(member->n_rank >= 1 && member->per_node >= 0, "ranks");
+        demand(member->slow_millionths >= 0 && member->slow_millionths != 1000000, "1 is the same as none");
         demand(member->batch >= 0, "batch");
         demand(tandem_cluster_class_of(cluster, n) == c, "ranks are numbered class by class");
         n += member->n_rank;
@@ -38,9 +45,10 @@ static void check_cluster(const tandem_cluster *cluster)
     demand(tandem_cluster_parse(&parsed, text, &error) == TANDEM_OK, "what is printed parses");
     tandem_cluster_print(again, sizeof again, &parsed);
     demand(strcmp(text, again) == 0, "and prints the same");
-    demand(parsed.link_bytes_per_s == cluster->link_bytes_per_s, "the rate is exact");
-    demand(parsed.link_latency_ns == cluster->link_latency_ns || cluster->link_bytes_per_s == 0,
-           "the latency is exact");
+    check_link((tandem_link){parsed.link_bytes_per_s, parsed.link_latency_ns},
+               (tandem_link){cluster->link_bytes_per_s, cluster->link_latency_ns});
+    check_link(parsed.node, cluster->node);
+    for (int c = 0; c < cluster->n_class; c++) check_link(parsed.member[c].link, cluster->member[c].link);
 }
 
 static void check_result(tandem_status status, const tandem_cluster *cluster, const tandem_error *error)
@@ -88,13 +96,15 @@ int main(int argc, char **argv)
         "cpu:avx512_bf16 + cpu:avx2_vnni",
         "16*cpu:avx512_bf16@8 batch=32 memory=12GiB + 16*cpu:avx2@8 net=100Gbit/s,5us",
         "cpu:avx2 net=0.3bit/s,2s",
+        "8*v100@8 link=600GB/s,1us + 2*t4 node=300Gbit/s,2us net=100Gbit/s,5us",
     };
-    const uint8_t *bytes[3];
-    size_t n[3];
-    for (int i = 0; i < 3; i++) {
+    enum { N_SEED = sizeof seeds / sizeof *seeds };
+    const uint8_t *bytes[N_SEED];
+    size_t n[N_SEED];
+    for (int i = 0; i < N_SEED; i++) {
         bytes[i] = (const uint8_t *)seeds[i];
         n[i] = strlen(seeds[i]);
     }
-    return tandem_fuzz_main("cluster", LLVMFuzzerTestOneInput, bytes, n, 3, argc, argv);
+    return tandem_fuzz_main("cluster", LLVMFuzzerTestOneInput, bytes, n, N_SEED, argc, argv);
 }
 #endif

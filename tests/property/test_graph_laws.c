@@ -135,7 +135,8 @@ static void grow_matmul(generator *g, int x)
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 7)) {
+    switch (below(&g->draw, 8)) {
+    case 6: took(g, tandem_build_dropout(g->b, next_name(g), x, 0.25f), s, x, -1); break;
     case 4: took(g, tandem_build_tanh(g->b, next_name(g), x), s, x, -1); break;
     case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
     case 1: took(g, tandem_build_gelu(g->b, next_name(g), x), s, x, -1); break;

@@ -462,6 +462,27 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
     free(alive);
 }
 
+/* Of every task all categories sum to the peak, and what the arena holds is what lives. */
+static void check_timeline(const tandem_step *step, const uint64_t *workspace, const tandem_memory *memory,
+                           const piece *all, int n)
+{
+    tandem_memory_row *row = array((size_t)step->n_task, sizeof *row);
+    assert_int_equal(tandem_memory_timeline(row, step, workspace, NULL), TANDEM_OK);
+    for (int t = 0; t < step->n_task; t++) {
+        uint64_t sum = 0, live = 0;
+        for (int k = 0; k < TANDEM_N_MEMORY_CATEGORY; k++) sum += row[t].bytes[k];
+        assert_true(sum == (step->task[t].active ? memory->peak : 0));
+        for (int i = 0; i < n; i++)
+            if (all[i].first <= t && t <= all[i].last) live += padded(all[i].bytes);
+        if (step->task[t].active) assert_true(row[t].bytes[TANDEM_MEMORY_UNUSED] == memory->arena - live);
+    }
+    const uint64_t *at_peak = row[memory->peak_task].bytes;
+    assert_true(at_peak[TANDEM_MEMORY_UNUSED] == memory->arena - memory->arena_live);
+    assert_true(at_peak[TANDEM_MEMORY_WORKSPACE] == memory->workspace);
+    assert_true(at_peak[TANDEM_MEMORY_WEIGHT_COPIES] == memory->weight_copies);
+    free(row);
+}
+
 static void check_memory(const tandem_step *step, chance *c)
 {
     const size_t n_value = (size_t)step->n_value, n_task = (size_t)step->n_task;
@@ -493,6 +514,7 @@ static void check_memory(const tandem_step *step, chance *c)
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
+    check_timeline(step, workspace, &memory, all, n);
     free(all);
     free(workspace_offset);
     free(offset);

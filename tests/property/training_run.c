@@ -62,9 +62,14 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
                                        .first_place = e->batch * rank,
                                        .memory_limit_bytes = e->memory_bytes ? &e->memory_bytes : NULL,
                                        .optimizer = e->optimizer,
+                                       .clip = e->clip,
+                                       .label_smoothing = e->label_smoothing,
+                                       .loss_scale = e->loss_scale,
+                                       .no_decay = e->no_decay,
                                        .allow_nan = e->allow_nan},
             error);
     training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
+    if (status == TANDEM_OK && e->init) status = backend->executor_import(executor, e->init, error);
     if (status == TANDEM_OK && e->resume) status = resume(backend, executor, e, &r->resumed_at[rank], error);
     if (status == TANDEM_OK && e->observer) backend->executor_observe(executor, e->observer, &view);
     for (int i = (int)r->resumed_at[rank]; i < e->steps && status == TANDEM_OK; i++) {
@@ -72,6 +77,9 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
         status = backend->executor_step(executor, i, &r->loss[rank][i], error);
         if (status == TANDEM_OK && e->save && (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
             status = backend->executor_save(executor, e->save, i + 1, "by a test", error);
+        if (status == TANDEM_OK) r->report[rank][i] = backend->executor_report(executor);
+        if (status == TANDEM_OK && e->export && i + 1 == e->steps)
+            status = backend->executor_export(executor, e->export, error);
         r->steps_done[rank] = i + 1;
     }
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */

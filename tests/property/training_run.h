@@ -16,6 +16,7 @@ typedef struct record {
     int64_t failed_ns[MOST_RANKS];
     uint64_t allocated[MOST_RANKS], planned[MOST_RANKS];
     int64_t resumed_at[MOST_RANKS];
+    tandem_step_report report[MOST_RANKS][MOST_STEPS];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
 
@@ -33,6 +34,10 @@ typedef struct experiment {
     int allow_nan;
     tandem_observer *observer; /* of every rank; its context is a training_view */
     const tandem_optimizer_options *optimizer;
+    double clip;
+    float label_smoothing, loss_scale;
+    const char *no_decay;
+    const char *init, *export; /* weights: read before the first step, written behind the last */
 } experiment;
 
 typedef struct training_view {

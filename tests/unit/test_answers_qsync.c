@@ -121,7 +121,6 @@ static void the_initial_setting_is_the_fastest(void **state)
     assert_int_equal(a.step_ns, 3900);
     assert_int_equal(a.target_ns, 3900);
     assert_true(a.sensitivity == 6 && a.fastest_sensitivity == 6 && a.base_sensitivity == 0);
-    assert_int_equal(a.lowered, 0);
     assert_int_equal(a.held, 0);
     tandem_plan_close(plan);
     close_bench(&b);

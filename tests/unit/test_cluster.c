@@ -174,9 +174,51 @@ static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
         assert_int_equal(x->per_node, y->per_node);
         assert_int_equal(x->batch, y->batch);
         assert_int_equal(x->memory_bytes, y->memory_bytes);
+        assert_int_equal(x->slow_millionths, y->slow_millionths);
     }
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
     assert_int_equal(a->link_latency_ns, b->link_latency_ns);
+}
+
+/* Global ranks: 0 to 3, 4 to 7. */
+static void a_straggler_is_a_class(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *printed;
+    } cases[] = {
+        {"16*t4@8 slow=1.1@rank3", "15*t4@8 + t4@8 slow=1.1"},
+        {"4*t4@2 slow=1.05 + 4*v100@2 net=10Gbit/s,5us slow=1.1@rank6 slow=2@rank1 slow=1.1@rank4",
+         "3*t4@2 slow=1.05 + t4@2 slow=2 + 2*v100@2 + 2*v100@2 slow=1.1 net=10Gbit/s,5us"},
+        {"t4 slow=1.1@rank0 + v100 slow=1.000", "t4 slow=1.1 + v100"},
+        {"t4 slow=0.95 + 2*v100 slow=0.000001@rank1 slow=1000@rank2",
+         "t4 slow=0.95 + v100 slow=0.000001 + v100 slow=1000"},
+        {"2*t4 slow=1.1 slow=1.1@rank0", "2*t4 slow=1.1"},
+    };
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        char text[1024];
+        const tandem_cluster cluster = parse(cases[i].text);
+        tandem_cluster_print(text, sizeof text, &cluster);
+        assert_string_equal(text, cases[i].printed);
+        const tandem_cluster again = parse(text);
+        assert_same(&cluster, &again);
+    }
+}
+
+/* 31 classes and a straggler are 32; one more does not fit. */
+static void stragglers_are_classes_too_many(void **state)
+{
+    (void)state;
+    char text[1024] = "2*t4";
+    tandem_error error = {0};
+    tandem_cluster cluster;
+    for (int c = 1; c < TANDEM_MAX_CLASS - 1; c++)
+        (void)snprintf(text + strlen(text), sizeof text - strlen(text), " + 2*t4");
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), " slow=1.1@rank1");
+    assert_int_equal(parse(text).n_class, TANDEM_MAX_CLASS);
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text), " slow=1.2@rank60");
+    assert_int_equal(tandem_cluster_parse(&cluster, text, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "32 at most"));
 }
 
 static void a_cluster_is_read(void **state)
@@ -294,7 +336,17 @@ static void what_is_wrong_is_said(void **state)
         {"99999999999999999999999*cpu:avx2", TANDEM_USAGE, "COUNT must be"},
         {"2*cpu:avx2@", TANDEM_USAGE, "RANKS_A_NODE must be"},
         {"2*cpu:avx2@0", TANDEM_USAGE, "RANKS_A_NODE must be"},
-        {"2*cpu:avx2@3", TANDEM_USAGE, "RANKS_A_NODE must be"},
+        {"2*cpu:avx2@1000001", TANDEM_USAGE, "RANKS_A_NODE must be"},
+        {"cpu:avx2 slow=0", TANDEM_USAGE, "slow is a factor"},
+        {"cpu:avx2 slow=1001", TANDEM_USAGE, "slow is a factor"},
+        {"cpu:avx2 slow=1.1234567", TANDEM_USAGE, "slow is a factor"},
+        {"cpu:avx2 slow=1,1", TANDEM_USAGE, "slow is a factor"},
+        {"cpu:avx2 slow=1.1@", TANDEM_USAGE, "a straggler is a rank"},
+        {"cpu:avx2 slow=1.1@rank", TANDEM_USAGE, "a straggler is a rank"},
+        {"cpu:avx2 slow=1.1@3", TANDEM_USAGE, "a straggler is a rank"},
+        {"cpu:avx2 slow=1.1 slow=1.2", TANDEM_USAGE, "given twice"},
+        {"cpu:avx2 slow=1.1@rank0 + cpu:avx2 slow=1.2@rank0", TANDEM_USAGE, "twice for this rank"},
+        {"2*cpu:avx2 + cpu:avx2 slow=1.2@rank3", TANDEM_USAGE, "ranks are 0 to 2"},
         {"2*", TANDEM_USAGE, "name of a device is missing"},
         {"2*@1", TANDEM_USAGE, "name of a device is missing"},
         {"2*3*cpu:avx2", TANDEM_UNKNOWN_NAME, "3*cpu:avx2"},
@@ -346,9 +398,10 @@ static void a_file_says_the_same(void **state)
     (void)state;
     static const char json[] =
         "{\"schema\": \"tandem.cluster/1\", \"net\": \"100Gbit/s,5us\", \"classes\": ["
-        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\"},"
+        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\", \"slow\": 1.1},"
         "{\"device\": \"cpu:avx2\", \"batch\": null}]}";
-    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB + cpu:avx2 net=100Gbit/s,5us");
+    const tandem_cluster text =
+        parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 + cpu:avx2 net=100Gbit/s,5us");
     tandem_cluster cluster;
     tandem_error error = {0};
     if (parse_json(&cluster, json, &error) != TANDEM_OK) fail_msg("%s", error.text);
@@ -388,8 +441,10 @@ static void a_wrong_file_is_said(void **state)
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":0}"), TANDEM_MALFORMED, "from 1 to 1000000"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2.5}"), TANDEM_MALFORMED, "whole number"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":\"2\"}"), TANDEM_MALFORMED, "whole number"},
-        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2,\"per_node\":3}"), TANDEM_MALFORMED, "per_node"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"ranks\":2,\"per_node\":0}"), TANDEM_MALFORMED, "per_node"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"batch\":-1}"), TANDEM_MALFORMED, "batch"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"slow\":0}"), TANDEM_MALFORMED, "slow"},
+        {CLUSTER("{\"device\":\"cpu:avx2\",\"slow\":\"1.1\"}"), TANDEM_MALFORMED, "slow"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":12}"), TANDEM_MALFORMED, "must be a text"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":\"12\"}"), TANDEM_MALFORMED, "the unit is missing"},
         {"{\"schema\":\"tandem.cluster/1\",\"net\":\"fast\",\"classes\":[]}", TANDEM_MALFORMED, "net: "},
@@ -413,6 +468,8 @@ int main(void)
         cmocka_unit_test(this_machine_is_what_its_kernel_says),
         cmocka_unit_test(the_pair_is_of_this_machine),
         cmocka_unit_test(a_cluster_is_read),
+        cmocka_unit_test(a_straggler_is_a_class),
+        cmocka_unit_test(stragglers_are_classes_too_many),
         cmocka_unit_test(ranks_are_numbered_class_by_class),
         cmocka_unit_test(a_group_is_sorted_and_counted),
         cmocka_unit_test(what_is_printed_parses_to_the_same),

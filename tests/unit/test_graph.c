@@ -592,6 +592,62 @@ static void the_hash_is_of_the_model_not_of_the_batch(void **state)
     }
 }
 
+static void parameters_have_names_of_their_own(void **state)
+{
+    (void)state;
+    char name[TANDEM_PARAMETER_NAME], other[TANDEM_PARAMETER_NAME];
+    for (int m = 0; m < tandem_model_count(); m++) {
+        tandem_graph *graph = opened(tandem_model_get(m)->name, 1);
+        for (int p = 0; p < graph->n_parameter; p++) {
+            tandem_parameter_name(name, graph, p);
+            for (int q = 0; q < p; q++) assert_string_not_equal(name, tandem_parameter_name(other, graph, q));
+        }
+        tandem_graph_close(graph);
+    }
+    tandem_graph *graph = opened("resnet20:blocks=1", 1);
+    assert_string_equal(tandem_parameter_name(name, graph, 0), "conv.weight");
+    assert_string_equal(tandem_parameter_name(name, graph, 1), "conv.norm.weight");
+    assert_string_equal(tandem_parameter_name(name, graph, 2), "conv.norm.bias");
+    assert_string_equal(tandem_parameter_name(name, graph, graph->n_parameter - 1), "head.bias");
+    assert_true(tandem_parameter_matches(graph, 0, "conv.weight"));
+    assert_true(tandem_parameter_matches(graph, 1, "head.*,conv.norm.*"));
+    assert_true(tandem_parameter_matches(graph, 0, ",,*"));
+    assert_false(tandem_parameter_matches(graph, 0, ""));
+    assert_false(tandem_parameter_matches(graph, 0, "conv,weight"));
+    tandem_graph_close(graph);
+}
+
+static void dropout_stands_where_it_was_published(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *canonical;
+        int n_dropout;
+    } cases[] = {{"bert_base:layers=2,dropout=0.1", "bert_base:layers=2,dropout=0.1", 1 + 2 * 3},
+                 {"bert_base:layers=2,dropout=.1,head=class", "bert_base:layers=2,head=class,dropout=0.1", 2 + 2 * 3},
+                 {"gpt2_small:layers=2,dropout=0.10", "gpt2_small:layers=2,dropout=0.1", 1 + 2 * 3},
+                 {"gpt_tiny:dropout=0.25,depth=1", "gpt_tiny:depth=1,dropout=0.25", 1 + 3},
+                 {"vit_b16:layers=1,dropout=0.0001", "vit_b16:layers=1,dropout=0.0001", 1 + 3},
+                 {"vit_tiny:dropout=0", "vit_tiny", 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        tandem_graph *graph = opened(cases[k].model, 1);
+        int n = 0;
+        for (int i = 0; i < graph->n_op; i++) n += graph->op[i].kind == TANDEM_OP_DROPOUT;
+        assert_string_equal(graph->model, cases[k].canonical);
+        assert_int_equal(n, cases[k].n_dropout);
+        tandem_graph_close(graph);
+    }
+    static const char *const wrong[] = {"0.91", "1", "0.12345", ".", "0.1x", "-0.1", "1e-1", "", "0.", "x"};
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        char model[64];
+        tandem_graph *graph = NULL;
+        tandem_error error = {0};
+        (void)snprintf(model, sizeof model, "gpt_tiny:dropout=%s", wrong[k]);
+        assert_int_equal(tandem_graph_open(&graph, model, 1, &error), TANDEM_USAGE);
+        assert_non_null(strstr(error.text, "0 … 0.9"));
+    }
+}
+
 /* The bits of the graph itself are hashed, not only its name. */
 static void every_part_of_a_graph_is_hashed(void **state)
 {
@@ -622,6 +678,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(op->scale, 0.5f);
     CHANGED(op->epsilon, 1e-6f);
     CHANGED(op->start, 1);
+    CHANGED(op->rate, 0.5f);
     CHANGED(graph->n_masked, 3);
     CHANGED(graph->parameter[0].tied, 9);
     CHANGED(graph->parameter[0].shape.dim[0], 10);
@@ -926,110 +983,110 @@ WRONG(labels_of_0) { (void)i; tandem_build_labels(b, "x", 0); }
 
 /* clang-format on */
 
+static const struct {
+    void (*build)(tandem_builder *b, int i);
+    const char *text; /* all of the error */
+} wrong[] = {
+    {two_inputs, "operator 'x' (images): there is 'image' (images) already; allowed are one source of "
+                 "samples and one of labels"},
+    {two_kinds_of_input, "operator 'x' (tokens): there is 'image' (images) already; allowed are one "
+                         "source of samples and one of labels"},
+    {two_labels, "operator 'x' (labels): there is 'l' (labels) already; allowed are one source of "
+                 "samples and one of labels"},
+    {no_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
+                 "allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
+    {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
+    {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
+    {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
+    {second_input_ahead, "operator 'x' (add): input 1 is tensor 99; allowed 0 … 0"},
+    {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss, as "
+                       "its second input, and by nothing else"},
+    {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss, "
+                        "as its second input, and by nothing else"},
+    {embedding_of_images, "operator 'x' (embedding): input 0, 'image', has type f32; allowed is s32"},
+    {linear_to_0, "operator 'x' (linear): dimension 1 of its parameter is 0; allowed 1 or more"},
+    {linear_too_large, "operator 'x' (linear): its parameter has shape 4x9223372036854775807; allowed "
+                       "are fewer than 2^44 elements"},
+    {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
+                              "are fewer than 2^44 elements"},
+    {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
+    {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
+    {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
+    {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
+    {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
+    {conv_kernel_too_large,
+     "operator 'x' (conv2d): a window of 9x9 on images of 8x9 padded by 0; allowed are windows that fit"},
+    {conv_stride_0, "operator 'x' (conv2d): the stride is 0; allowed 1 … 1048576"},
+    {conv_pad_of_kernel, "operator 'x' (conv2d): the padding is 3; allowed 0 … 2"},
+    {conv_pad_negative, "operator 'x' (conv2d): the padding is -1; allowed 0 … 2"},
+    {conv_channels_0, "operator 'x' (conv2d): dimension 1 of its parameter is 0; allowed 1 or more"},
+    {pool_pad_over_half, "operator 'x' (maxpool): the padding is 2; allowed 0 … 1"},
+    {pool_too_large, "operator 'x' (avgpool): a window of 8x10 on images of 8x9 padded by 0; allowed are "
+                     "windows that fit"},
+    {matmul_inner, "operator 'x' (matmul): 6x8x9x4 by 6x8x9x4; allowed are equal leading dimensions, and "
+                   "columns of the first equal to rows of the second"},
+    {matmul_of_rows, "operator 'x' (matmul): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
+    {matmul_leading, "operator 'x' (matmul): 6x8x9x4 by 6x4x18x4 transposed; allowed are equal leading "
+                     "dimensions, and columns of the first equal to columns of the second"},
+    {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
+    {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
+    {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
+    {rows_too_few, "operator 'x' (bias): the number of rows is 8; allowed 9 … 2147483647"},
+    {rows_of_two_dimensions, "operator 'x' (bias): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
+    {tied_to_images, "operator 'x' (linear): its weight is that of operator 0; allowed is an embedding"},
+    {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
+    {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
+    {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
+    {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
+    {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
+    {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
+    {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
+    {prepend_to_images, "operator 'x' (prepend): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
+    {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
+    {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
+    {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
+    {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
+    {reshape_overflow, "operator 'x' (reshape): its output has shape 1099511627776x1099511627776x6x1; "
+                       "allowed are fewer than 2^44 elements"},
+    {reshape_batch, "operator 'x' (reshape): 6x8x9x4 into 4x432; the first dimension must stay a "
+                    "multiple of the batch, 6"},
+    {transpose_twice, "operator 'x' (transpose): axis 2 of the output is axis 1 of the input; allowed is "
+                      "each of 0 … 3, once"},
+    {transpose_range, "operator 'x' (transpose): axis 3 of the output is axis 4 of the input; allowed is "
+                      "each of 0 … 3, once"},
+    {transpose_batch, "operator 'x' (transpose): axis 0 of the output is axis 1 of the input; allowed is "
+                      "0: the batch stays first"},
+    {softmax_scale, "operator 'x' (softmax): the scale is 0; allowed are numbers above 0"},
+    {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
+    {softmax_causal, "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
+    {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
+    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by "
+                          "the loss, as its second input, and by nothing else"},
+    {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the "
+                     "loss, as its second input, and by nothing else"},
+    {loss_rows, "operator 'x' (cross_entropy): the number of labels is 6; allowed 432 … 432"},
+    {loss_one_class, "operator 'x' (cross_entropy): the number of classes is 1; allowed 2 … 2147483647"},
+    {loss_twice, "operator 'x' (relu): it reads 'loss'; nothing may follow the loss"},
+    {labels_of_0, "operator 'x' (labels): dimension 1 of its output is 0; allowed 1 or more"},
+};
+
 static void broken_rules_are_named(void **state)
 {
     (void)state;
-    static const struct {
-        void (*build)(tandem_builder *b, int i);
-        const char *text; /* all of the error */
-    } cases[] = {
-        {two_inputs, "operator 'x' (images): there is 'image' (images) already; allowed are one source of "
-                     "samples and one of labels"},
-        {two_kinds_of_input, "operator 'x' (tokens): there is 'image' (images) already; allowed are one "
-                             "source of samples and one of labels"},
-        {two_labels, "operator 'x' (labels): there is 'l' (labels) already; allowed are one source of "
-                     "samples and one of labels"},
-        {no_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {null_name, "operator 1 (relu) has the name ''; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_of_48, "operator 1 (relu) has the name 'x2345678901234567890123456789012345678901234567x'; "
-                     "allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_with_space, "operator 1 (relu) has the name 'x y'; allowed are 1 … 47 letters, digits, and any of ._-/"},
-        {name_twice, "operator 'image' (relu): the name is taken by operator 0; names must be unique"},
-        {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
-        {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
-        {second_input_ahead, "operator 'x' (add): input 1 is tensor 99; allowed 0 … 0"},
-        {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss, as "
-                           "its second input, and by nothing else"},
-        {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss, "
-                            "as its second input, and by nothing else"},
-        {embedding_of_images, "operator 'x' (embedding): input 0, 'image', has type f32; allowed is s32"},
-        {linear_to_0, "operator 'x' (linear): dimension 1 of its parameter is 0; allowed 1 or more"},
-        {linear_too_large, "operator 'x' (linear): its parameter has shape 4x9223372036854775807; allowed "
-                           "are fewer than 2^44 elements"},
-        {linear_output_too_large, "operator 'x' (linear): its output has shape 6x8x9x1099511627776; allowed "
-                                  "are fewer than 2^44 elements"},
-        {linear_of_one_dimension, "operator 'x' (linear): input 0 has shape 1728, 1 dimensions; allowed 2 … 4"},
-        {deviation_negative, "operator 'x' (linear): the deviation of its initial weights is -0.5; allowed 0 or more"},
-        {deviation_nan, "operator 'x' (bias): the deviation of its initial weights is nan; allowed 0 or more"},
-        {conv_of_rows, "operator 'x' (conv2d): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-        {conv_kernel_0, "operator 'x' (conv2d): the window's height is 0; allowed 1 … 1048576"},
-        {conv_kernel_too_large,
-         "operator 'x' (conv2d): a window of 9x9 on images of 8x9 padded by 0; allowed are windows that fit"},
-        {conv_stride_0, "operator 'x' (conv2d): the stride is 0; allowed 1 … 1048576"},
-        {conv_pad_of_kernel, "operator 'x' (conv2d): the padding is 3; allowed 0 … 2"},
-        {conv_pad_negative, "operator 'x' (conv2d): the padding is -1; allowed 0 … 2"},
-        {conv_channels_0, "operator 'x' (conv2d): dimension 1 of its parameter is 0; allowed 1 or more"},
-        {pool_pad_over_half, "operator 'x' (maxpool): the padding is 2; allowed 0 … 1"},
-        {pool_too_large, "operator 'x' (avgpool): a window of 8x10 on images of 8x9 padded by 0; allowed are "
-                         "windows that fit"},
-        {matmul_inner, "operator 'x' (matmul): 6x8x9x4 by 6x8x9x4; allowed are equal leading dimensions, and "
-                       "columns of the first equal to rows of the second"},
-        {matmul_of_rows, "operator 'x' (matmul): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
-        {matmul_leading, "operator 'x' (matmul): 6x8x9x4 by 6x4x18x4 transposed; allowed are equal leading "
-                         "dimensions, and columns of the first equal to columns of the second"},
-        {matmul_dimensions, "operator 'x' (matmul): input 1 has shape 6x72x4, 3 dimensions; allowed 4"},
-        {bias_over_all, "operator 'x' (bias): the number of trailing dimensions is 4; allowed 1 … 3"},
-        {bias_over_none, "operator 'x' (bias): the number of trailing dimensions is 0; allowed 1 … 3"},
-        {rows_too_few, "operator 'x' (bias): the number of rows is 8; allowed 9 … 2147483647"},
-        {rows_of_two_dimensions, "operator 'x' (bias): input 0 has shape 6x288, 2 dimensions; allowed 3 … 4"},
-        {tied_to_images, "operator 'x' (linear): its weight is that of operator 0; allowed is an embedding"},
-        {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
-        {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
-        {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
-        {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
-        {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
-        {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
-        {slice_negative, "operator 'x' (slice): the first row is -1; allowed 0 … 7"},
-        {prepend_to_images, "operator 'x' (prepend): input 0 has shape 6x8x9x4, 4 dimensions; allowed 3"},
-        {add_of_unlike, "operator 'x' (add): the inputs have shapes 6x8x9x4 and 6x7x8x4; allowed are equal ones"},
-        {reshape_elements, "operator 'x' (reshape): 6x8x9x4 into 6x287; allowed are shapes of 1728 elements"},
-        {reshape_dimensions, "operator 'x' (reshape): the number of dimensions is 5; allowed 1 … 4"},
-        {reshape_negative, "operator 'x' (reshape): dimension 0 of its output is -6; allowed 1 or more"},
-        {reshape_overflow, "operator 'x' (reshape): its output has shape 1099511627776x1099511627776x6x1; "
-                           "allowed are fewer than 2^44 elements"},
-        {reshape_batch, "operator 'x' (reshape): 6x8x9x4 into 4x432; the first dimension must stay a "
-                        "multiple of the batch, 6"},
-        {transpose_twice, "operator 'x' (transpose): axis 2 of the output is axis 1 of the input; allowed is "
-                          "each of 0 … 3, once"},
-        {transpose_range, "operator 'x' (transpose): axis 3 of the output is axis 4 of the input; allowed is "
-                          "each of 0 … 3, once"},
-        {transpose_batch, "operator 'x' (transpose): axis 0 of the output is axis 1 of the input; allowed is "
-                          "0: the batch stays first"},
-        {softmax_scale, "operator 'x' (softmax): the scale is 0; allowed are numbers above 0"},
-        {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
-        {softmax_causal,
-         "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
-        {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-        {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by "
-                              "the loss, as its second input, and by nothing else"},
-        {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the "
-                         "loss, as its second input, and by nothing else"},
-        {loss_rows, "operator 'x' (cross_entropy): the number of labels is 6; allowed 432 … 432"},
-        {loss_one_class, "operator 'x' (cross_entropy): the number of classes is 1; allowed 2 … 2147483647"},
-        {loss_twice, "operator 'x' (relu): it reads 'loss'; nothing may follow the loss"},
-        {labels_of_0, "operator 'x' (labels): dimension 1 of its output is 0; allowed 1 or more"},
-    };
-    for (size_t c = 0; c < N_OF(cases); c++) {
+    for (size_t c = 0; c < N_OF(wrong); c++) {
         tandem_builder *b = building(6);
         tandem_graph *graph = untouched;
         tandem_error error = {0};
-        cases[c].build(b, tandem_build_images(b, "image", 8, 9, 4));
+        wrong[c].build(b, tandem_build_images(b, "image", 8, 9, 4));
         /* The first error stays, and what follows is passed over. */
         assert_int_equal(tandem_build_relu(b, "later", 0), -1);
         assert_int_equal(tandem_build_linear(b, "", 77, -1, -1), -1);
         assert_int_equal(tandem_builder_finish(b, "test", &sgd, &graph, &error), TANDEM_WRONG_GRAPH);
         assert_int_equal(error.status, TANDEM_WRONG_GRAPH);
-        assert_string_equal(error.text, cases[c].text);
+        assert_string_equal(error.text, wrong[c].text);
         assert_ptr_equal(graph, untouched);
         tandem_builder_close(b);
     }
@@ -1354,6 +1411,8 @@ int main(void)
         cmocka_unit_test(windows_round_down),
         cmocka_unit_test(signatures_are_these),
         cmocka_unit_test(the_hash_is_of_the_model_not_of_the_batch),
+        cmocka_unit_test(parameters_have_names_of_their_own),
+        cmocka_unit_test(dropout_stands_where_it_was_published),
         cmocka_unit_test(a_batchnorm_and_its_relu_are_one),
         cmocka_unit_test(a_batchnorm_that_others_read_stays),
         cmocka_unit_test(every_part_of_a_graph_is_hashed),

@@ -288,7 +288,7 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"net\": \"330233kbit/s,59904ns\"", "\"net\": \"330233,59904ns\"", TANDEM_MALFORMED, "net: "},
         {"\"cpu:avx2\"", "\"cpu:avx22\"", TANDEM_MALFORMED, "classes[1].device: there is no device"},
         {"\"ranks\": 2", "\"ranks\": 0", TANDEM_MALFORMED, "classes[0].ranks"},
-        {"\"per_node\": 1", "\"per_node\": 3", TANDEM_MALFORMED, "classes[0].per_node"},
+        {"\"per_node\": 1", "\"per_node\": 0", TANDEM_MALFORMED, "classes[0].per_node"},
         {"\"batch\": 8", "\"batch\": 0", TANDEM_MALFORMED, "classes[0].batch"},
         {"\"batch\": 4", "\"batch\": null", TANDEM_MALFORMED, "classes[1].batch: is missing"},
         {"\"peak_bytes\": ", "\"x\": 1, \"peak_bytes\": ", TANDEM_MALFORMED, "x: is no member"},

@@ -162,6 +162,32 @@ static void a_rank_alone_takes_the_sum_of_its_tasks(void **state)
     tear_down(&b);
 }
 
+/* Ranks 0 and 2 keep their pace and wait for rank 1, which takes 1.5 times as long; no wire: all-reduces take no time. */
+static void a_straggler_is_waited_for(void **state)
+{
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    assert_int_equal(tandem_cluster_parse(&b.cluster, "3*cpu:avx2@1 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
+                     TANDEM_OK);
+    tandem_replay replay = open_and_run(&b, ONE_BUCKET);
+    assert_int_equal(replay.n_class, 2);
+    assert_int_equal(replay.slowest, 1);
+    check_class(&replay, 1, 3 * ONE_STEP / 2, 0, 0);
+    check_class(&replay, 0, ONE_STEP, 0, ONE_STEP / 2);
+    tandem_replayer_close(b.replayer);
+
+    /* its neighbours stay on its node */
+    put_costs(&b, "cpu:avx2", "cpu:avx2", (pricing){.times = 3});
+    assert_int_equal(tandem_cluster_parse(&b.cluster, "4*cpu:avx2@2 net=1000TB/s,0ns slow=1.5@rank1", &b.error),
+                     TANDEM_OK);
+    replay = open_and_run(&b, ONE_BUCKET);
+    check_class(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
+    check_class(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
+    tear_down(&b);
+}
+
 /* fc1 in int8 where the wider type is f32: its weight and its input are cast, the input is restored for
  * wgrad. */
 static void a_precision_changes_its_tasks_and_is_undone(void **state)
@@ -626,17 +652,11 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     assert_true(line.ns_per_byte >= 0 && line.latency_ns >= 500);
 }
 
-static void rings_send_two_parts_less_two(void **state)
-{
-    (void)state;
-    assert_true(tandem_collective_ring_ns(2, 1000, 1e9, 50) == 2 * (50 + 500));
-    assert_true(tandem_collective_ring_ns(4, 1000, 1e9, 50) == 6 * (50 + 250));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
+        cmocka_unit_test(a_straggler_is_waited_for),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
         cmocka_unit_test(a_task_tells_its_time),
         cmocka_unit_test(a_task_may_take_another_time),
@@ -655,7 +675,6 @@ int main(void)
         cmocka_unit_test(classes_must_run_one_model_at_their_batch),
         cmocka_unit_test(curves_are_straight_between_points),
         cmocka_unit_test(the_upper_part_of_a_curve_is_fitted),
-        cmocka_unit_test(rings_send_two_parts_less_two),
     };
     return cmocka_run_group_tests_name("replayer", tests, NULL, NULL);
 }

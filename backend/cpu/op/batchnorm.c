@@ -1,11 +1,29 @@
 /* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
- * places; aux: mean of each channel, then variance (of all n, not n − 1). There are no running statistics.
+ * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance are the running ones.
  * The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
  *
  * Images are f32 or bf16; whatever is summed or divided is f32. */
+#include <math.h>
+
 #include "backend/cpu/kernel.h"
 
 enum { WORKSPACE_ROWS = 3 };
+
+/* In an evaluation, which is in f32 throughout. */
+static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    const int64_t n = tandem_shape_elements(&kernel->op->shape), channels = tandem_shape_last(&kernel->op->shape);
+    const float *x = call->in[0], *scale = call->in[1], *shift = call->in[2];
+    const float *mean = call->running, *variance = mean + channels;
+    const float least = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? 0 : -INFINITY;
+    float *y = call->out[0];
+    for (int64_t row = 0; row < n; row += channels)
+        for (int64_t c = 0; c < channels; c++) {
+            const float value =
+                (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+            y[row + c] = value < least ? least : value;
+        }
+}
 
 static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift,
                                 float *statistics, void *workspace)
@@ -25,6 +43,10 @@ static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale,
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
+    if (call->running) {
+        normalise(kernel, call);
+        return TANDEM_OK;
+    }
     const tandem_batchnorm norm = norm_of(kernel, call->in[1], call->in[2], call->out[1], call->workspace);
     if (kernel->task.from == TANDEM_F32)
         kernel->device->isa->batchnorm_f32(&norm, call->out[0], call->in[0]);

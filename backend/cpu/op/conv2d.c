@@ -239,7 +239,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
 static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end, tandem_error *error)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
-    if (isa->gemm_s8 || !has_avx512(kernel)) return TANDEM_OK;
+    if (!isa->has_dots || !has_avx512(kernel)) return TANDEM_OK;
     const dnnl_memory_desc_t x = cpu_image_descriptor(TANDEM_S8, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t w = weight_descriptor(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);

@@ -1,0 +1,149 @@
+#include "profiles/chrome.h"
+
+#include <string.h>
+
+#include "profiles/json_write.h"
+
+enum { DIGITS = 32 };
+
+static void flush(tandem_chrome *chrome)
+{
+    if (chrome->n) (void)fwrite(chrome->buffer, 1, chrome->n, chrome->stream);
+    chrome->n = 0;
+}
+
+/* Where `n` bytes may be written. n ≤ TANDEM_CHROME_ROOM. */
+static char *room_for(tandem_chrome *chrome, size_t n)
+{
+    if (TANDEM_CHROME_ROOM - chrome->n < n) flush(chrome);
+    return chrome->buffer + chrome->n;
+}
+
+static void put_bytes(tandem_chrome *chrome, const char *bytes, size_t n)
+{
+    if (n > TANDEM_CHROME_ROOM) {
+        flush(chrome);
+        (void)fwrite(bytes, 1, n, chrome->stream);
+        return;
+    }
+    memcpy(room_for(chrome, n), bytes, n);
+    chrome->n += n;
+}
+
+void tandem_chrome_put(tandem_chrome *chrome, const char *text) { put_bytes(chrome, text, strlen(text)); }
+
+/* A string in quotes. Most need no escapes. */
+static void put_text(tandem_chrome *chrome, const char *text)
+{
+    size_t n = 0;
+    while ((unsigned char)(text[n] - 0x20) < 0x5f && text[n] != '"' && text[n] != '\\') n++;
+    if (text[n] || n + 2 > TANDEM_CHROME_ROOM) {
+        flush(chrome);
+        tandem_json_write_text(chrome->stream, text);
+        return;
+    }
+    char *const to = room_for(chrome, n + 2);
+    to[0] = '"';
+    memcpy(to + 1, text, n);
+    to[n + 1] = '"';
+    chrome->n += n + 2;
+}
+
+/* --- Numbers -------------------------------------------------------------------------------------------- */
+
+/* The digits of a number that end at `end`; returns where they begin. */
+static char *digits_before(char *end, uint64_t value)
+{
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+                                "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
+    for (; value >= 100; value /= 100) memcpy(end -= 2, pairs + 2 * (value % 100), 2);
+    if (value >= 10) return memcpy(end - 2, pairs + 2 * value, 2);
+    *--end = (char)('0' + value);
+    return end;
+}
+
+static uint64_t magnitude_of(int64_t value) { return value < 0 ? 0 - (uint64_t)value : (uint64_t)value; }
+
+static void put_whole(tandem_chrome *chrome, int64_t value)
+{
+    char text[DIGITS], *const end = text + sizeof text, *first = digits_before(end, magnitude_of(value));
+    if (value < 0) *--first = '-';
+    put_bytes(chrome, first, (size_t)(end - first));
+}
+
+static void put_us(tandem_chrome *chrome, int64_t ns)
+{
+    char text[DIGITS], *const end = text + sizeof text;
+    const uint64_t magnitude = magnitude_of(ns), whole = magnitude / 1000;
+    const unsigned rest = (unsigned)(magnitude - 1000 * whole);
+    end[-1] = (char)('0' + rest % 10);
+    end[-2] = (char)('0' + rest / 10 % 10);
+    end[-3] = (char)('0' + rest / 100);
+    end[-4] = '.';
+    char *first = digits_before(end - 4, whole);
+    if (ns < 0) *--first = '-';
+    put_bytes(chrome, first, (size_t)(end - first));
+}
+
+void tandem_chrome_whole(tandem_chrome *chrome, const char *before, int64_t value)
+{
+    tandem_chrome_put(chrome, before);
+    put_whole(chrome, value);
+}
+
+void tandem_chrome_us(tandem_chrome *chrome, const char *before, int64_t ns)
+{
+    tandem_chrome_put(chrome, before);
+    put_us(chrome, ns);
+}
+
+/* --- Events --------------------------------------------------------------------------------------------- */
+
+static void begin_event(tandem_chrome *chrome, char phase, const char *name, int pid, int tid)
+{
+    char head[] = ",\n{\"ph\":\"X\",\"name\":";
+    head[9] = phase;
+    put_bytes(chrome, chrome->n_event ? head : head + 1, sizeof head - (chrome->n_event ? 1 : 2));
+    chrome->n_event++;
+    put_text(chrome, name);
+    tandem_chrome_whole(chrome, ",\"pid\":", pid);
+    tandem_chrome_whole(chrome, ",\"tid\":", tid);
+}
+
+void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid, int tid,
+                         int64_t ts_ns)
+{
+    begin_event(chrome, phase, name, pid, tid);
+    tandem_chrome_put(chrome, ",\"cat\":\"");
+    tandem_chrome_put(chrome, category);
+    tandem_chrome_us(chrome, "\",\"ts\":", ts_ns);
+}
+
+void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int tid, const char *name)
+{
+    begin_event(chrome, 'M', kind, pid, tid);
+    tandem_chrome_put(chrome, ",\"args\":{\"name\":");
+    put_text(chrome, name);
+    tandem_chrome_put(chrome, "}}");
+}
+
+void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title)
+{
+    chrome->stream = stream;
+    chrome->n_event = 0;
+    chrome->n = 0;
+    tandem_chrome_put(chrome, "{\"displayTimeUnit\":\"ns\"");
+    if (title) {
+        tandem_chrome_put(chrome, ",\"otherData\":{\"title\":");
+        put_text(chrome, title);
+        tandem_chrome_put(chrome, "}");
+    }
+    tandem_chrome_put(chrome, ",\"traceEvents\":[");
+}
+
+void tandem_chrome_end(tandem_chrome *chrome)
+{
+    tandem_chrome_put(chrome, "\n]}\n");
+    flush(chrome);
+}

@@ -1,0 +1,43 @@
+/* chrome.h: Chrome trace events, written through a buffer of one size whatever the number of events; private to profiles/ and
+ * replayer/.
+ *
+ *     tandem_chrome_begin(&chrome, file.stream, "title");
+ *     tandem_chrome_name(&chrome, "process_name", 0, 0, "rank 0");
+ *     tandem_chrome_event(&chrome, 'X', "fc1", "forward", 0, 0, start_ns);
+ *     tandem_chrome_us(&chrome, ",\"dur\":", duration_ns);
+ *     tandem_chrome_put(&chrome, "}");
+ *     tandem_chrome_end(&chrome);
+ *
+ * Errors of the stream are found where its file is finished. */
+#ifndef TANDEM_PROFILES_CHROME_H
+#define TANDEM_PROFILES_CHROME_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+enum { TANDEM_CHROME_ROOM = 1 << 16 };
+
+typedef struct tandem_chrome {
+    FILE *stream;
+    int64_t n_event;
+    size_t n; /* bytes in `buffer` */
+    char buffer[TANDEM_CHROME_ROOM];
+} tandem_chrome;
+
+/* {"displayTimeUnit":"ns", …, "traceEvents":[ and what closes it. title NULL: none. */
+void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title);
+void tandem_chrome_end(tandem_chrome *chrome);
+
+/* A whole metadata event: `kind` is process_name or thread_name. */
+void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int tid, const char *name);
+
+/* An event up to its ts. What follows are its other members, each with its comma, and the last brace. The category is no text
+ * of a user's: it is written as it is. */
+void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid, int tid,
+                         int64_t ts_ns);
+void tandem_chrome_put(tandem_chrome *chrome, const char *text); /* as it is */
+void tandem_chrome_whole(tandem_chrome *chrome, const char *before, int64_t value);
+/* µs with three decimals, in integers: exact, and with a point in every locale. */
+void tandem_chrome_us(tandem_chrome *chrome, const char *before, int64_t ns);
+
+#endif
