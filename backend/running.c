@@ -63,7 +63,7 @@ void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n
 }
 
 tandem_status tandem_running_gather(float **copies, const tandem_running *statistics, tandem_worker *worker,
-                                       tandem_error *error)
+                                    tandem_error *error)
 {
     if (statistics->n == 0) {
         *copies = NULL;
