@@ -49,6 +49,13 @@ static const struct argp_option rows[] = {
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"collective", OPTION_COLLECTIVE, "NAME", 0,
+     "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
+    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
+    {"exchange", OPTION_EXCHANGE, NULL, 0, "Measure the all-reduce alone: of the same ranks over another link", 3},
+    {"draws", OPTION_DRAWS, "N", 0, "Also replay N steps whose times are drawn from what was measured", 3},
+    {"spread", OPTION_SPREAD, "P%", 0, "Of the times drawn for what was not measured [as what was]", 3},
+    {"zero", OPTION_ZERO, "STAGE", 0, "Optimizer state (1), gradients (2) and weights (3) in shards over all ranks", 2},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
@@ -74,7 +81,9 @@ static const struct argp_option rows[] = {
     {"export", OPTION_EXPORT, "FILE", 0, "Write the weights at the end as a file of safetensors", 4},
     {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
-    {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
+    {"trace", OPTION_TRACE, "FILE", 0,
+     "Write the step's timeline as JSON for Perfetto; FILE.et: for Chakra, a file a rank", 4},
+    {"all-ranks", OPTION_ALL_RANKS, NULL, 0, "With --trace: every rank, not one of each class", 4},
     {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
     {"json", OPTION_JSON, NULL, 0, "Print one JSON object instead of text", 9},
     {"quiet", OPTION_QUIET, NULL, 0, "No progress", 9},
@@ -134,6 +143,14 @@ static int64_t time_of(struct argp_state *state, const char *text)
     tandem_error error;
     if (tandem_quantity_parse_ns(&ns, text, &error) != TANDEM_OK) stop(state, &error);
     return ns;
+}
+
+static tandem_collective_algorithm collective_of(struct argp_state *state, const char *text)
+{
+    tandem_collective_algorithm algorithm = TANDEM_RING;
+    tandem_error error;
+    if (tandem_collective_algorithm_find(&algorithm, text, &error) != TANDEM_OK) stop(state, &error);
+    return algorithm;
 }
 
 static int64_t target_of(struct argp_state *state, const char *text)
@@ -245,7 +262,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_EXCHANGE: options->exchange_only = 1; break;
     case OPTION_PREDICT: options->predict = 1; break;
+    case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
+    case OPTION_CHECK: options->check = 1; break;
+    case OPTION_DRAWS: options->draws = whole_number(state, key, text, 1, TANDEM_MOST_DRAWS); break;
+    case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
+    case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
@@ -278,6 +301,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_LOG: options->log = text; break;
     case OPTION_OUTPUT: options->output = text; break;
     case OPTION_TRACE: options->trace = text; break;
+    case OPTION_ALL_RANKS: options->all_ranks = 1; break;
     case ARGP_KEY_ARG: take_word(options, state, text); break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -305,6 +329,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .limit = -1,
                              .slowdown = -1,
                              .budget = -1,
+                             .spread = -1,
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1,

@@ -61,6 +61,11 @@ typedef struct tandem_isa_kernels {
     void (*gemm_s8)(const tandem_product_s8 *product);
     size_t (*gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
 
+    /* Sums of such products: y = a + b (y may be a or b), and scaled. */
+    void (*add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
+    void (*f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
+    void (*bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
+
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                       int64_t stride, int64_t pad);

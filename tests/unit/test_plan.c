@@ -190,6 +190,8 @@ static void a_plan_comes_back(void **state)
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp:width=64"), *opened = NULL;
     tandem_plan *const plan = full_plan(graph), *read = NULL;
+    plan->cluster.node = (tandem_link){37.5e9, 2000};
+    plan->cluster.member[1].link = (tandem_link){600e9, 1000};
     char *const text = text_of(plan, graph);
     if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
@@ -214,6 +216,7 @@ static void a_plan_comes_back(void **state)
     tandem_cluster_print(after, sizeof after, &read->cluster);
     assert_string_equal(after, before);
     assert_true(read->cluster.link_bytes_per_s == plan->cluster.link_bytes_per_s);
+    assert_non_null(strstr(after, "link=4800Gbit/s,1us node=300Gbit/s,2us"));
     for (int c = 0; c < 2; c++)
         assert_memory_equal(read->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
     assert_int_equal(opened->batch, 8);
@@ -393,17 +396,17 @@ static void an_older_file_is_read(void **state)
     tandem_graph_close(graph);
 }
 
-/* int8_full is no precision of a convolution, whatever the device has. */
+/* int8_full is no precision of an embedding, whatever the device has. */
 static void an_operator_without_it_is_said(void **state)
 {
     (void)state;
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("vit_tiny"), *opened = NULL;
+    tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad =
-                                                 with(good, "\"patch\": \"fp32\"", "\"patch\": \"int8_full\"");
+                                                 with(good, "\"token\": \"fp32\"", "\"token\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
-    assert_non_null(strstr(error.text, "precision.patch: a conv2d does not exist in int8_full"));
+    assert_non_null(strstr(error.text, "precision.token: an embedding does not exist in int8_full"));
     free(bad);
     free(good);
     tandem_plan_close(plan);
