@@ -94,7 +94,7 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
     const int64_t n = executor->statistics.n;
     if (n == 0) return TANDEM_OK;
     const size_t bytes = (size_t)n_rank * (size_t)n * sizeof(float);
-    if (worker->rank != 0 && !(*copies = malloc(bytes)))
+    if (!*copies && !(*copies = malloc(bytes)))
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks", n_rank);
     const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
     if (status != TANDEM_OK) return status;

@@ -39,18 +39,20 @@ static variation as_it_is(const search *s)
 static tandem_status open_varied(cli_subject *made, const search *s, const variation *v, tandem_error *error)
 {
     const tandem_plan *plan = s->subject->plan;
+    tandem_plan *varied = NULL;
     made->cluster = s->subject->cluster;
     for (int c = 0; c < made->cluster.n_class; c++) made->cluster.member[c].batch = v->batch[c];
     tandem_status status =
         tandem_cluster_open_graphs(made->graph, &made->cluster, s->subject->graph[0]->model, error);
     if (status == TANDEM_OK)
-        status = tandem_plan_open(&made->plan, made->graph[0], &made->cluster, plan->name, error);
-    if (status != TANDEM_OK) return status;
+        status = tandem_plan_open(&varied, made->graph[0], &made->cluster, plan->name, error);
+    made->plan = varied;
+    if (!varied) return status;
     for (int c = 0; c < made->cluster.n_class; c++)
-        memcpy(made->plan->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
-    made->plan->step = v->step;
+        memcpy(varied->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
+    varied->step = v->step;
     if (v->precision < 0) return TANDEM_OK;
-    return tandem_plan_uniform(made->plan, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
+    return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
 }
 
 /* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they keep, whose times must
