@@ -3,7 +3,7 @@
 #define TANDEM_PLAN_H
 
 #include "tandem/cluster.h"
-#include "tandem/graph.h"
+#include "tandem/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,8 +29,9 @@ typedef struct tandem_plan {
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     char method[24]; /* of the sensitivity */
     double sensitivity;
-    double lower_bound, gap; /* NaN until a bound is computed */
-    char proof[24];          /* which method proved it; "" where none did */
+    double lower_bound, gap;  /* NaN until a bound is computed */
+    char proof[24];           /* which method proved it; "" where none did */
+    tandem_step_options step; /* micro-steps, recomputation */
 } tandem_plan;
 
 /* All fp32. `cluster` must have batches. */
@@ -38,8 +39,8 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                const char *name, tandem_error *error);
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
 /* tandem_plan_uniform: class c gets `precision` wherever the operator has it. Where it lacks it, int8 stands in for
- * int8_full; for int8, bf16 on a device whose wider type is bf16, else fp32; and fp32 for bf16. So with int8_full a conv2d
- * gets int8, and an embedding bf16 or fp32. TANDEM_NO_KERNEL where the device has no such precision at all (says which
+ * int8_full; for int8, bf16 on a device whose wider type is bf16, else fp32; and fp32 for bf16. So with int8_full an
+ * embedding gets bf16 or fp32. TANDEM_NO_KERNEL where the device has no such precision at all (says which
  * it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error);
