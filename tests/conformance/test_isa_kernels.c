@@ -648,7 +648,11 @@ static void test_bias_and_its_gradient(void **state)
 /* --- Batchnorm ------------------------------------------------------------------------------------------ */
 
 /* What it writes, forward and backward, in one row of floats and one of bf16, after another. */
-enum { NORM_ELEMENTS = 641 * 64, NORM_CHANNELS = 2100, NORM_BYTES = 2 * 4 * NORM_ELEMENTS + 4 * 4 * NORM_CHANNELS };
+enum {
+    NORM_ELEMENTS = 641 * 64,
+    NORM_CHANNELS = 2100,
+    NORM_BYTES = 2 * 4 * NORM_ELEMENTS + 4 * 4 * NORM_CHANNELS
+};
 
 static float norm_draw(size_t i, uint32_t what)
 {
