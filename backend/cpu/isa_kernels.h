@@ -37,7 +37,8 @@ typedef struct tandem_isa_kernels {
     void (*quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
     void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
-    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
+    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
+                         int64_t columns);
     void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
     void (*dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
 
