@@ -28,7 +28,8 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
-        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD) executor->loss_forward = t;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD)
+            executor->loss_forward = t;
         if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD) executor->loss_dgrad = t;
         executor->active[executor->n_active++] = t;
         if (!has_kernel(executor, task)) continue;
@@ -92,8 +93,8 @@ static float *scale_of(const tandem_executor *executor, int id)
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
 {
-    if (executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT && task->kind != TANDEM_TASK_CAST &&
-        task->kind != TANDEM_TASK_GRADIENT_CAST) /* by the place in the global batch, whatever the rank */
+    const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
+    if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* whatever the rank */
         return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
@@ -118,11 +119,14 @@ static void bind_operands(tandem_executor *executor)
             call->out[w] = address(executor, task->write[w], 1);
             call->out_scale[w] = scale_of(executor, task->write[w]);
         }
+        if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0) { /* in place */
+            call->in[1] = call->in[0];
+            call->in[0] = call->out[0];
+        }
         if (executor->workspace_offset[t] >= 0)
             call->workspace = executor->arena + executor->workspace_offset[t];
         call->row_weight = 1.0f / (float)rows;
         call->smoothing = executor->options.label_smoothing;
-        call->first_place = executor->options.first_place;
         call->evaluates = executor->evaluates;
         if (executor->evaluates && task->op >= 0 && executor->statistics.start[task->op] >= 0)
             call->running = executor->statistics.value + executor->statistics.start[task->op];
@@ -152,6 +156,7 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
 {
     const size_t n_task = (size_t)executor->step->n_task, n_value = (size_t)executor->step->n_value;
     const size_t n_label = (size_t)(executor->graph->batch * executor->graph->length);
+    const size_t n_micro = (size_t)executor->step->options.n_micro, n_time = n_micro * n_task;
     executor->kernel = calloc(n_task, sizeof *executor->kernel);
     executor->call = calloc(n_task, sizeof *executor->call);
     executor->workspace = calloc(n_task, sizeof *executor->workspace);
@@ -160,15 +165,19 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->offset = calloc(n_value, sizeof *executor->offset);
     executor->scale = calloc(n_value, sizeof *executor->scale);
     executor->label = calloc(n_label, sizeof *executor->label);
-    executor->times.start_ns = calloc(n_task, sizeof *executor->times.start_ns);
-    executor->times.end_ns = calloc(n_task, sizeof *executor->times.end_ns);
     executor->decays = calloc((size_t)executor->graph->n_parameter + 1, sizeof *executor->decays);
+    executor->times.n_micro = (int)n_micro;
+    executor->times.all_start_ns = calloc(n_time, sizeof *executor->times.all_start_ns);
+    executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
-    const int complete = executor->kernel && executor->call && executor->workspace && executor->workspace_offset &&
-                         executor->active && executor->offset && executor->scale && executor->label && executor->decays &&
-                         executor->times.start_ns && executor->times.end_ns && executor->times.wait_ns;
+    const int complete = executor->kernel && executor->call && executor->workspace &&
+                         executor->workspace_offset && executor->active && executor->offset &&
+                         executor->scale && executor->label && executor->decays &&
+                         executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
-    for (size_t t = 0; t < n_task; t++) executor->times.start_ns[t] = executor->times.end_ns[t] = -1;
+    for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
+    executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
+    executor->times.end_ns = executor->times.all_end_ns + (n_micro - 1) * n_task;
     return TANDEM_OK;
 }
 
@@ -268,8 +277,8 @@ void tandem_executor_close(tandem_executor *executor)
     free(executor->state[1]);
     free(executor->arena);
     free(executor->times.wait_ns);
-    free(executor->times.end_ns);
-    free(executor->times.start_ns);
+    free(executor->times.all_end_ns);
+    free(executor->times.all_start_ns);
     free(executor->label);
     free(executor->decays);
     tandem_running_close(&executor->statistics);

@@ -46,11 +46,9 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
 /* bench_store_make: a store in the working directory with a cost, made up, for everything that graph[c] on class c of the
  * cluster can ask for, and about n_more rows beside that, on the same devices. Where the cluster has no link, ranks slow each
  * other, and an all-reduce compute and the other way round. The store's name goes to `path`. */
-enum { BENCH_STORE_PATH = 32 };
 #define BENCH_STORE_COSTS "made up, 5 to 20 us a task"
-tandem_status bench_store_make(char path[BENCH_STORE_PATH], const tandem_cluster *cluster,
+tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error);
-void bench_store_remove(const char *path);
 
 #endif

@@ -19,10 +19,12 @@ typedef struct cli_options {
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
-    double slowdown;       /* < 0 = not given */
-    int64_t target_ns;     /* 0 = none */
-    double budget;         /* of sensitivity; < 0 = none */
-    uint64_t bucket_bytes; /* 0 = the default */
+    double slowdown;          /* < 0 = not given */
+    int64_t target_ns;        /* 0 = none */
+    double budget;            /* of sensitivity; < 0 = none */
+    uint64_t bucket_bytes;    /* 0 = the default */
+    tandem_step_options step; /* 0 = as the plan has it */
+    tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -39,7 +41,10 @@ typedef struct cli_options {
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int64_t draws; /* 0 = none */
+    double spread; /* < 0 = as measured */
+    int zero;      /* stage; 0 = none */
+    int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
@@ -75,10 +80,12 @@ enum option_key {
     OPTION_REPETITIONS,
     OPTION_TIMEOUT,
     OPTION_AGAIN,
+    OPTION_EXCHANGE,
     OPTION_OPERATORS,
     OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_ALL_RANKS,
     OPTION_TARGET,
     OPTION_BUDGET,
     OPTION_LEAST_MEMORY,
@@ -106,6 +113,14 @@ enum option_key {
     OPTION_LOSS_SCALE,
     OPTION_INIT,
     OPTION_EXPORT,
+    OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE,
+    OPTION_MEMORY_TIMELINE,
+    OPTION_COLLECTIVE,
+    OPTION_CHECK,
+    OPTION_DRAWS,
+    OPTION_SPREAD,
+    OPTION_ZERO,
 };
 
 typedef struct cli_command {
@@ -151,6 +166,11 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. TANDEM_IO. */
+enum { CLI_SCRATCH_STORE = 32 };
+tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
+void cli_scratch_store_remove(const char *path);
 
 /* `tandem allocate --instance`: the whole command; returns the exit code. */
 int cli_allocate_instance(const cli_options *options);

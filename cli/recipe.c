@@ -73,7 +73,8 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
             return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                                     "--no-decay: no parameter of model '%s' is named like '%s'; names are such as "
                                     "'%s', and `tandem graph show` lists operators",
-                                    graph->model, one, tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
+                                    graph->model, one,
+                                    tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
     }
     return TANDEM_OK;
 }
@@ -156,6 +157,7 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     add(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed, options->data ? options->data : "noise");
     add(text, size, "ranks: %s\n", ranks);
     add_precisions(text, size, subject);
+    if (subject->plan->step.n_micro > 1) add(text, size, "micro-steps: %d\n", subject->plan->step.n_micro);
     if (options->bucket_bytes) add(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
     add(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind), (double)o->decay);
     if (o->kind == TANDEM_SGD)

@@ -33,6 +33,8 @@ typedef struct training {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------- */
 
+static size_t n_micro_of(const training *t) { return (size_t)t->run.step->options.n_micro; }
+
 static tandem_status allocate(training *t, tandem_error *error)
 {
     const size_t steps = (size_t)t->steps, n_task = (size_t)t->run.step->n_task;
@@ -43,8 +45,8 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
     t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
-    t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
-    t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
+    t->times.start_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.start_ns);
+    t->times.end_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.end_ns);
     if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
         t->times.start_ns && t->times.end_ns)
         return TANDEM_OK;
@@ -75,9 +77,10 @@ static void record_step(training *t, int64_t index)
     for (int k = 0; k < step->n_task; k++) {
         if (!step->task[k].active || times->start_ns[k] < 0) continue;
         t->times.task_ns[k * KEPT_STEPS + place] = times->end_ns[k] - times->start_ns[k];
-        t->times.start_ns[k] = times->start_ns[k];
-        t->times.end_ns[k] = times->end_ns[k];
     }
+    const size_t n_time = (size_t)step->n_task * n_micro_of(t);
+    memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
+    memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
@@ -154,8 +157,8 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
     tandem_status status = TANDEM_OK;
     if (report.skipped && is_0)
-        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated", (long long)done,
-                 (double)report.loss_scale);
+        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
+                 (long long)done, (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
         status = evaluate(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)
@@ -250,14 +253,15 @@ static json_t *operators_json(const training *t)
 {
     json_t *operators = json_array();
     const tandem_step *step = t->run.step;
+    const int64_t *start_ns = t->times.start_ns + (n_micro_of(t) - 1) * (size_t)step->n_task;
     for (int k = 0; k < step->n_task; k++) {
         const tandem_task *task = &step->task[k];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
-        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
-                                                   task->op >= 0 ? step->graph->op[task->op].name : "",
-                                                   "kind", tandem_task_kind_name(task->kind), "start_ns",
-                                                   (json_int_t)t->times.start_ns[k], "measured_ns",
-                                                   (json_int_t)task_median(t, k)));
+        json_array_append_new(operators,
+                              json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
+                                        task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
+                                        tandem_task_kind_name(task->kind), "start_ns", (json_int_t)start_ns[k],
+                                        "measured_ns", (json_int_t)task_median(t, k)));
     }
     return operators;
 }
@@ -317,18 +321,18 @@ static int events_from(tandem_trace_event *event, const tandem_step *step, const
                        const int64_t *end_ns)
 {
     int n = 0;
-    for (int k = 0; k < step->n_task; k++)
-        if (step->task[k].active && end_ns[k] > 0)
-            event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k};
+    for (int k = 0; k < step->n_task * step->options.n_micro; k++)
+        if (step->task[k % step->n_task].active && end_ns[k] > 0)
+            event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k % step->n_task};
     return n;
 }
 
 static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
 {
-    const size_t n_task = (size_t)t->run.step->n_task;
+    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
     tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
     rank_run other[TANDEM_MAX_CLASS] = {0};
-    tandem_trace_event *event = calloc(n_task * (size_t)t->subject->cluster.n_class, sizeof *event);
+    tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
     tandem_status status = event ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
@@ -336,14 +340,14 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
         other[c].member = c;
         status = rank_run_open_step(&other[c], t->subject, t->options, error);
         if (status != TANDEM_OK) break;
-        tandem_trace_event *mine = event + (size_t)c * n_task;
-        const int64_t *times = all + (size_t)rank * 2 * n_task;
+        tandem_trace_event *mine = event + (size_t)c * n_time;
+        const int64_t *times = all + (size_t)rank * 2 * n_time;
         lane[c] = (tandem_trace_lane){.device = member->device.name,
                                       .rank = rank,
                                       .n_rank = member->n_rank,
                                       .step = other[c].step,
                                       .event = mine,
-                                      .n_event = events_from(mine, other[c].step, times, times + n_task)};
+                                      .n_event = events_from(mine, other[c].step, times, times + n_time)};
         rank += member->n_rank;
     }
     if (status == TANDEM_OK)
@@ -356,15 +360,15 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
 
 static tandem_status write_trace(training *t, tandem_error *error)
 {
-    const size_t n_task = (size_t)t->run.step->n_task;
-    int64_t *mine = malloc(2 * n_task * sizeof *mine);
-    int64_t *all = malloc(2 * n_task * sizeof *all * (size_t)t->run.place.n_rank);
+    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
+    int64_t *mine = malloc(2 * n_time * sizeof *mine);
+    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->run.place.n_rank);
     tandem_status status =
         mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     if (status == TANDEM_OK) {
-        memcpy(mine, t->times.start_ns, n_task * sizeof *mine);
-        memcpy(mine + n_task, t->times.end_ns, n_task * sizeof *mine);
-        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_task * sizeof *mine, error);
+        memcpy(mine, t->times.start_ns, n_time * sizeof *mine);
+        memcpy(mine + n_time, t->times.end_ns, n_time * sizeof *mine);
+        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_time * sizeof *mine, error);
     }
     if (status == TANDEM_OK && t->run.place.rank == 0) status = write_lanes(t, all, error);
     free(all);
@@ -527,7 +531,8 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_RESUME,     OPTION_NO_DECAY,
                               OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
                               OPTION_LOSS_SCALE, OPTION_INIT,
-                              OPTION_EXPORT,     OPTION_END};
+                              OPTION_EXPORT,     OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,  OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",
@@ -540,9 +545,14 @@ const cli_command command_train = {
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
+        "    --init begin.safetensors --export end.safetensors\n"
+        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
+        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the mean over all of\n"
+        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, more time.\n"
         "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",

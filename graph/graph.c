@@ -21,6 +21,11 @@ int64_t tandem_shape_last(const tandem_shape *shape)
     return shape->n_dim ? shape->dim[shape->n_dim - 1] : 1;
 }
 
+int tandem_op_is_batchnorm(const tandem_op *op)
+{
+    return op->kind == TANDEM_OP_BATCHNORM || op->kind == TANDEM_OP_BATCHNORM_RELU;
+}
+
 char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph *graph, int parameter)
 {
     const tandem_op *op = &graph->op[graph->parameter[parameter].op];
@@ -30,7 +35,8 @@ char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph
     case TANDEM_OP_CONV2D:
     case TANDEM_OP_EMBEDDING: part = ".weight"; break;
     case TANDEM_OP_LAYERNORM:
-    case TANDEM_OP_BATCHNORM: part = parameter == op->parameter[0] ? ".weight" : ".bias"; break;
+    case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU: part = parameter == op->parameter[0] ? ".weight" : ".bias"; break;
     default: break;
     }
     (void)snprintf(text, TANDEM_PARAMETER_NAME, "%s%s", op->name, part);

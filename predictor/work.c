@@ -193,6 +193,7 @@ static const struct {
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},
     {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
+    {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */
 };

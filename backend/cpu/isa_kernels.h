@@ -19,6 +19,17 @@ typedef struct tandem_dropout {
     float scale;
 } tandem_dropout;
 
+/* A batchnorm of a matrix (rows, channels): y = scale·(x − mean)/√(variance + epsilon) + shift by columns, and max(y, 0) of it
+ * where it rectifies. */
+typedef struct tandem_batchnorm {
+    size_t rows, channels;
+    int rectifies;
+    float epsilon;
+    const float *scale, *shift; /* (channels) */
+    float *mean, *variance; /* (channels), of all rows: written by the forward pass, read by the backward pass */
+    float *workspace;       /* (3, channels) */
+} tandem_batchnorm;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
     int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
@@ -77,10 +88,18 @@ typedef struct tandem_isa_kernels {
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
-    /* y[i] = word(first + i) < threshold ? 0 : scale·x[i]; word(e) is word e % 4 of the Philox block whose counter is
-     * {e / 4, stream[0], stream[1], stream[2] | (upper half of e / 4) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
+    /* y[i] = r(first + i) < threshold ? 0 : scale·x[i]; r(e) is the lower (e even) or upper half of word e / 2 % 4 of the Philox
+     * block whose counter is {e / 8, stream[0], stream[1], stream[2] | (upper half of e / 8) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
     void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
     void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+    /* Forward: y may not be x. Backward: gx, and the gradients of scale and shift; g is the gradient of y, x what the forward
+     * pass read. All sums are in f32. */
+    void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
+    void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+                                   const float *g, const float *x);
+    void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+                                    const uint16_t *g, const uint16_t *x);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

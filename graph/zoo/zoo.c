@@ -175,8 +175,8 @@ static tandem_status value_read(int64_t *value, const tandem_model *model, const
                                 piece p, tandem_error *error)
 {
     int64_t read;
-    const bool fine = is_image(option)  ? image_read(&read, p, option)
-                      : is_head(option) ? head_read(&read, p, option)
+    const bool fine = is_image(option)   ? image_read(&read, p, option)
+                      : is_head(option)  ? head_read(&read, p, option)
                       : is_share(option) ? share_read(&read, p, option)
                                          : count_read(&read, p, option);
     if (fine) {
@@ -281,14 +281,20 @@ tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t
     int64_t value[TANDEM_ZOO_MAX_OPTION];
     char text[256];
     tandem_builder *builder = NULL;
+    tandem_graph *made = NULL;
     tandem_status status = model_find(&row, name, error);
     if (status == TANDEM_OK) status = options_read(value, &row->model, options, error);
     if (status == TANDEM_OK) status = tandem_builder_open(&builder, batch, error);
     if (status == TANDEM_OK) status = row->build(builder, value, error);
     if (status == TANDEM_OK) {
         canonical(text, sizeof text, &row->model, value);
-        status = tandem_builder_finish(builder, text, &row->optimizer, graph, error);
+        status = tandem_builder_finish(builder, text, &row->optimizer, &made, error);
     }
+    if (status == TANDEM_OK) status = tandem_graph_fuse(made, error);
+    if (status == TANDEM_OK)
+        *graph = made;
+    else
+        tandem_graph_close(made);
     tandem_builder_close(builder);
     return status;
 }

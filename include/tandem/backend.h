@@ -37,10 +37,11 @@ typedef struct tandem_draws {
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
+ *             batchnorm_relu: the same, and in: shift parameter
  *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
- *   accumulate: in: a, b                                    out: a + b */
+ *   accumulate: in: a, b                                    out: a + b, which may be a */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -51,7 +52,7 @@ typedef struct tandem_kernel_call {
     float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
                          are not predicted */
     float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
-    int64_t first_place; /* dropout: samples of the global batch before this rank's first */
+    int64_t first_place; /* dropout: samples of the global batch before the first of these */
     int evaluates;       /* dropout lets all through */
     const float *running; /* batchnorm: normalises by these means, then variances, and leaves aux alone; NULL = the batch's */
 } tandem_kernel_call;
@@ -92,15 +93,15 @@ typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; not changed while the executor lives */
     const tandem_data *data; /* borrowed; NULL = uniform noise for inputs, labels by Philox */
     uint64_t seed;
-    int64_t global_batch;               /* over all ranks */
-    int64_t first_place;                /* of this rank within it */
+    int64_t global_batch; /* over all ranks and micro-steps */
+    int64_t first_place; /* of this rank within it; its micro-steps take one local batch behind the other from there */
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
     int without_exchange;               /* 1: no all-reduce: a profile of one device */
     const tandem_optimizer_options *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
     const char *no_decay; /* patterns of parameters that have no weight decay (tandem_parameter_matches); NULL = none. Borrowed
                              while opening */
     float label_smoothing;
-    double clip;      /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
+    double clip; /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
                          ICML 2013, algorithm 1 */
     float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
                          doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
@@ -122,13 +123,17 @@ typedef struct tandem_step_times {
     int64_t step_ns;
     int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
     int64_t *wait_ns; /* [n_bucket] time the compute stream stood still for bucket b */
+    /* start_ns and end_ns are of the last micro-step; of all of them, [n_micro × n_task]; −1 also where a task runs in the last
+     * one only */
+    int n_micro;
+    int64_t *all_start_ns, *all_end_ns;
 } tandem_step_times;
 
 /* How the last step was, where gradients are clipped or the loss is scaled. */
 typedef struct tandem_step_report {
     double gradient_norm; /* of all gradients, before they are clipped; < 0: it was not asked for */
     float loss_scale;     /* of that step; 1 where there is none */
-    int skipped;          /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
+    int skipped; /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
 } tandem_step_report;
 
 typedef struct tandem_backend_api {

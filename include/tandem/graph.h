@@ -105,6 +105,9 @@ typedef struct tandem_op {
 } tandem_op;
 
 struct tandem_graph;
+/* Whether it normalises over the batch, by itself or together with its relu. */
+int tandem_op_is_batchnorm(const tandem_op *op);
+
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
 typedef struct tandem_parameter {

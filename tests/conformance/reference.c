@@ -194,11 +194,12 @@ static void dropout(const work *w)
 {
     const tandem_shape *shape = shape_out(w);
     const int64_t n = tandem_shape_elements(shape), first = case_first_place * (n / shape->dim[0]);
-    const double rate = (double)w->op->rate;
+    const double rate = round((double)w->op->rate * 65536) / 65536;
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t counter[4] = {(uint32_t)((first + i) / 4), 3, 1, TANDEM_DRAW_ACTIVATION};
-        const uint32_t word = tandem_philox(counter, w->operands->seed).word[(first + i) % 4];
-        const int drops = word < (uint32_t)(rate * 0x1p32);
+        const int64_t e = first + i;
+        const uint32_t counter[4] = {(uint32_t)(e / 8), 3, 1, TANDEM_DRAW_ACTIVATION};
+        const uint32_t word = tandem_philox(counter, w->operands->seed).word[e / 2 % 4];
+        const int drops = (e % 2 ? word >> 16 : word & 0xFFFF) < rate * 65536;
         w->out[0][i] = drops ? 0 : w->in[0][i] / (1 - rate);
         w->bound[0][i] = drops ? 0 : 4 * u * fabs(w->out[0][i]);
     }
@@ -365,6 +366,8 @@ static norm_layout layout_of(const work *w)
     return (norm_layout){c, rows, c, 1, 1};
 }
 
+static int rectifies(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU; }
+
 static void norm_forward(const work *w)
 {
     const norm_layout l = layout_of(w);
@@ -380,11 +383,18 @@ static void norm_forward(const work *w)
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - g.mean) / sigma;
             const double size = fabs(w->in[1][p]) * (fabs(x[at]) + g.mean_size) / sigma;
-            w->out[0][k * l.step + at] = w->in[1][p] * hat + w->in[2][p];
+            const double y = w->in[1][p] * hat + w->in[2][p];
+            w->out[0][k * l.step + at] = rectifies(w) ? fmax(y, 0) : y;
             w->bound[0][k * l.step + at] =
                 (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * fabs(w->in[2][p]);
         }
     }
+}
+
+/* g where the rectifier lets it through. */
+static double passed(const work *w, int64_t at, double hat, int64_t p)
+{
+    return !rectifies(w) || hat * w->in[3][p] + w->in[4][p] > 0 ? w->in[0][at] : 0;
 }
 
 /* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g. */
@@ -392,25 +402,27 @@ static void norm_dgrad(const work *w)
 {
     const norm_layout l = layout_of(w);
     for (int64_t k = 0; k < l.groups; k++) {
-        const double *g = w->in[0] + k * l.step, *x = w->in[1] + k * l.step;
+        const double *x = w->in[1] + k * l.step;
         const double mean = w->in[2][k], sigma = sqrt(w->in[2][l.groups + k] + (double)w->op->epsilon);
         double sum = 0, sum_size = 0, dot = 0, dot_size = 0;
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
-            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
+            const double s = g * w->in[3][p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             sum += s / (double)l.n;
             sum_size += fabs(s) / (double)l.n;
             dot += s * hat / (double)l.n;
             dot_size += fabs(s) * hat_size / (double)l.n;
-            w->out[1][p] += g[at] * hat;
-            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]) * hat_size;
-            w->out[2][p] += g[at];
-            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]);
+            w->out[1][p] += g * hat;
+            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g) * hat_size;
+            w->out[2][p] += g;
+            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g);
         }
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
-            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
+            const double s = g * w->in[3][p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             w->out[0][k * l.step + at] = (s - sum - hat * dot) / sigma;
             w->bound[0][k * l.step + at] =
@@ -532,6 +544,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU:
         if (w->task->kind == TANDEM_TASK_FORWARD)
             norm_forward(w);
         else
@@ -638,7 +651,8 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
     case TANDEM_OP_SOFTMAX: fill_softmax(&operands->in[1], &op->shape, op->causal, 3); break;
     case TANDEM_OP_CROSS_ENTROPY: fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3); break;
     case TANDEM_OP_LAYERNORM:
-    case TANDEM_OP_BATCHNORM: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;
     }

@@ -189,7 +189,7 @@ static void test_nothing_to_scale(void **state)
     const tandem_kernels *kernels;
     for (int at = 0; (kernels = next_kernels(&at));)
         for (int k = 0; k < 2; k++) {
-            float x[8] = {0, 0, little[k]}, scale = -5, back[8];
+            float x[8] = {0, 0, little[k]}, scale = -5, back[8] = {1};
             int8_t q[8];
             const tandem_quantise_call call = {.x = x, .rows = 1, .columns = 8, .q = q, .scale = &scale};
             const tandem_dequantise_call again = {.q = q, .rows = 1, .columns = 8, .x = back, .scale = &scale};

@@ -47,7 +47,8 @@ static int open_fixture(void **out)
     memcpy(f.path + strlen(f.path), "/c", 3);
     assert_int_equal(tandem_device_find(&found, device, NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&f.graph, "mlp:width=8,depth=1", 4, NULL), TANDEM_OK);
-    assert_int_equal(tandem_step_open(&f.step, f.graph, found.wider, 0, NULL), TANDEM_OK);
+    const tandem_step_options varied = {2, TANDEM_SEGMENTS_SQRT};
+    assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.wider, 0, &varied, NULL), TANDEM_OK);
     for (int i = 0; i < f.graph->n_op; i++)
         if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
             tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
@@ -102,6 +103,16 @@ static tandem_status restore(fixture *f, tandem_error *error)
     return f->backend->executor_restore(f->executor, f->path, &info, error);
 }
 
+static tandem_status export_weights(fixture *f, tandem_error *error)
+{
+    return f->backend->executor_export(f->executor, f->path, error);
+}
+
+static tandem_status import_weights(fixture *f, tandem_error *error)
+{
+    return f->backend->executor_import(f->executor, f->path, error);
+}
+
 /* The number of failures it survived. */
 static long survive(fixture *f, tandem_status (*run)(fixture *, tandem_error *))
 {
@@ -143,6 +154,13 @@ static void a_checkpoint_survives(void **state)
     (void)survive(*state, restore);
 }
 
+static void weights_in_a_file_survive(void **state)
+{
+    require_device(*state);
+    assert_true(survive(*state, export_weights) > 1);
+    assert_true(survive(*state, import_weights) > 1);
+}
+
 /* What does not fit is refused; only the batch that would fit may go unsaid. */
 static void a_refusal_survives(void **state)
 {
@@ -165,9 +183,8 @@ static void a_refusal_survives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_executor_survives),
-        cmocka_unit_test(an_evaluation_survives),
-        cmocka_unit_test(a_checkpoint_survives),
+        cmocka_unit_test(an_executor_survives),  cmocka_unit_test(an_evaluation_survives),
+        cmocka_unit_test(a_checkpoint_survives), cmocka_unit_test(weights_in_a_file_survive),
         cmocka_unit_test(a_refusal_survives),
     };
     return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture, close_fixture);

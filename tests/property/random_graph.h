@@ -33,10 +33,11 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
     (void)snprintf(first, sizeof first, "%s.in", name);
     (void)snprintf(second, sizeof second, "%s.op", name);
     x = tandem_build_reshape(b, first, x, 4, image);
-    switch (draw_below(c, 4)) {
+    switch (draw_below(c, 5)) {
     case 0: x = tandem_build_conv2d(b, second, x, WIDTH / 2, 3, 1, 1); break;
     case 1: x = tandem_build_maxpool(b, second, x, 3, 1, 1); break;
     case 2: x = tandem_build_batchnorm(b, second, x); break;
+    case 3: x = tandem_build_batchnorm_relu(b, second, x); break;
     default: x = tandem_build_avgpool(b, second, x, 1, 1, 1); break;
     }
     return tandem_build_reshape(b, name, x, 3, shape);

@@ -10,7 +10,8 @@ enum { MOST_STEPS = 64, MOST_RANKS = 2 };
 
 /* What ranks leave behind, in memory shared with them. */
 typedef struct record {
-    double loss[MOST_RANKS][MOST_STEPS]; /* by step */
+    double loss[MOST_RANKS][MOST_STEPS];        /* by step */
+    uint64_t gradients[MOST_RANKS][MOST_STEPS]; /* a hash of their bits, where the experiment wants it */
     tandem_status status[MOST_RANKS];
     tandem_error error[MOST_RANKS];
     int64_t failed_ns[MOST_RANKS];
@@ -38,6 +39,8 @@ typedef struct experiment {
     float label_smoothing, loss_scale;
     const char *no_decay;
     const char *init, *export; /* weights: read before the first step, written behind the last */
+    tandem_step_options variant;
+    int hash_gradients;
 } experiment;
 
 typedef struct training_view {

@@ -245,7 +245,8 @@ void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slo
             for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
                 for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) place(&p, row, slot, term);
             }
-            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
+            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
+                    filled_depth);
         }
     } else {
         for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
@@ -254,6 +255,7 @@ void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slo
             }
         }
         for (int64_t row = 0; row < filled_rows; row += slots)
-            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
+            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
+                    filled_depth);
     }
 }

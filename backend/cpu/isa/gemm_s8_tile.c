@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
     float *to = (float *)product->c + (of->i + i) * product->c_row + of->j + j;
     vector correction[2];
     UNROLLED
-    for (int v = 0; v < vectors; v++) correction[v] = b_correction ? load(b_correction + v * LANES) : zero();
+    for (int v = 0; v < vectors; v++) correction[v] = GEMM_S8_DOT ? zero() : load(b_correction + v * LANES);
     UNROLLED
     for (int r = 0; r < rows; r++) {
         const vector a_row = splat(a_correction[r]);

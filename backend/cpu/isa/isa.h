@@ -100,6 +100,13 @@ void ISA(relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y
 /* dropout.c */
 void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
 void ISA(dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+/* batchnorm.c */
+void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
+void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
+void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+                                 const float *g, const float *x);
+void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+                                  const uint16_t *g, const uint16_t *x);
 
 /* bias.c */
 void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);

@@ -22,7 +22,9 @@
         .bias_bf16 = ISA(bias_bf16), .column_sum_f32 = ISA(column_sum_f32),                                      \
         .column_sum_bf16 = ISA(column_sum_bf16), .relu_f32 = ISA(relu_f32), .relu_bf16 = ISA(relu_bf16),         \
         .relu_backward_f32 = ISA(relu_backward_f32), .relu_backward_bf16 = ISA(relu_backward_bf16),              \
-        .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw) \
+        .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .batchnorm_f32 = ISA(batchnorm_f32), \
+        .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),            \
+        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)            \
     }
 
 const tandem_isa_kernels ISA(kernels)[] = {
