@@ -174,7 +174,8 @@ const cli_command command_bench = {
         "whole process of `tandem replay --json` on each, and on none where all devices are described; N runs [30].\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
         "store; N plans [10].\n"
-        "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].\n"
+        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by itself; what the\n"
+        "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
         "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of\n"
         "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; a linear layer in\n"
         "every precision, its three products and all its casts, in training steps; N samples [10].",
