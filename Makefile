@@ -30,6 +30,12 @@ ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/
 BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 
+# The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
+CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
+CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
+CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
+CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
+
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
 SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
 SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
@@ -102,6 +108,12 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
+# CUDA kernels for the tests: threads are coroutines on the host.
+$(B)/obj/simt/%.o: backend/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  c++   $< as coroutines"
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
 ISA_FLAGS_avx = -mavx
@@ -118,7 +130,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS)
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
+               $(CUDA_HOST) $(CUDA_AS_COROUTINES)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
