@@ -14,7 +14,7 @@ CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semant
 CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden -Wall -Wextra -Werror $(SANFLAGS)
 LDFLAGS = $(SANFLAGS)
 CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
-BACKEND_LIBS = -ldnnl -lgloo -lgomp -lz -lstdc++ -lpthread -lm
+BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 
 objects = $(patsubst %,$(B)/obj/%.o,$(basename $(1)))
 sources = $(wildcard $(addsuffix /*.c,$(1)))
@@ -24,11 +24,12 @@ sources = $(wildcard $(addsuffix /*.c,$(1)))
 FOUNDATION = $(call objects,$(call sources,base graph graph/zoo))
 CORE = $(FOUNDATION) $(call objects,$(call sources,profiles predictor replayer allocator)) $(B)/obj/profiles/chakra.pb-c.o
 CLI = $(call objects,$(call sources,cli))
-ISAS = sse41 avx avx2 avx512
+ISAS = sse41 avx avx2 avx2_vnni avx512 avx512_vnni
 ISA_SOURCES = $(wildcard backend/cpu/isa/*.c)
 ISA_OBJECTS = $(foreach isa,$(ISAS),$(patsubst backend/cpu/isa/%.c,$(B)/obj/isa/$(isa)/%.o,$(ISA_SOURCES)))
 BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backend/comm backend/data)) \
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
+KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
 CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
@@ -44,13 +45,13 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submi
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
 
-all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(PLUGINS)
+all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
 	@scripts/setup.sh
 
-$(B)/tandem: $(CLI) $(CORE)
+$(B)/tandem: $(CLI) $(CORE) $(KERNELS)
 	@echo "  link  $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
@@ -59,7 +60,12 @@ $(B)/libtandem.so.0: libtandem.map $(CORE)
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
 	    -o $@ $(CORE) $(CORE_LIBS)
 
-$(B)/libtandem.so: $(B)/libtandem.so.0
+$(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
+	@echo "  link  $@"
+	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
+	    -o $@ $(filter %.o,$^) -lm
+
+$(B)/libtandem.so $(B)/libtandem_kernels.so: %.so: %.so.0
 	@ln -sf $(<F) $@
 
 $(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
@@ -119,6 +125,8 @@ ISA_FLAGS_sse41 = -msse4.1
 ISA_FLAGS_avx = -mavx
 ISA_FLAGS_avx2 = -mavx2 -mfma -mf16c
 ISA_FLAGS_avx512 = $(ISA_FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512cd
+ISA_FLAGS_avx2_vnni = $(ISA_FLAGS_avx2) -mavxvnni
+ISA_FLAGS_avx512_vnni = $(ISA_FLAGS_avx512) -mavx512vnni
 define isa_rule
 $(B)/obj/isa/$(1)/%.o: backend/cpu/isa/%.c
 	@mkdir -p $$(@D)
@@ -145,7 +153,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh \
-	    tests/cli/test_install.sh tests/slurm/run.sh
+	    tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 tests: $(TESTS)
 
@@ -162,9 +170,11 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 install: all
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
-	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' tandem.pc.in >$(INTO)/lib/pkgconfig/tandem.pc
+	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
+	for pc in tandem tandem_kernels; do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
+	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
 	install -m 644 include/tandem/* $(INTO)/include/tandem/
 	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
 	install -m 644 docs/examples/* $(INTO)/share/doc/tandem/examples/
@@ -176,8 +186,8 @@ install-slurm: $(PLUGINS)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall:
-	rm -f $(addprefix $(INTO)/,bin/tandem lib/libtandem.so lib/libtandem.so.0 lib/libtandem_backend.so \
-	    lib/pkgconfig/tandem.pc share/man/man1/tandem.1)
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so) \
+	    lib/pkgconfig/tandem.pc lib/pkgconfig/tandem_kernels.pc share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---

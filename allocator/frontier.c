@@ -167,7 +167,9 @@ static void settle_kept(tandem_frontier *f, int i)
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = input_of(f, i, slot);
         const int is_cast = row->op_class == TANDEM_ADJUSTABLE && graph->op[x].dtype == TANDEM_F32;
-        const tandem_dtype type = is_cast ? tandem_precision_get(f->step.precision[i])->saved : TANDEM_F32;
+        const tandem_dtype type = is_cast ? tandem_precision_get(f->step.precision[i])->saved
+                                  : row->op_class == TANDEM_DEPENDENT ? dgrad_type(&f->step, i)
+                                                                      : TANDEM_F32;
         if (keeps_input(f, i, slot)) settle(f, x, KEPT, type);
     }
     if (f->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))

@@ -75,8 +75,10 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
     tandem_status status = read_choices(made, request, error);
     if (status == TANDEM_OK) status = open_store(&store, request, error);
-    const tandem_replayer_options options = {
-        .bucket_bytes = request->bucket_bytes, .predict = request->predict, .collective = request->collective};
+    const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
+                                             .predict = request->predict,
+                                             .collective = request->collective,
+                                             .step = request->step};
     if (status == TANDEM_OK)
         status = tandem_replayer_open_with(&made->problem.replayer, cluster, graph, store, &options, error);
     made->problem.graph = graph[0];

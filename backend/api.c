@@ -37,6 +37,14 @@ static const void *value(const tandem_executor *executor, int id, int gradient, 
            executor->step->parameter_start[TANDEM_PARAMETER(id)];
 }
 
+static tandem_step_report report(const tandem_executor *executor)
+{
+    const tandem_gate *gate = &executor->gate;
+    return (tandem_step_report){.gradient_norm = tandem_gate_is_used(gate) ? gate->norm : -1,
+                                .loss_scale = gate->step_scale,
+                                .skipped = gate->skips};
+}
+
 static const tandem_backend_api api = {
     .version = TANDEM_BACKEND_VERSION,
     .libraries = libraries,
@@ -54,6 +62,7 @@ static const tandem_backend_api api = {
     .executor_close = tandem_executor_close,
     .executor_set_rate = set_rate,
     .executor_step = tandem_executor_step,
+    .executor_report = report,
     .executor_times = times,
     .executor_allocated = allocated,
     .executor_memory = memory,
@@ -64,6 +73,9 @@ static const tandem_backend_api api = {
     .executor_save = tandem_executor_save,
     .executor_restore = tandem_executor_restore,
     .checkpoint_inspect = tandem_checkpoint_inspect,
+    .executor_import = tandem_executor_import,
+    .executor_export = tandem_executor_export,
+    .tensors_inspect = tandem_tensors_inspect,
     .measure_all_reduce = tandem_measure_all_reduce,
 };
 

@@ -15,10 +15,13 @@ typedef struct header {
     uint64_t hash;
     int64_t n_weight;
     char model[128], optimizer[16], recipe[TANDEM_CHECKPOINT_RECIPE];
-    uint32_t array_crc[TANDEM_CHECKPOINT_ARRAYS];
+    int64_t n_running, skipped;
+    uint32_t n_rank, good;
+    float scale;
+    uint32_t array_crc[TANDEM_CHECKPOINT_ARRAYS], running_crc;
     uint32_t crc;
 } header;
-static_assert(sizeof(header) == 200 + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
+static_assert(sizeof(header) == 232 + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
               "the header is the file's first bytes");
 static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
@@ -48,6 +51,8 @@ uint32_t tandem_checkpoint_crc(const tandem_training_state *state, int k)
     return crc;
 }
 
+static size_t running_bytes(const header *h) { return (size_t)h->n_rank * (size_t)h->n_running * sizeof(float); }
+
 static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step, const char *recipe)
 {
     const tandem_graph *graph = state->step->graph;
@@ -55,12 +60,18 @@ static header header_of(const tandem_training_state *state, const uint32_t *crc,
                 .n_array = (uint32_t)state->n_array,
                 .step = step,
                 .hash = graph->hash,
-                .n_weight = tandem_graph_n_weight(graph)};
+                .n_weight = tandem_graph_n_weight(graph),
+                .n_running = tandem_running_count(graph),
+                .n_rank = (uint32_t)state->n_rank,
+                .scale = state->scaling.scale,
+                .good = (uint32_t)state->scaling.good,
+                .skipped = state->scaling.skipped};
     memcpy(h.magic, magic, sizeof magic);
     (void)snprintf(h.model, sizeof h.model, "%s", graph->model);
     (void)snprintf(h.optimizer, sizeof h.optimizer, "%s", tandem_optimizer_name(graph->optimizer.kind));
     (void)snprintf(h.recipe, sizeof h.recipe, "%s", recipe);
     memcpy(h.array_crc, crc, (size_t)state->n_array * sizeof *crc);
+    h.running_crc = crc_of(0, state->running, running_bytes(&h));
     h.crc = header_crc(&h);
     return h;
 }
@@ -72,10 +83,12 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
     tandem_file file = {0};
     const tandem_status status = tandem_file_open(&file, path, error);
     if (status != TANDEM_OK) return status;
+    const size_t n_running = running_bytes(&h);
     int written = fwrite(&h, sizeof h, 1, file.stream) == 1;
     for (int k = 0; k < state->n_array; k++)
         for (int p = 0; written && p < state->step->graph->n_parameter; p++)
             written = fwrite(numbers_of(state, k, p), bytes_of(state, p), 1, file.stream) == 1;
+    if (written && n_running) (void)fwrite(state->running, n_running, 1, file.stream);
     return tandem_file_finish(&file, error); /* says why, where it was not written */
 }
 
@@ -111,7 +124,7 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
                                 "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
                                 path, n, sizeof *h);
     if (h->crc != header_crc(h) || h->n_array < 1 || h->n_array > TANDEM_CHECKPOINT_ARRAYS || h->step < 0 ||
-        h->n_weight < 0 || !is_text(h->model, sizeof h->model) ||
+        h->n_weight < 0 || h->n_running < 0 || h->n_rank < 1 || h->n_rank > INT32_MAX || !is_text(h->model, sizeof h->model) ||
         !is_text(h->optimizer, sizeof h->optimizer) || !is_text(h->recipe, sizeof h->recipe))
         return damaged(error, path, "first bytes");
     return TANDEM_OK;
@@ -127,7 +140,7 @@ static tandem_status check_graph(const header *h, const char *path, const tandem
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' was trained by optimizer %s, model '%s' has %s here",
                                 path, h->optimizer, graph->model, optimizer);
-    if (h->hash != graph->hash || h->n_weight != tandem_graph_n_weight(graph) ||
+    if (h->hash != graph->hash || h->n_running != tandem_running_count(graph) || h->n_weight != tandem_graph_n_weight(graph) ||
         (int)h->n_array != 1 + tandem_optimizer_n_state(graph->optimizer.kind))
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' is of a model '%s' with other operators than this tandem's",
@@ -139,7 +152,8 @@ static tandem_status check_size(const header *h, FILE *stream, const char *path,
 {
     struct stat seen;
     if (fstat(fileno(stream), &seen) != 0) return unreadable(error, path, errno);
-    const uint64_t awaited = sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float);
+    const uint64_t awaited =
+        sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float) + running_bytes(h);
     if ((uint64_t)seen.st_size == awaited) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "checkpoint '%.200s' %s: it has %lld bytes, one of model '%s' has %llu", path,
@@ -147,22 +161,31 @@ static tandem_status check_size(const header *h, FILE *stream, const char *path,
                             (long long)seen.st_size, h->model, (unsigned long long)awaited);
 }
 
+/* The next so many bytes of the file. */
+static tandem_status check_part(FILE *stream, uint64_t left, uint32_t awaited, const char *part, const char *path,
+                                tandem_error *error)
+{
+    unsigned char bytes[1 << 16];
+    uint32_t crc = 0;
+    for (uint64_t n; left > 0; left -= n) {
+        n = left < sizeof bytes ? left : sizeof bytes;
+        errno = 0;
+        if (fread(bytes, 1, n, stream) != n) return unreadable(error, path, errno ? errno : EIO);
+        crc = crc_of(crc, bytes, n);
+    }
+    return crc == awaited ? TANDEM_OK : damaged(error, path, part);
+}
+
 static tandem_status check_arrays(const header *h, FILE *stream, const char *path, tandem_error *error)
 {
     static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
                                                                "optimizer's second numbers"};
-    unsigned char bytes[1 << 16];
-    for (uint32_t k = 0; k < h->n_array; k++) {
-        uint32_t crc = 0;
-        for (uint64_t left = (uint64_t)h->n_weight * sizeof(float), n; left > 0; left -= n) {
-            n = left < sizeof bytes ? left : sizeof bytes;
-            errno = 0;
-            if (fread(bytes, 1, n, stream) != n) return unreadable(error, path, errno ? errno : EIO);
-            crc = crc_of(crc, bytes, n);
-        }
-        if (crc != h->array_crc[k]) return damaged(error, path, name[k]);
-    }
-    return TANDEM_OK;
+    tandem_status status = TANDEM_OK;
+    for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)
+        status = check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
+    if (status == TANDEM_OK)
+        status = check_part(stream, running_bytes(h), h->running_crc, "running statistics", path, error);
+    return status;
 }
 
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
@@ -179,7 +202,10 @@ tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *
         (void)fclose(stream);
         return status;
     }
-    *checkpoint = (tandem_checkpoint){.stream = stream, .info = {.step = h.step}};
+    *checkpoint = (tandem_checkpoint){.stream = stream,
+                                      .info = {.step = h.step},
+                                      .scaling = {h.scale, (int32_t)h.good, h.skipped},
+                                      .n_rank = (int)h.n_rank};
     memcpy(checkpoint->info.recipe, h.recipe, sizeof h.recipe);
     return TANDEM_OK;
 }
@@ -199,6 +225,8 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
         for (int p = 0; found && p < state->step->graph->n_parameter; p++)
             found = fread(state->array[k] + state->step->parameter_start[p], bytes_of(state, p), 1,
                           checkpoint->stream) == 1;
+    const size_t n_running = (size_t)checkpoint->n_rank * (size_t)tandem_running_count(state->step->graph);
+    if (found) found = fread(state->running, sizeof *state->running, n_running, checkpoint->stream) == n_running;
     return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
 }
 

@@ -9,9 +9,13 @@
  *     hash       u64 of the graph
  *     n_weight   i64: numbers in each array
  *     model      128 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
- *     array_crc  u32 for each of three arrays, 0 where there is none
+ *     n_running  i64: numbers of a rank's running statistics (running.h); 0 without batchnorms
+ *     n_rank     u32: ranks whose running statistics the file holds
+ *     scale      f32, good u32, skipped i64: of the loss (gate.h)
+ *     array_crc  u32 for each of three arrays, 0 where there is none; and one for the running statistics
  *     crc        u32 of everything before
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state
+ *     running    f32 [n_rank][n_running]
  *
  * An array holds the parameters one behind the other in the graph's order, without gaps, so that a file does not depend on how
  * gradients are put into buckets. CRCs are those of zlib (CRC-32). */
@@ -20,7 +24,8 @@
 
 #include <stdio.h>
 
-#include "tandem/backend.h"
+#include "backend/gate.h"
+#include "backend/running.h"
 
 enum { TANDEM_CHECKPOINT_ARRAYS = 3 };
 
@@ -29,6 +34,9 @@ typedef struct tandem_training_state {
     const tandem_step *step;
     int n_array;
     float *array[TANDEM_CHECKPOINT_ARRAYS]; /* [step->n_flat]: weights, state… */
+    tandem_scaling scaling;
+    int n_rank;     /* of `running` */
+    float *running; /* [n_rank][tandem_running_count] */
 } tandem_training_state;
 
 /* CRC-32 of array k, parameter by parameter. */
@@ -43,6 +51,8 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
 typedef struct tandem_checkpoint {
     FILE *stream;
     tandem_checkpoint_info info;
+    tandem_scaling scaling;
+    int n_rank; /* whose running statistics it holds */
 } tandem_checkpoint;
 
 /* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
@@ -51,7 +61,8 @@ typedef struct tandem_checkpoint {
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error);
 void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */
-/* Fills the state's arrays, which must be those of the graph that the file was opened with. TANDEM_IO: the arrays hold some
+/* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running`, which must have room for
+ * the file's ranks. TANDEM_IO: the arrays hold some
  * of both. */
 tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
                                      const char *path, tandem_error *error);

@@ -1,5 +1,7 @@
 /* evaluate.c: how many test samples the trained weights get right, by forward passes in fp32. Batch normalisation uses the
- * statistics of the test batch. */
+ * running statistics of all ranks, and dropout drops nothing. */
+#include <stdlib.h>
+
 #include "backend/executor.h"
 
 /* Correct predictions among the first `filled` samples of the batch, from the probabilities that the loss operator keeps. Rows
@@ -62,6 +64,17 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
     return TANDEM_OK;
 }
 
+/* The mean over the ranks. */
+static tandem_status take_statistics(tandem_executor *forward, const tandem_executor *trained, tandem_error *error)
+{
+    float *copies = NULL;
+    const tandem_status status = tandem_running_gather(&copies, &trained->statistics, trained->worker, error);
+    if (status == TANDEM_OK)
+        tandem_running_mean(forward->statistics.value, copies, trained->worker->n_rank, trained->statistics.n);
+    free(copies);
+    return status;
+}
+
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error)
 {
@@ -70,6 +83,7 @@ tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_d
     tandem_status status =
         tandem_step_open(&step, executor->graph, executor->step->wider, executor->step->bucket_bytes, error);
     if (status == TANDEM_OK) status = tandem_executor_open_forward(&forward, executor, step, error);
+    if (status == TANDEM_OK) status = take_statistics(forward, executor, error);
     if (status == TANDEM_OK) {
         forward->options.data = data;
         status = evaluate(forward, data && n > data->n_test ? data->n_test : n, correct, total, error);

@@ -2,6 +2,8 @@
 #ifndef TANDEM_BACKEND_EXECUTOR_H
 #define TANDEM_BACKEND_EXECUTOR_H
 
+#include "backend/gate.h"
+#include "backend/running.h"
 #include "backend/worker.h"
 
 struct tandem_executor {
@@ -16,7 +18,7 @@ struct tandem_executor {
     uint64_t allocated;
     float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
     unsigned char *arena;
-    int borrows_weight; /* an evaluation runs on the weights of the executor that trains */
+    int evaluates; /* an evaluation: runs forward, on the weights of the executor that trains */
 
     /* one of each a task; NULL or unset where it is not active or runs no kernel */
     tandem_kernel **kernel;
@@ -25,6 +27,7 @@ struct tandem_executor {
     int64_t *workspace_offset;
     int64_t *offset; /* [n_value] in the arena */
     float *scale;    /* [n_value] of s8 values */
+    int loss_forward, loss_dgrad; /* tasks of the loss */
     int *active;     /* ids of active tasks, in order */
     int n_active;
 
@@ -32,6 +35,10 @@ struct tandem_executor {
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;
+    tandem_running statistics; /* running ones of batchnorms; of an evaluation: the mean over the ranks */
+    tandem_gate gate;
+    unsigned char *decays; /* [n_parameter] whether weight decay applies */
+    float loss;     /* of this step, over the micro-steps so far */
     int not_finite; /* parameter whose gradient is not, in this step; −1 = all are */
     tandem_observer *observer;
     void *observer_context;
@@ -55,13 +62,21 @@ tandem_status tandem_executor_save(tandem_executor *executor, const char *path, 
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,
                                       tandem_checkpoint_info *info, tandem_error *error);
 
+/* Weights and running statistics from and to files of safetensors (executor_tensors.c); see backend.h. */
+tandem_status tandem_executor_import(tandem_executor *executor, const char *path, tandem_error *error);
+tandem_status tandem_executor_export(tandem_executor *executor, const char *path, tandem_error *error);
+tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph, tandem_error *error);
+/* What rank 0 has done is what all have done: its status and the text, on every rank; rank 0 tells it. */
+tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status, tandem_error *own,
+                                           tandem_error *error);
+
 /* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
                                            const tandem_step *step, tandem_error *error);
 
 /* Puts sample number `sample` at place b of the batch: inputs into the input tensor, labels into executor->label. */
 void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
-/* Runs one task of the compute stream that has a kernel. */
-tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t index, tandem_error *error);
+/* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it decides draws. */
+tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass, tandem_error *error);
 
 #endif

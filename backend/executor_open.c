@@ -28,6 +28,8 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD) executor->loss_forward = t;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD) executor->loss_dgrad = t;
         executor->active[executor->n_active++] = t;
         if (!has_kernel(executor, task)) continue;
         const tandem_status status = executor->worker->backend->prepare(
@@ -90,6 +92,9 @@ static float *scale_of(const tandem_executor *executor, int id)
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
 {
+    if (executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT && task->kind != TANDEM_TASK_CAST &&
+        task->kind != TANDEM_TASK_GRADIENT_CAST) /* by the place in the global batch, whatever the rank */
+        return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
@@ -113,9 +118,18 @@ static void bind_operands(tandem_executor *executor)
             call->out[w] = address(executor, task->write[w], 1);
             call->out_scale[w] = scale_of(executor, task->write[w]);
         }
+        if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0) { /* in place */
+            call->in[1] = call->in[0];
+            call->in[0] = call->out[0];
+        }
         if (executor->workspace_offset[t] >= 0)
             call->workspace = executor->arena + executor->workspace_offset[t];
         call->row_weight = 1.0f / (float)rows;
+        call->smoothing = executor->options.label_smoothing;
+        call->first_place = executor->options.first_place;
+        call->evaluates = executor->evaluates;
+        if (executor->evaluates && task->op >= 0 && executor->statistics.start[task->op] >= 0)
+            call->running = executor->statistics.value + executor->statistics.start[task->op];
         if (task->op >= 0) call->draws = draws_of(executor, task);
     }
 }
@@ -142,6 +156,7 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
 {
     const size_t n_task = (size_t)executor->step->n_task, n_value = (size_t)executor->step->n_value;
     const size_t n_label = (size_t)(executor->graph->batch * executor->graph->length);
+    const size_t n_micro = (size_t)executor->step->options.n_micro, n_time = n_micro * n_task;
     executor->kernel = calloc(n_task, sizeof *executor->kernel);
     executor->call = calloc(n_task, sizeof *executor->call);
     executor->workspace = calloc(n_task, sizeof *executor->workspace);
@@ -150,14 +165,18 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->offset = calloc(n_value, sizeof *executor->offset);
     executor->scale = calloc(n_value, sizeof *executor->scale);
     executor->label = calloc(n_label, sizeof *executor->label);
-    executor->times.start_ns = calloc(n_task, sizeof *executor->times.start_ns);
-    executor->times.end_ns = calloc(n_task, sizeof *executor->times.end_ns);
+    executor->decays = calloc((size_t)executor->graph->n_parameter + 1, sizeof *executor->decays);
+    executor->times.n_micro = (int)n_micro;
+    executor->times.all_start_ns = calloc(n_time, sizeof *executor->times.all_start_ns);
+    executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
     const int complete = executor->kernel && executor->call && executor->workspace && executor->workspace_offset &&
-                         executor->active && executor->offset && executor->scale && executor->label &&
-                         executor->times.start_ns && executor->times.end_ns && executor->times.wait_ns;
+                         executor->active && executor->offset && executor->scale && executor->label && executor->decays &&
+                         executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
-    for (size_t t = 0; t < n_task; t++) executor->times.start_ns[t] = executor->times.end_ns[t] = -1;
+    for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
+    executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
+    executor->times.end_ns = executor->times.all_end_ns + (n_micro - 1) * n_task;
     return TANDEM_OK;
 }
 
@@ -165,6 +184,10 @@ static tandem_status set_optimizer(tandem_executor *executor, tandem_error *erro
 {
     const tandem_optimizer_options *given = executor->options.optimizer, *own = &executor->graph->optimizer;
     executor->optimizer = given ? *given : *own;
+    const char *without = executor->options.no_decay;
+    for (int p = 0; p < executor->graph->n_parameter; p++)
+        executor->decays[p] = executor->graph->parameter[p].decays &&
+                              !(without && tandem_parameter_matches(executor->graph, p, without));
     if (executor->optimizer.kind == own->kind) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE, "model '%s' is trained by %s, not by %s", executor->graph->model,
                             tandem_optimizer_name(own->kind), tandem_optimizer_name(given->kind));
@@ -179,8 +202,10 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->options = *options;
     executor->step = options->step;
     executor->graph = options->step->graph;
-    tandem_status status = set_optimizer(executor, error);
-    if (status == TANDEM_OK) status = allocate_tables(executor, error);
+    tandem_gate_open(&executor->gate, options);
+    tandem_status status = allocate_tables(executor, error);
+    if (status == TANDEM_OK) status = set_optimizer(executor, error);
+    if (status == TANDEM_OK) status = tandem_running_open(&executor->statistics, executor->graph, error);
     if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
@@ -223,7 +248,8 @@ tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_e
 {
     tandem_executor_options options = trained->options;
     options.step = step;
-    options.optimizer = NULL; /* it was borrowed while `trained` was opened */
+    options.optimizer = NULL; /* these were borrowed while `trained` was opened */
+    options.no_decay = NULL;
     tandem_executor *executor = NULL;
     tandem_status status = tandem_executor_prepare(&executor, trained->worker, &options, 1, error);
     if (status == TANDEM_OK) status = allocate_arena(executor, error);
@@ -231,7 +257,7 @@ tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_e
         tandem_executor_close(executor);
         return status;
     }
-    executor->borrows_weight = 1;
+    executor->evaluates = 1;
     executor->weight = trained->weight; /* same model, same bucket plan: the same flat layout */
     bind_operands(executor);
     *out = executor;
@@ -244,15 +270,17 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_reducer_close(executor->reducer);
     for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
         if (executor->kernel[t]) executor->worker->backend->release(executor->kernel[t]);
-    if (!executor->borrows_weight) free(executor->weight);
+    if (!executor->evaluates) free(executor->weight);
     free(executor->gradient);
     free(executor->state[0]);
     free(executor->state[1]);
     free(executor->arena);
     free(executor->times.wait_ns);
-    free(executor->times.end_ns);
-    free(executor->times.start_ns);
+    free(executor->times.all_end_ns);
+    free(executor->times.all_start_ns);
     free(executor->label);
+    free(executor->decays);
+    tandem_running_close(&executor->statistics);
     free(executor->scale);
     free(executor->offset);
     free(executor->active);

@@ -9,12 +9,13 @@ static tandem_training_state state_of(const tandem_executor *executor)
 {
     return (tandem_training_state){.step = executor->step,
                                    .n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind),
-                                   .array = {executor->weight, executor->state[0], executor->state[1]}};
+                                   .array = {executor->weight, executor->state[0], executor->state[1]},
+                                   .scaling = executor->gate.scaling,
+                                   .n_rank = executor->worker->n_rank};
 }
 
-/* What rank 0 has done is what all have done: its status and the text, on every rank; rank 0 tells it. */
-static tandem_status agree_with_rank_0(const tandem_executor *executor, tandem_status status,
-                                       tandem_error *own, tandem_error *error)
+tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status, tandem_error *own,
+                                           tandem_error *error)
 {
     own->rank = 0;
     if (status == TANDEM_OK) *own = (tandem_error){0};
@@ -48,43 +49,87 @@ static tandem_status check_equal(const tandem_executor *executor, const uint32_t
 tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
                                    const char *recipe, tandem_error *error)
 {
-    const tandem_training_state state = state_of(executor);
+    tandem_training_state state = state_of(executor);
     uint32_t crc[TANDEM_CHECKPOINT_ARRAYS] = {0};
     for (int k = 0; k < state.n_array; k++) crc[k] = tandem_checkpoint_crc(&state, k);
     tandem_error own = {0};
     tandem_status status = check_equal(executor, crc, error);
+    if (status == TANDEM_OK)
+        status = tandem_running_gather(&state.running, &executor->statistics, executor->worker, error);
     if (status != TANDEM_OK) return status;
     if (executor->worker->rank == 0) status = tandem_checkpoint_write(path, &state, crc, step, recipe, &own);
-    return agree_with_rank_0(executor, status, &own, error);
+    free(state.running);
+    return tandem_executor_agree_with_0(executor, status, &own, error);
 }
 
 /* --- Restoring ---------------------------------------------------------------------------------------------------- */
 
-static tandem_status read_state(const tandem_training_state *state, const char *path,
-                                tandem_checkpoint_info *info, tandem_error *error)
+/* What rank 0 tells the others beside the arrays. */
+typedef struct state_read {
+    tandem_checkpoint_info info;
+    tandem_scaling scaling;
+    int n_rank; /* whose statistics it holds */
+} state_read;
+
+/* Fills the arrays of `state`, and its `running`, which becomes the caller's. */
+static tandem_status read_state(state_read *out, tandem_training_state *state, const char *path, tandem_error *error)
 {
     tandem_checkpoint checkpoint = {0};
+    const size_t n = (size_t)tandem_running_count(state->step->graph);
     tandem_status status = tandem_checkpoint_open(&checkpoint, path, state->step->graph, error);
+    if (status == TANDEM_OK && !(state->running = calloc((size_t)checkpoint.n_rank * n + 1, sizeof(float))))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics in '%.200s'", path);
     if (status == TANDEM_OK) status = tandem_checkpoint_read(&checkpoint, state, path, error);
-    if (status == TANDEM_OK) *info = checkpoint.info;
+    if (status == TANDEM_OK) *out = (state_read){checkpoint.info, checkpoint.scaling, checkpoint.n_rank};
     tandem_checkpoint_close(&checkpoint);
     return status;
+}
+
+/* A rank's own statistics, where the file has them of as many ranks; else the mean of all. `copies` are rank 0's. */
+static tandem_status restore_statistics(tandem_executor *executor, float **copies, int n_rank, tandem_error *error)
+{
+    tandem_worker *worker = executor->worker;
+    const int64_t n = executor->statistics.n;
+    if (n == 0) return TANDEM_OK;
+    const size_t bytes = (size_t)n_rank * (size_t)n * sizeof(float);
+    if (worker->rank != 0 && !(*copies = malloc(bytes)))
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks", n_rank);
+    const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
+    if (status != TANDEM_OK) return status;
+    if (n_rank == worker->n_rank)
+        memcpy(executor->statistics.value, *copies + worker->rank * n, (size_t)n * sizeof(float));
+    else
+        tandem_running_mean(executor->statistics.value, *copies, n_rank, n);
+    return TANDEM_OK;
+}
+
+/* A fixed scale is as this run says, and so is the first of one that has none behind it. */
+static void restore_scaling(tandem_gate *gate, const tandem_scaling *before)
+{
+    gate->scaling.skipped = before->skipped;
+    if (!gate->is_dynamic || before->scale <= 1) return;
+    gate->scaling.scale = before->scale;
+    gate->scaling.good = before->good;
 }
 
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,
                                       tandem_checkpoint_info *info, tandem_error *error)
 {
     tandem_worker *worker = executor->worker;
-    const tandem_training_state state = state_of(executor);
-    tandem_checkpoint_info read = {0};
+    tandem_training_state state = state_of(executor);
+    state_read read = {0};
     tandem_error own = {0};
-    tandem_status status = worker->rank == 0 ? read_state(&state, path, &read, &own) : TANDEM_OK;
-    status = agree_with_rank_0(executor, status, &own, error);
+    tandem_status status = worker->rank == 0 ? read_state(&read, &state, path, &own) : TANDEM_OK;
+    status = tandem_executor_agree_with_0(executor, status, &own, error);
     if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, &read, sizeof read, 0, error);
     /* the layout is the same on every rank, since buckets are */
     for (int k = 0; k < state.n_array && status == TANDEM_OK; k++)
         status = tandem_worker_broadcast(worker, state.array[k],
                                          (size_t)executor->step->n_flat * sizeof(float), 0, error);
-    if (status == TANDEM_OK) *info = read;
-    return status;
+    if (status == TANDEM_OK) status = restore_statistics(executor, &state.running, read.n_rank, error);
+    free(state.running);
+    if (status != TANDEM_OK) return status;
+    restore_scaling(&executor->gate, &read.scaling);
+    *info = read.info;
+    return TANDEM_OK;
 }

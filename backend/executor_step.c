@@ -71,15 +71,16 @@ void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_
                          data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
 }
 
-static tandem_status load_batch(tandem_executor *executor, int64_t index, tandem_error *error)
+static tandem_status load_batch(tandem_executor *executor, int64_t pass, tandem_error *error)
 {
     const tandem_executor_options *options = &executor->options;
+    const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
+    const int64_t first = options->first_place + pass % n_micro * executor->graph->batch;
     for (int64_t b = 0; b < executor->graph->batch; b++) {
-        int64_t sample = index * options->global_batch + options->first_place + b;
+        int64_t sample = index * options->global_batch + first + b;
         if (options->data) {
-            const tandem_status status =
-                tandem_data_sample(&sample, &executor->cursor, options->data, options->seed, index,
-                                   options->global_batch, options->first_place + b, error);
+            const tandem_status status = tandem_data_sample(&sample, &executor->cursor, options->data, options->seed,
+                                                            index, options->global_batch, first + b, error);
             if (status != TANDEM_OK) return status;
         }
         tandem_executor_load(executor, 0, b, sample);
@@ -87,10 +88,10 @@ static tandem_status load_batch(tandem_executor *executor, int64_t index, tandem
     return TANDEM_OK;
 }
 
-static tandem_status run_source(tandem_executor *executor, int op, int64_t index, tandem_error *error)
+static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
 {
     const tandem_graph *graph = executor->graph;
-    if (op == graph->input) return load_batch(executor, index, error);
+    if (op == graph->input) return load_batch(executor, pass, error);
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     memcpy(label, executor->label, (size_t)(graph->batch * graph->length) * sizeof(int32_t));
     return TANDEM_OK;
@@ -98,12 +99,29 @@ static tandem_status run_source(tandem_executor *executor, int op, int64_t index
 
 /* --- Tasks ----------------------------------------------------------------------------------------------------------- */
 
-tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t index, tandem_error *error)
+/* In the first micro-step nothing has been summed yet. */
+static int begins_sum(const tandem_executor *executor, const tandem_task *task, int64_t pass)
+{
+    return task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0 &&
+           pass % executor->step->options.n_micro == 0;
+}
+
+tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t pass, tandem_error *error)
 {
     const tandem_task *task = &executor->step->task[t];
-    if (!executor->kernel[t]) return run_source(executor, task->op, index, error);
-    executor->call[t].draws.stream[0] = (uint32_t)index;
-    return executor->worker->backend->run(executor->kernel[t], &executor->call[t], error);
+    tandem_kernel_call *call = &executor->call[t];
+    if (!executor->kernel[t]) return run_source(executor, task->op, pass, error);
+    if (begins_sum(executor, task, pass)) {
+        memcpy(call->out[0], call->in[1],
+               (size_t)executor->graph->parameter[task->parameter].elements * sizeof(float));
+        return TANDEM_OK;
+    }
+    call->draws.stream[0] = (uint32_t)pass;
+    const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
+    const int is_norm = task->kind == TANDEM_TASK_FORWARD && !task->again && executor->statistics.start[task->op] >= 0;
+    if (status == TANDEM_OK && is_norm && !executor->evaluates)
+        tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
+    return status;
 }
 
 /* The spare element of bucket 0, which takes the loss through the all-reduce. */
@@ -113,31 +131,37 @@ static float *loss_carrier(const tandem_executor *executor)
     return executor->gradient + bucket->start + bucket->elements - 1;
 }
 
-static void hand_over(tandem_executor *executor, int b)
+/* A bucket is complete: of the step in its last micro-step. */
+static void hand_over(tandem_executor *executor, int b, int64_t pass)
 {
+    const int64_t n_micro = executor->step->options.n_micro, micro = pass % n_micro;
     if (b == 0) {
         const int id = tandem_value_activation(executor->step, executor->graph->loss, TANDEM_F32);
-        memcpy(loss_carrier(executor), executor->arena + executor->offset[id], sizeof(float));
+        float loss;
+        memcpy(&loss, executor->arena + executor->offset[id], sizeof loss);
+        executor->loss = micro == 0 ? loss : executor->loss + loss;
     }
+    if (micro < n_micro - 1) return;
+    if (b == 0) *loss_carrier(executor) = executor->loss;
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
 }
 
-/* Behind a gradient that is not finite, nothing more is updated. */
+/* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at all. */
 static void update_parameter(tandem_executor *executor, int p, int64_t index)
 {
-    if (executor->not_finite >= 0) return;
+    if (executor->not_finite >= 0 || executor->gate.skips) return;
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->graph->parameter[p].decays,
-        executor->weight + at, state, executor->gradient + at, executor->graph->parameter[p].elements, index + 1);
+        executor->worker->device, &executor->optimizer, executor->decays[p], executor->weight + at, state,
+        executor->gradient + at, executor->graph->parameter[p].elements, index + 1 - executor->gate.scaling.skipped);
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
-static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+/* Until bucket b is reduced. */
+static tandem_status await_bucket(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
 {
-    const tandem_step *step = executor->step;
-    const tandem_bucket *bucket = &step->bucket[b];
+    const tandem_bucket *bucket = &executor->step->bucket[b];
     tandem_step_times *times = &executor->times;
     const int64_t before = tandem_now_ns();
     if (executor->reducer) {
@@ -147,27 +171,67 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
         times->start_ns[bucket->reduce_task] = start - origin;
         times->end_ns[bucket->reduce_task] = end - origin;
     }
-    const int64_t begin = tandem_now_ns();
-    times->wait_ns[b] = begin - before;
-    times->start_ns[bucket->update_task] = begin - origin;
+    times->wait_ns[b] = tandem_now_ns() - before;
+    return TANDEM_OK;
+}
+
+/* Where all gradients must be known first, the first update waits for all buckets; the judgement counts as part of it. */
+static tandem_status await_gradients(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
+{
+    tandem_gate *gate = &executor->gate;
+    if (!tandem_gate_is_used(gate)) return await_bucket(executor, b, origin, error);
+    for (int k = 0; k < executor->step->n_bucket && !gate->is_passed; k++) {
+        const tandem_status status = await_bucket(executor, k, origin, error);
+        if (status != TANDEM_OK) return status;
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status update(tandem_executor *executor, int b, int64_t index, int64_t origin, tandem_error *error)
+{
+    const tandem_step *step = executor->step;
+    const tandem_bucket *bucket = &step->bucket[b];
+    tandem_step_times *times = &executor->times;
+    const tandem_status status = await_gradients(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
+    times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
+    if (tandem_gate_is_used(&executor->gate) && !executor->gate.is_passed)
+        tandem_gate_judge(&executor->gate, step, executor->gradient);
     for (int k = 0; k < bucket->n_parameter; k++)
         update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
 
-static tandem_status run_one(tandem_executor *executor, int t, int64_t index, int64_t origin, tandem_error *error)
+static tandem_status run_one(tandem_executor *executor, int t, int64_t pass, int64_t origin, tandem_error *error)
 {
-    const tandem_task *task = &executor->step->task[t];
-    if (task->kind == TANDEM_TASK_UPDATE) return update(executor, task->bucket, index, origin, error);
+    const tandem_step *step = executor->step;
+    const tandem_task *task = &step->task[t];
+    const int64_t micro = pass % step->options.n_micro;
+    if (task->kind == TANDEM_TASK_UPDATE)
+        return update(executor, task->bucket, pass / step->options.n_micro, origin, error);
     if (task->kind == TANDEM_TASK_REDUCE) {
-        hand_over(executor, task->bucket);
+        hand_over(executor, task->bucket, pass);
         return TANDEM_OK;
     }
-    executor->times.start_ns[t] = tandem_now_ns() - origin;
-    const tandem_status status = tandem_executor_run_task(executor, t, index, error);
-    executor->times.end_ns[t] = tandem_now_ns() - origin;
+    executor->times.all_start_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
+    const tandem_status status = tandem_executor_run_task(executor, t, pass, error);
+    executor->times.all_end_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
     return status;
+}
+
+/* One micro-step; updates come with the last one. */
+static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
+{
+    const int n_micro = executor->step->options.n_micro;
+    for (int k = 0; k < executor->n_active; k++) {
+        const int t = executor->active[k];
+        if (executor->step->task[t].kind == TANDEM_TASK_UPDATE && pass % n_micro < n_micro - 1) break;
+        const tandem_status status = run_one(executor, t, pass, origin, error);
+        if (status != TANDEM_OK) return status;
+        if (executor->observer) executor->observer(executor->observer_context, executor, t);
+    }
+    return TANDEM_OK;
 }
 
 /* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their parameters stand in backward
@@ -194,10 +258,13 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 {
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
-    for (int k = 0; k < executor->n_active; k++) {
-        const tandem_status status = run_one(executor, executor->active[k], index, origin, error);
+    executor->gate.is_passed = executor->gate.skips = 0;
+    executor->call[executor->loss_dgrad].row_weight =
+        executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
+    const int n_micro = executor->step->options.n_micro;
+    for (int micro = 0; micro < n_micro; micro++) {
+        const tandem_status status = run_pass(executor, index * n_micro + micro, origin, error);
         if (status != TANDEM_OK) return status;
-        if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
     }
     if (executor->reducer) tandem_reducer_next_step(executor->reducer);
     executor->times.step_ns = tandem_now_ns() - origin;
@@ -207,6 +274,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
         const tandem_status status = check_finite(executor, index, mean, error);
         if (status != TANDEM_OK) return status;
     }
+    if (executor->gate.scales) tandem_gate_adapt(&executor->gate);
     *loss = (double)mean;
     return TANDEM_OK;
 }

@@ -91,7 +91,8 @@ static uint64_t peak_at(const tandem_executor *executor, int64_t batch, int with
     tandem_status status = tandem_graph_open(&graph, executor->graph->model, batch, NULL);
     if (status == TANDEM_OK && graph->hash != executor->graph->hash) status = TANDEM_WRONG_MODEL;
     if (status == TANDEM_OK)
-        status = tandem_step_open(&step, graph, executor->step->wider, executor->step->bucket_bytes, NULL);
+        status = tandem_step_open_with(&step, graph, executor->step->wider, executor->step->bucket_bytes,
+                                       &executor->step->options, NULL);
     if (status == TANDEM_OK) {
         for (int i = 0; i < graph->n_op; i++)
             if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -159,7 +160,8 @@ static bytes_text print(uint64_t bytes)
 static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error)
 {
     const tandem_memory *m = &v->by->memory;
-    const uint64_t alive = m->activations + m->activation_gradients + m->weight_copies + m->workspace;
+    const uint64_t alive =
+        m->activations + m->activation_gradients + m->weight_copies + m->weight_gradients + m->workspace;
     char what[320], batch[64];
     if (v->status == TANDEM_NO_FIT)
         (void)snprintf(what, sizeof what, "rank %d needs %s at batch %lld, its limit is %s", v->by->rank,

@@ -47,19 +47,36 @@ static void *exchange_thread(void *context)
     return NULL;
 }
 
-/* Computes on this core until the exchange is through; time of a unit, in ns. */
+static int compare_ns(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Median time of a unit, in ns, whatever else interrupts some of them. */
+static double compute_alone(float *work)
+{
+    enum { UNITS = 401 };
+    int64_t unit_ns[UNITS];
+    for (int k = 0; k < UNITS; k++) {
+        const int64_t begin = tandem_now_ns();
+        work_unit(work);
+        unit_ns[k] = tandem_now_ns() - begin;
+    }
+    qsort(unit_ns, UNITS, sizeof *unit_ns, compare_ns);
+    return (double)unit_ns[UNITS / 2];
+}
+
+/* Computes on this core until the exchange is through; mean time of a unit, in ns. */
 static double compute_beside(exchange *x, float *work, double *alone_ns)
 {
-    enum { ALONE_UNITS = 400 };
-    int64_t begin = tandem_now_ns();
-    for (int k = 0; k < ALONE_UNITS; k++) work_unit(work);
-    *alone_ns = (double)(tandem_now_ns() - begin) / ALONE_UNITS;
+    *alone_ns = compute_alone(work);
     pthread_t thread;
     if (pthread_create(&thread, NULL, exchange_thread, x) != 0) {
         x->status = tandem_error_set(&x->error, TANDEM_NO_MEMORY, "cannot start a thread for communication");
         return *alone_ns;
     }
-    begin = tandem_now_ns();
+    const int64_t begin = tandem_now_ns();
     int64_t units = 0;
     while (!atomic_load(&x->finished)) {
         work_unit(work);

@@ -24,7 +24,9 @@ typedef enum tandem_draw {
     TANDEM_DRAW_GRADIENT = 2,   /* of an output gradient; | rank << 8 */
     TANDEM_DRAW_INIT = 3,       /* initial weights */
     TANDEM_DRAW_SHUFFLE = 4,    /* order of the samples of an epoch */
-    TANDEM_DRAW_MASK = 5        /* which tokens of a sample are hidden */
+    TANDEM_DRAW_MASK = 5,       /* which tokens of a sample are hidden */
+    TANDEM_DRAW_DROPOUT = 6,    /* which numbers are dropped; | upper bits of the block's index << 8 */
+    TANDEM_DRAW_TIME = 7        /* times of tasks; {block, step, rank, this} */
 } tandem_draw;
 
 typedef struct tandem_philox_block {

@@ -202,9 +202,9 @@ static int run(const cli_options *options)
     return options->json ? print_json(&v, verdict) : print_text(&v, verdict);
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,  OPTION_ADD,  OPTION_BATCH,
-                              OPTION_POLICY, OPTION_SLOWDOWN, OPTION_BASE, OPTION_METHOD,
-                              OPTION_BUCKET, OPTION_PREDICT,  OPTION_END};
+static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
+                              OPTION_POLICY, OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
+                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

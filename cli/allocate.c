@@ -77,11 +77,12 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE,  OPTION_BATCH,        OPTION_POLICY,       OPTION_SLOWDOWN,
-    OPTION_TARGET, OPTION_BUDGET,  OPTION_MEMORY,  OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
-    OPTION_SVG,    OPTION_VERIFY,  OPTION_EXPLAIN, OPTION_BASE,         OPTION_METHOD,       OPTION_UNIFORM,
-    OPTION_BUCKET, OPTION_PREDICT, OPTION_OUTPUT,  OPTION_INSTANCE,     OPTION_END};
+static const int options[] = {OPTION_MODEL,   OPTION_CLUSTER,      OPTION_DEVICE,       OPTION_BATCH,
+                              OPTION_POLICY,  OPTION_SLOWDOWN,     OPTION_TARGET,       OPTION_BUDGET,
+                              OPTION_MEMORY,  OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
+                              OPTION_SVG,     OPTION_VERIFY,       OPTION_EXPLAIN,      OPTION_BASE,
+                              OPTION_METHOD,  OPTION_UNIFORM,      OPTION_BUCKET,       OPTION_COLLECTIVE,
+                              OPTION_PREDICT, OPTION_OUTPUT,       OPTION_INSTANCE,     OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

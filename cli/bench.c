@@ -16,16 +16,24 @@ static int compare_ns(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
+int64_t bench_median(int64_t *sample_ns, int64_t n)
 {
     qsort(sample_ns, (size_t)n, sizeof *sample_ns, compare_ns);
+    return sample_ns[(n - 1) / 2];
+}
+
+void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n)
+{
+    const int64_t median_ns = bench_median(sample_ns, n);
     bench_case *one = &result->one[result->n_case++];
-    *one = (bench_case){.median_ns = sample_ns[(n - 1) / 2],
+    *one = (bench_case){.median_ns = median_ns,
                         .p10_ns = sample_ns[(n - 1) / 10],
                         .p90_ns = sample_ns[(n - 1) * 9 / 10],
                         .bytes_per_s = NAN,
                         .flops_per_s = NAN,
-                        .events_per_s = NAN};
+                        .ops_per_s = NAN,
+                        .events_per_s = NAN,
+                        .of_copy = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
 }
 
@@ -54,11 +62,12 @@ static int print_json(const bench_result *result, const char *what)
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         json_array_append_new(
-            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
+            cases, json_pack("{s:s,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o}", "name", one->name, "median_ns",
                              (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
                              (json_int_t)one->p90_ns, "per_s", cli_number(per_s(one)), "bytes_per_s",
                              cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s),
-                             "events_per_s", cli_number(one->events_per_s)));
+                             "ops_per_s", cli_number(one->ops_per_s), "events_per_s", cli_number(one->events_per_s),
+                             "of_copy", cli_number(one->of_copy)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));
@@ -74,6 +83,7 @@ static char *print_rate(char *text, size_t size, const bench_case *one)
     *text = '\0';
     if (isfinite(one->flops_per_s))
         return tandem_quantity_print_per_second(text, size, one->flops_per_s, "FLOP");
+    if (isfinite(one->ops_per_s)) return tandem_quantity_print_per_second(text, size, one->ops_per_s, "OP");
     if (isfinite(one->bytes_per_s)) return tandem_quantity_print_bps(text, size, one->bytes_per_s);
     if (isfinite(one->events_per_s))
         return tandem_quantity_print_per_second(text, size, one->events_per_s, "events");
@@ -87,15 +97,18 @@ static int print_text(const bench_result *result)
     cli_table table = {0};
     printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
            result->costs[0] ? "; costs: " : "", result->costs);
-    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate");
+    const int compares = isfinite(result->one[0].of_copy);
+    cli_table_row(&table, "case\t>median\t>p10\t>p90\t>a second\t>rate%s", compares ? "\t>of a copy" : "");
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s", one->name,
+        char share[32] = "";
+        if (compares && isfinite(one->of_copy)) (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s%s%s", one->name,
                       tandem_quantity_print_ns(median, sizeof median, one->median_ns),
                       tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
                       tandem_quantity_print_ns(high, sizeof high, one->p90_ns),
                       tandem_quantity_print_count(per_second, sizeof per_second, per_s(one)),
-                      print_rate(rate, sizeof rate, one));
+                      print_rate(rate, sizeof rate, one), compares ? "\t" : "", share);
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -111,7 +124,8 @@ static const struct {
              {"replay", bench_replay},
              {"open", bench_open},
              {"allocate", bench_allocate},
-             {"trace", bench_trace}};
+             {"trace", bench_trace},
+             {"kernels", bench_kernels}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -121,7 +135,7 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open, allocate or trace.",
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open, allocate, trace or kernels.",
                      name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -129,7 +143,7 @@ static int find(const char *name)
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate or trace");
+        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate, trace or kernels");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -143,7 +157,7 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,    
                               OPTION_SLOWDOWN, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate|trace",
+    .words = "step|replay|open|allocate|trace|kernels",
     .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
@@ -152,14 +166,19 @@ const cli_command command_bench = {
         "  tandem bench step --model vit_tiny --uniform int8 --json\n"
         "  tandem bench replay --model resnet20 --repetitions 200\n"
         "  tandem bench trace\n"
+        "  tandem bench kernels --device cpu:avx512_vnni\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
         "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
         "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
-        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more.\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more; and the\n"
+        "whole process of `tandem replay --json` on each, and on none where all devices are described; N runs [30].\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
         "store; N plans [10].\n"
-        "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].",
+        "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].\n"
+        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of 64 KiB,\n"
+        "1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; and a linear layer in every\n"
+        "precision, three products and all its casts, in training steps; N samples [10].",
     .run = run,
 };

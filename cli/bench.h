@@ -7,10 +7,11 @@
 typedef struct bench_case {
     char name[96];
     int64_t median_ns, p10_ns, p90_ns;             /* of one */
-    double bytes_per_s, flops_per_s, events_per_s; /* NaN where it has no meaning */
+    double bytes_per_s, flops_per_s, ops_per_s, events_per_s; /* NaN where it has no meaning */
+    double of_copy; /* speed of a copy of as many bytes, in the same run, is 1; NaN as above */
 } bench_case;
 
-enum { BENCH_MOST_CASES = 16 };
+enum { BENCH_MOST_CASES = 64 };
 typedef struct bench_result {
     char model[TANDEM_MODEL_NAME], cluster[512]; /* or what else was measured, and "" */
     char costs[128];                             /* where a replay's costs are from; "" = no replay */
@@ -24,7 +25,14 @@ int bench_replay(bench_result *result, const cli_options *options);
 int bench_open(bench_result *result, const cli_options *options);
 int bench_allocate(bench_result *result, const cli_options *options);
 int bench_trace(bench_result *result, const cli_options *options);
+int bench_kernels(bench_result *result, const cli_options *options);
 
+/* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
+enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };
+tandem_status bench_linear(bench_result *result, const cli_options *options, int64_t n, tandem_error *error);
+
+/* The median of n samples, which are sorted: nearest rank. */
+int64_t bench_median(int64_t *sample_ns, int64_t n);
 /* Adds a case from n samples in ns, which are sorted: nearest ranks. */
 void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64_t n);
 
@@ -38,11 +46,9 @@ void bench_default_pair(cli_options *options, char pair[BENCH_PAIR]);
 /* bench_store_make: a store in the working directory with a cost, made up, for everything that graph[c] on class c of the
  * cluster can ask for, and about n_more rows beside that, on the same devices. Where the cluster has no link, ranks slow each
  * other, and an all-reduce compute and the other way round. The store's name goes to `path`. */
-enum { BENCH_STORE_PATH = 32 };
 #define BENCH_STORE_COSTS "made up, 5 to 20 us a task"
-tandem_status bench_store_make(char path[BENCH_STORE_PATH], const tandem_cluster *cluster,
+tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error);
-void bench_store_remove(const char *path);
 
 #endif

@@ -1,6 +1,13 @@
-/* bench_open.c: how long a replayer takes to gather its costs, from a store of this model alone and from a large one. */
+/* bench_open.c: how long a replayer takes to gather its costs, from a store of this model alone and from a large one; and how
+ * long the whole of `tandem replay --json` takes, from the start of the process to its end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/bench.h"
@@ -8,10 +15,64 @@
 
 enum { REPETITIONS = 30, MANY = 100000 };
 
+/* Starts this program again, with its result thrown away, and waits for its end. */
+static tandem_status run_process(char *const *argument, tandem_error *error)
+{
+    posix_spawn_file_actions_t actions;
+    pid_t child = 0;
+    int code = -1, started = 0;
+    if (posix_spawn_file_actions_init(&actions) == 0) {
+        started = posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0) == 0 &&
+                  posix_spawn(&child, "/proc/self/exe", &actions, NULL, argument, environ) == 0;
+        (void)posix_spawn_file_actions_destroy(&actions);
+    }
+    while (started && waitpid(child, &code, 0) < 0)
+        if (errno != EINTR) break;
+    /* 1: it does not fit the memory, which takes as long to say */
+    if (started && WIFEXITED(code) && (WEXITSTATUS(code) == 0 || WEXITSTATUS(code) == 1)) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_IO, "`tandem replay` could not be started or failed");
+}
+
+static tandem_status measure_processes(bench_result *result, const cli_options *options,
+                                       const cli_subject *subject, const char *name, tandem_error *error)
+{
+    char cluster[4096], batch[24], bucket[32];
+    const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
+    int64_t *sample_ns = malloc((size_t)n * sizeof *sample_ns);
+    if (!sample_ns)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
+    tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
+    (void)snprintf(batch, sizeof batch, "%lld", (long long)options->batch);
+    (void)snprintf(bucket, sizeof bucket, "%lluB", (unsigned long long)options->bucket_bytes);
+    char *argument[20] = {"tandem",
+                          "--db",
+                          (char *)(uintptr_t)options->db,
+                          "--json",
+                          "replay",
+                          "--model",
+                          (char *)(uintptr_t)options->model,
+                          "--batch",
+                          batch,
+                          "--cluster",
+                          cluster};
+    int at = 11;
+    if (options->bucket_bytes) argument[at++] = "--bucket", argument[at++] = bucket;
+    if (options->predict) argument[at++] = "--predict";
+    tandem_status status = TANDEM_OK;
+    for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
+        const int64_t begin = tandem_now_ns();
+        status = run_process(argument, error);
+        sample_ns[i] = tandem_now_ns() - begin;
+    }
+    if (status == TANDEM_OK) bench_add(result, name, sample_ns, n);
+    free(sample_ns);
+    return status;
+}
+
 static tandem_status measure(bench_result *result, const cli_options *given, const cli_subject *subject,
                              int64_t n_more, tandem_error *error)
 {
-    char path[BENCH_STORE_PATH], name[96];
+    char path[CLI_SCRATCH_STORE], name[96];
     const int64_t n = given->repetitions > 0 ? given->repetitions : REPETITIONS;
     cli_options options = *given;
     options.db = path;
@@ -30,10 +91,24 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
     if (status == TANDEM_OK) {
         (void)snprintf(name, sizeof name, n_more ? "open among %lld rows" : "open", (long long)n_more);
         bench_add(result, name, sample_ns, n);
+        (void)snprintf(name, sizeof name, n_more ? "process among %lld rows" : "process", (long long)n_more);
+        status = measure_processes(result, &options, subject, name, error);
     }
-    bench_store_remove(path);
+    cli_scratch_store_remove(path);
     free(sample_ns);
     return status;
+}
+
+/* Without a store, where descriptions suffice. */
+static tandem_status measure_predicted(bench_result *result, const cli_options *given,
+                                       const cli_subject *subject, tandem_error *error)
+{
+    cli_options options = *given;
+    for (int c = 0; c < subject->cluster.n_class; c++)
+        if (!tandem_device_is_described(&subject->cluster.member[c].device)) return TANDEM_OK;
+    options.db = "tandem-bench-no-such-store.db";
+    options.predict = 1;
+    return measure_processes(result, &options, subject, "process, all predicted", error);
 }
 
 int bench_open(bench_result *result, const cli_options *given)
@@ -46,6 +121,7 @@ int bench_open(bench_result *result, const cli_options *given)
     tandem_status status = cli_subject_open(&subject, &options, &error);
     if (status == TANDEM_OK) status = measure(result, &options, &subject, 0, &error);
     if (status == TANDEM_OK) status = measure(result, &options, &subject, MANY, &error);
+    if (status == TANDEM_OK) status = measure_predicted(result, &options, &subject, &error);
     if (status == TANDEM_OK) bench_name(result, &subject);
     cli_subject_close(&subject);
     return status == TANDEM_OK ? 0 : cli_fail(&error);

@@ -178,11 +178,11 @@ static tandem_status open_from_store(replays *r, const char *path, const tandem_
 static tandem_status open_stand_in(replays *r, const tandem_graph *const *graph, uint64_t bucket_bytes,
                                    tandem_error *error)
 {
-    char path[BENCH_STORE_PATH];
+    char path[CLI_SCRATCH_STORE];
     tandem_status status = bench_store_make(path, r->cluster, graph, bucket_bytes, 0, error);
     if (status != TANDEM_OK) return status;
     status = open_from_store(r, path, graph, bucket_bytes, error);
-    bench_store_remove(path);
+    cli_scratch_store_remove(path);
     return status;
 }
 

@@ -31,7 +31,10 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
                             .p10_ns = json_integer_value(json_object_get(run, "step_p10_ns")),
                             .p90_ns = json_integer_value(json_object_get(run, "step_p90_ns")),
                             .bytes_per_s = NAN,
-                            .flops_per_s = NAN};
+                            .flops_per_s = NAN,
+                            .ops_per_s = NAN,
+                            .events_per_s = NAN,
+                            .of_copy = NAN};
         (void)snprintf(one->name, sizeof one->name, "%s", name);
         double flops = 0;
         for (int c = 0; c < subject->cluster.n_class; c++)

@@ -72,7 +72,7 @@ static tandem_status fill_exchange(const making *m, tandem_error *error)
     tandem_cluster_group(group, sizeof group, m->cluster);
     for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)
         status = tandem_store_put_interference(m->store, m->cluster->member[c].device.name, group,
-                                               "compute_under_comm", 7.0 / 6, 1, error);
+                                               "compute_under_comm", 1 << 20, 7.0 / 6, 1, error);
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
         const tandem_collective_point point = {.bytes = 1 << 20, .cost = cost_of(loaded ? 30000 : 25000)};
         status = tandem_store_put_collective(m->store, group, "all-reduce", loaded, &point, error);
@@ -97,34 +97,20 @@ static tandem_status fill_others(const making *m, int64_t n_more, tandem_error *
     return status;
 }
 
-tandem_status bench_store_make(char path[BENCH_STORE_PATH], const tandem_cluster *cluster,
+tandem_status bench_store_make(char path[CLI_SCRATCH_STORE], const tandem_cluster *cluster,
                                const tandem_graph *const *graph, uint64_t bucket_bytes, int64_t n_more,
                                tandem_error *error)
 {
-    (void)snprintf(path, BENCH_STORE_PATH, ".tandem-bench-XXXXXX");
-    const int file = mkstemp(path);
-    if (file < 0)
-        return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
-                                strerror(errno));
-    (void)close(file);
+    tandem_status status = cli_scratch_store_make(path, error);
+    if (status != TANDEM_OK) return status;
     making m = {.cluster = cluster, .graph = graph, .bucket_bytes = bucket_bytes};
-    tandem_status status = tandem_store_open(&m.store, path, TANDEM_STORE_WRITE, error);
+    status = tandem_store_open(&m.store, path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = tandem_store_begin(m.store, error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++) status = fill_class(&m, c, error);
     if (status == TANDEM_OK && !cluster->link_bytes_per_s) status = fill_exchange(&m, error);
     if (status == TANDEM_OK) status = fill_others(&m, n_more, error);
     if (status == TANDEM_OK) status = tandem_store_commit(m.store, error);
     tandem_store_close(m.store);
-    if (status != TANDEM_OK) bench_store_remove(path);
+    if (status != TANDEM_OK) cli_scratch_store_remove(path);
     return status;
-}
-
-void bench_store_remove(const char *path)
-{
-    static const char *const suffix[] = {"", "-wal", "-shm"};
-    char file[BENCH_STORE_PATH + 8];
-    for (int k = 0; k < 3; k++) {
-        (void)snprintf(file, sizeof file, "%s%s", path, suffix[k]);
-        (void)unlink(file);
-    }
 }

@@ -1,13 +1,15 @@
-/* bench_trace.c: how fast recorded steps are read and run again. */
+/* bench_trace.c: how fast recorded steps are read, written and run again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/philox.h"
 #include "cli/bench.h"
-#include "tandem/engine.h"
+#include "tandem/expansion.h"
 #include "tandem/torch_trace.h"
+#include "tandem/trace.h"
 
 enum { REPETITIONS = 10 };
 
@@ -122,6 +124,65 @@ out:
     return status;
 }
 
+/* --- The engine: a replayed step of 1,000 ranks, each by itself --------------------------------------------- */
+
+#define STEP_MODEL "resnet50"
+#define STEP_CLUSTER "500*v100@8 batch=8 + 500*t4@8 batch=8 net=100Gbit/s,5us"
+enum { STEP_LAPS = 2 };
+
+typedef struct step_work {
+    tandem_replayer *replayer;
+    tandem_expansion *expansion;
+    engine_work engine;
+} step_work;
+
+static tandem_status expand(void *context, tandem_error *error)
+{
+    step_work *const w = context;
+    tandem_expansion_close(w->expansion);
+    w->expansion = NULL;
+    return tandem_replayer_expand(&w->expansion, w->replayer, STEP_LAPS, error);
+}
+
+static tandem_status measure_step(bench_result *result, step_work *w, int64_t n, tandem_error *error)
+{
+    static const struct {
+        const char *name;
+        measured run;
+    } cases[] = {{"step expands", expand}, {"step opens", open_engine}, {"step runs", run_engine}};
+    tandem_status status = TANDEM_OK;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases && status == TANDEM_OK; k++) {
+        void *const context = k == 0 ? (void *)w : (void *)&w->engine;
+        status = measure(result, cases[k].name, cases[k].run, context, n, error);
+        if (status != TANDEM_OK) break;
+        result->one[result->n_case - 1].events_per_s = rate_of(result, w->expansion->graph.n_op);
+        w->engine.graph = w->expansion->graph;
+        w->engine.duration_ns = w->expansion->duration_ticks;
+    }
+    return status;
+}
+
+static tandem_status bench_step_by_rank(bench_result *result, int64_t n, tandem_error *error)
+{
+    tandem_cluster cluster;
+    tandem_graph *graph[TANDEM_MAX_CLASS] = {NULL};
+    step_work w = {.replayer = NULL};
+    tandem_replay replay;
+    const tandem_replayer_options options = {.predict = 1};
+    tandem_status status = tandem_cluster_parse(&cluster, STEP_CLUSTER, error);
+    if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, STEP_MODEL, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_replayer_open_with(&w.replayer, &cluster, (const tandem_graph *const *)graph, NULL,
+                                       &options, error);
+    if (status == TANDEM_OK) status = tandem_replayer_run(w.replayer, &replay, 0, error);
+    if (status == TANDEM_OK) status = measure_step(result, &w, n, error);
+    tandem_engine_close(w.engine.engine);
+    tandem_expansion_close(w.expansion);
+    tandem_replayer_close(w.replayer);
+    for (int c = 0; c < cluster.n_class; c++) tandem_graph_close(graph[c]);
+    return status;
+}
+
 /* --- Reading what the PyTorch profiler writes -------------------------------------------------------------- */
 
 enum { TEXT_BYTES = 64 << 20, MOST_EVENT_BYTES = 2048 };
@@ -176,15 +237,93 @@ static tandem_status bench_torch(bench_result *result, int64_t n, tandem_error *
     return status;
 }
 
+/* --- Writing a step of many ranks -------------------------------------------------------------------------- */
+
+enum { LANES = 500, TASK_NS = 12345 };
+
+typedef struct write_work {
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_trace_event *event; /* [n_task] */
+    tandem_trace_lane *lane;   /* [LANES] */
+} write_work;
+
+static tandem_status write_lanes(void *context, tandem_error *error)
+{
+    const write_work *const w = context;
+    return tandem_trace_write("/dev/null", "made up", w->lane, LANES, error);
+}
+
+/* One task after another, all-reduces beside. */
+static void lay_out_lanes(write_work *w)
+{
+    int n = 0;
+    int64_t now_ns = 0, wire_ns = 0;
+    for (int t = 0; t < w->step->n_task; t++) {
+        const int is_reduce = w->step->task[t].stream == TANDEM_STREAM_COMM;
+        if (!w->step->task[t].active) continue;
+        if (is_reduce && wire_ns < now_ns) wire_ns = now_ns;
+        if (w->step->task[t].kind == TANDEM_TASK_UPDATE && now_ns < wire_ns) now_ns = wire_ns;
+        int64_t *const clock_ns = is_reduce ? &wire_ns : &now_ns;
+        w->event[n++] = (tandem_trace_event){*clock_ns, *clock_ns + TASK_NS, t};
+        *clock_ns += TASK_NS;
+    }
+    for (int k = 0; k < LANES; k++)
+        w->lane[k] = (tandem_trace_lane){
+            .device = "cpu:avx512", .rank = k, .n_rank = 1, .step = w->step, .event = w->event, .n_event = n};
+}
+
+/* How many events one lane is written as: each stands on a line of its own, between two lines more. */
+static tandem_status count_events(const write_work *w, int *n_event, tandem_error *error)
+{
+    static const char path[] = "tandem-bench-trace.json";
+    char *text = NULL;
+    size_t n = 0;
+    tandem_status status = tandem_trace_write(path, "made up", w->lane, 1, error);
+    if (status == TANDEM_OK) status = tandem_file_read(&text, &n, path, SIZE_MAX / 2, error);
+    *n_event = -2;
+    for (size_t k = 0; k < n; k++) *n_event += text[k] == '\n';
+    (void)remove(path);
+    free(text);
+    return status;
+}
+
+static tandem_status bench_writer(bench_result *result, int64_t n, tandem_error *error)
+{
+    int n_event = 0;
+    write_work w = {.lane = calloc(LANES, sizeof *w.lane)};
+    tandem_status status = tandem_graph_open(&w.graph, "bert_base", 1, error);
+    if (status == TANDEM_OK) status = tandem_step_open(&w.step, w.graph, TANDEM_F32, 0, error);
+    if (status == TANDEM_OK) w.event = calloc((size_t)w.step->n_task, sizeof *w.event);
+    if (status == TANDEM_OK && (!w.lane || !w.event))
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step of %d ranks", LANES);
+    if (status != TANDEM_OK) goto out;
+    lay_out_lanes(&w);
+    status = count_events(&w, &n_event, error);
+    if (status == TANDEM_OK) status = measure(result, "JSON written", write_lanes, &w, n, error);
+    if (status == TANDEM_OK)
+        result->one[result->n_case - 1].events_per_s = rate_of(result, (double)n_event * LANES);
+out:
+    free(w.event);
+    free(w.lane);
+    tandem_step_close(w.step);
+    tandem_graph_close(w.graph);
+    return status;
+}
+
 /* --- The command ---------------------------------------------------------------------------------------- */
 
 int bench_trace(bench_result *result, const cli_options *options)
 {
     tandem_error error = {0};
     const int64_t n = options->repetitions > 0 ? options->repetitions : REPETITIONS;
-    (void)snprintf(result->model, sizeof result->model, "engine: %d ranks, %d operators; JSON: %d MiB in memory",
-                   RANKS, ENGINE_OPS, TEXT_BYTES >> 20);
+    (void)snprintf(result->model, sizeof result->model,
+                   "engine: %d ranks, %d operators; step: %d steps of %s, rank by rank; JSON: %d MiB in memory",
+                   RANKS, ENGINE_OPS, STEP_LAPS, STEP_MODEL, TEXT_BYTES >> 20);
+    (void)snprintf(result->cluster, sizeof result->cluster, "%s", STEP_CLUSTER);
     tandem_status status = bench_engine(result, n, &error);
+    if (status == TANDEM_OK) status = bench_step_by_rank(result, n, &error);
     if (status == TANDEM_OK) status = bench_torch(result, n, &error);
+    if (status == TANDEM_OK) status = bench_writer(result, n, &error);
     return status == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -19,10 +19,12 @@ typedef struct cli_options {
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
-    double slowdown;       /* < 0 = not given */
-    int64_t target_ns;     /* 0 = none */
-    double budget;         /* of sensitivity; < 0 = none */
-    uint64_t bucket_bytes; /* 0 = the default */
+    double slowdown;          /* < 0 = not given */
+    int64_t target_ns;        /* 0 = none */
+    double budget;            /* of sensitivity; < 0 = none */
+    uint64_t bucket_bytes;    /* 0 = the default */
+    tandem_step_options step; /* 0 = as the plan has it */
+    tandem_collective_algorithm collective;
     int least_memory, batch_free;
     int64_t global_batch; /* 0 = not given */
     int64_t front;        /* targets; 0 = not asked for */
@@ -30,16 +32,22 @@ typedef struct cli_options {
     /* how to train: all < 0 or NULL = as the model's optimizer has it */
     double rate, decay, momentum;
     const char *betas, *schedule;
+    const char *no_decay;
+    double clip, label_smoothing; /* 0 = none */
+    double loss_scale;            /* 0 = none, < 0 = dynamic */
     int64_t warmup;
     int allow_nan;
     /* how to run */
     int64_t steps, evaluate, repetitions;
     int64_t evaluate_every, checkpoint_every; /* steps; 0 = only at the end */
     int64_t timeout_ns;
-    int again, per_operator, predict;
+    int64_t draws; /* 0 = none */
+    double spread; /* < 0 = as measured */
+    int zero;      /* stage; 0 = none */
+    int again, exchange_only, per_operator, per_task, predict, check, all_ranks;
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
-    const char *output, *trace, *log, *checkpoint, *resume;
+    const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
@@ -72,10 +80,12 @@ enum option_key {
     OPTION_REPETITIONS,
     OPTION_TIMEOUT,
     OPTION_AGAIN,
+    OPTION_EXCHANGE,
     OPTION_OPERATORS,
     OPTION_PREDICT,
     OPTION_LIMIT,
     OPTION_TRACE,
+    OPTION_ALL_RANKS,
     OPTION_TARGET,
     OPTION_BUDGET,
     OPTION_LEAST_MEMORY,
@@ -97,6 +107,20 @@ enum option_key {
     OPTION_CHECKPOINT_EVERY,
     OPTION_RESUME,
     OPTION_LOG,
+    OPTION_NO_DECAY,
+    OPTION_CLIP,
+    OPTION_LABEL_SMOOTHING,
+    OPTION_LOSS_SCALE,
+    OPTION_INIT,
+    OPTION_EXPORT,
+    OPTION_ACCUMULATE,
+    OPTION_RECOMPUTE,
+    OPTION_MEMORY_TIMELINE,
+    OPTION_COLLECTIVE,
+    OPTION_CHECK,
+    OPTION_DRAWS,
+    OPTION_SPREAD,
+    OPTION_ZERO,
 };
 
 typedef struct cli_command {
@@ -142,6 +166,11 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. TANDEM_IO. */
+enum { CLI_SCRATCH_STORE = 32 };
+tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
+void cli_scratch_store_remove(const char *path);
 
 /* `tandem allocate --instance`: the whole command; returns the exit code. */
 int cli_allocate_instance(const cli_options *options);

@@ -110,18 +110,31 @@ static int print_devices(const compare_case *compared)
     return code;
 }
 
+static void print_again(const compare_case *compared)
+{
+    char again[TANDEM_QUANTITY_TEXT], moved[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    const double measured = (double)compared->measured_ns;
+    if (compared->again_ns)
+        printf("predicted %s by costs measured after the run: the machine moved by %s, and the error is %s\n",
+               tandem_quantity_print_ns(again, sizeof again, compared->again_ns),
+               tandem_quantity_print_ratio(moved, sizeof moved, compare_case_moved(compared)),
+               tandem_quantity_print_ratio(error, sizeof error, ((double)compared->again_ns - measured) / measured));
+    putchar('\n');
+}
+
 static int print_text(const compare_case *compared, const cli_options *options, const cli_subject *subject)
 {
     char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
         low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
     printf("%s, %s, on %s\n", subject->graph[0]->model, compared->plan, cluster);
-    printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n\n",
+    printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n",
            tandem_quantity_print_ns(predicted, sizeof predicted, compared->predicted_ns),
            tandem_quantity_print_ns(measured, sizeof measured, compared->measured_ns),
            tandem_quantity_print_ns(low, sizeof low, compared->measured_p10_ns),
            tandem_quantity_print_ns(high, sizeof high, compared->measured_p90_ns), (long long)compared->steps,
            tandem_quantity_print_ratio(error, sizeof error, compared->error));
+    print_again(compared);
     const int code = print_devices(compared);
     return code == 0 && options->per_operator ? print_operators(compared, subject->graph[0]) : code;
 }
@@ -129,12 +142,16 @@ static int print_text(const compare_case *compared, const cli_options *options, 
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* What can be known to be wrong before anything is replayed or run. */
-static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
+static tandem_status check(const cli_options *options, const cli_subject *subject, int joined, tandem_error *error)
 {
     if (options->steps < COMPARE_LEAST_STEPS)
         return tandem_error_set(error, TANDEM_USAGE, "--steps %lld are all warm-up; take %d or more",
                                 (long long)options->steps, COMPARE_LEAST_STEPS);
-    for (int c = 0; c < subject->cluster.n_class; c++) {
+    if (joined && options->again)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--again starts ranks of its own, not those of a run that is joined; there, `tandem profile "
+                                "--plan` into another store does the same");
+    for (int c = 0; c < subject->cluster.n_class && !joined; c++) { /* else each rank looks at its own */
         const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
@@ -147,7 +164,8 @@ static int measure(compare_case *compared, const cli_options *options, const cli
     tandem_error error = {0};
     char path[COMPARE_PLAN_PATH];
     if (compare_plan_write(path, subject, &error) != TANDEM_OK) return cli_fail(&error);
-    const int code = compare_case_measure(compared, options, path);
+    int code = compare_case_measure(compared, options, path);
+    if (code == 0 && options->again) code = compare_case_again(compared, options, subject, path);
     (void)unlink(path);
     if (code != 0) return code;
     return compare_case_file(compared, options, subject, &error) == TANDEM_OK ? 0 : cli_fail(&error);
@@ -167,10 +185,14 @@ static int run(const cli_options *given)
     cli_options options = *given;
     if (options.steps < 0) options.steps = STEPS;
     tandem_error error = {0};
+    cli_rank place;
     cli_subject subject = {0};
     compare_case compared = {0};
+    const int joined = cli_rank_joined(&place, &error);
+    if (joined < 0) return cli_fail(&error);
+    if (joined && place.rank > 0) return command_train.run(&options); /* rank 0 compares */
     tandem_status status = cli_subject_open(&subject, &options, &error);
-    if (status == TANDEM_OK) status = check(&options, &subject, &error);
+    if (status == TANDEM_OK) status = check(&options, &subject, joined, &error);
     if (status == TANDEM_OK) status = compare_case_predict(&compared, &options, &subject, &error);
     int code = status == TANDEM_OK ? measure(&compared, &options, &subject) : cli_fail(&error);
     if (code == 0)
@@ -181,10 +203,11 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,     OPTION_MODEL,  OPTION_CLUSTER, OPTION_DEVICE, OPTION_UNIFORM,
-                              OPTION_BATCH,    OPTION_MEMORY, OPTION_BUCKET,  OPTION_STEPS,  OPTION_DATA,
-                              OPTION_EVALUATE, OPTION_SEED,   OPTION_TIMEOUT, OPTION_METHOD, OPTION_OPERATORS,
-                              OPTION_LIMIT,    OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
+                              OPTION_STEPS,      OPTION_DATA,      OPTION_EVALUATE,  OPTION_SEED,
+                              OPTION_TIMEOUT,    OPTION_METHOD,    OPTION_OPERATORS, OPTION_LIMIT,
+                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_AGAIN,     OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
@@ -195,7 +218,10 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
-        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.",
+        "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"
+        "--again measures the plan's costs once more after the run: how far the machine has moved since it was profiled.\n"
+        "Over a network: the same line for each rank, with RANK, WORLD_SIZE, TANDEM_STORE and TANDEM_IFACE; rank 0 compares.",
     .run = run,
 };

@@ -26,8 +26,8 @@ static tandem_status predict_tasks(compare_case *out, const tandem_replayer *rep
             (compare_task){.op = step->task[t].op,
                            .kind = tandem_task_kind_name(step->task[t].kind),
                            .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
-    for (int e = 0; e < n_event; e++)
-        if (event[e].task >= 0) out->task[event[e].task].predicted_ns += event[e].end_ns - event[e].start_ns;
+    for (int e = 0; e < n_event; e++) /* in the last micro-step, as measured */
+        if (event[e].task >= 0) out->task[event[e].task].predicted_ns = event[e].end_ns - event[e].start_ns;
     return TANDEM_OK;
 }
 
@@ -179,6 +179,42 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
     return code;
 }
 
+/* --- Measuring costs again ---------------------------------------------------------------------- */
+
+static tandem_status predict_again(compare_case *out, const cli_options *options, const cli_subject *subject,
+                                   tandem_error *error)
+{
+    tandem_planner *planner = NULL;
+    tandem_replay replay;
+    tandem_status status = cli_planner_open(&planner, options, subject, 1, error);
+    if (status != TANDEM_OK) return status;
+    status = tandem_replayer_run(tandem_planner_problem(planner)->replayer, &replay, 0, error);
+    tandem_planner_close(planner);
+    if (status == TANDEM_OK) out->again_ns = replay.step_ns;
+    return status;
+}
+
+int compare_case_again(compare_case *out, const cli_options *given, const cli_subject *subject, const char *plan_path)
+{
+    tandem_error error = {0};
+    char store[CLI_SCRATCH_STORE];
+    cli_options options = *given;
+    command_line line = {0};
+    int code = 0;
+    if (cli_scratch_store_make(store, &error) != TANDEM_OK) return cli_fail(&error);
+    options.db = store;
+    add(&line, "profile", NULL);
+    add(&line, "--db", store);
+    add(&line, "--plan", plan_path);
+    if (options.data) add(&line, "--data", options.data);
+    if (options.bucket_bytes) add_number(&line, "--bucket", options.bucket_bytes, "B");
+    json_t *profile = cli_run_self(&options, line.argument, &code);
+    json_decref(profile);
+    if (code == 0 && predict_again(out, &options, subject, &error) != TANDEM_OK) code = cli_fail(&error);
+    cli_scratch_store_remove(store);
+    return code;
+}
+
 /* --- Keeping ---------------------------------------------------------------------------------- */
 
 static tandem_status file_tasks(const compare_case *out, tandem_store *store, int64_t run_id, tandem_error *error)
@@ -235,6 +271,11 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 
 /* --- Telling ---------------------------------------------------------------------------------- */
 
+double compare_case_moved(const compare_case *out)
+{
+    return out->again_ns ? (double)(out->again_ns - out->predicted_ns) / (double)out->predicted_ns : NAN;
+}
+
 json_t *compare_case_json(const compare_case *out)
 {
     json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(),
@@ -247,15 +288,16 @@ json_t *compare_case_json(const compare_case *out)
         json_array_append_new(predicted_wait, json_integer(class->predicted_wait_ns));
         json_array_append_new(measured_wait, json_integer(class->measured_wait_ns));
     }
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
-                     "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns",
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan",
+                     out->plan, "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns",
                      (json_int_t)out->measured_ns, "measured_p10_ns", (json_int_t)out->measured_p10_ns,
                      "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error", cli_number(out->error),
-                     "devices", devices, "predicted_peak_bytes", predicted_peak, "measured_peak_bytes",
-                     measured_peak, "predicted_wait_ns", predicted_wait, "measured_wait_ns", measured_wait,
-                     "sensitivity", cli_number(out->sensitivity), "samples_per_s",
-                     cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss), "final_loss",
-                     cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
+                     "again_ns", out->again_ns ? json_integer(out->again_ns) : json_null(), "moved",
+                     cli_number(compare_case_moved(out)), "devices", devices, "predicted_peak_bytes",
+                     predicted_peak, "measured_peak_bytes", measured_peak, "predicted_wait_ns", predicted_wait,
+                     "measured_wait_ns", measured_wait, "sensitivity", cli_number(out->sensitivity),
+                     "samples_per_s", cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss),
+                     "final_loss", cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
 }
 
 void compare_case_free(compare_case *out)

@@ -27,6 +27,7 @@ typedef struct compare_case {
     int64_t predicted_ns;                                         /* filled by compare_case_predict */
     int64_t steps, measured_ns, measured_p10_ns, measured_p90_ns; /* by compare_case_measure: of the period of a step */
     double error;                                                 /* (predicted − measured) / measured */
+    int64_t again_ns; /* predicted by costs measured after the run, by compare_case_again; 0 = they were not */
     int n_class;
     compare_class member[TANDEM_MAX_CLASS];
     double sensitivity; /* of the plan; NaN where there are no statistics */
@@ -46,10 +47,17 @@ tandem_status compare_case_predict(compare_case *out, const cli_options *options
  * in what was measured. Returns the exit code; where it is not 0, what went wrong is on stderr. */
 int compare_case_measure(compare_case *out, const cli_options *options, const char *plan_path);
 
+/* compare_case_again: measures what the plan in `plan_path` needs once more, into a store of its own, and fills in again_ns:
+ * its distance from predicted_ns is how far the machine has moved, its distance from measured_ns what is the prediction's
+ * own. Returns the exit code; where it is not 0, what went wrong is on stderr. */
+int compare_case_again(compare_case *out, const cli_options *options, const cli_subject *subject, const char *plan_path);
+
 /* compare_case_file: files plan and run in the store, and its tasks where there are any. */
 tandem_status compare_case_file(const compare_case *out, const cli_options *options,
                                 const cli_subject *subject, tandem_error *error);
 
+/* How far the machine has moved since it was profiled, as a part of the predicted step; NaN where it was not asked for. */
+double compare_case_moved(const compare_case *out);
 /* The case as a member of "cases". */
 json_t *compare_case_json(const compare_case *out);
 void compare_case_free(compare_case *out);

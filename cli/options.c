@@ -40,28 +40,50 @@ static const struct argp_option rows[] = {
     {"explain", OPTION_EXPLAIN, "OPERATOR", 0, "Why an operator has its precision", 3},
     {"memory", OPTION_MEMORY, "SIZE,...", 0, "Memory limit of a rank, for all classes or one for each, e.g. 12GiB", 2},
     {"bucket", OPTION_BUCKET, "SIZE", 0, "Gradients that are reduced together [25MiB]", 2},
+    {"accumulate", OPTION_ACCUMULATE, "N", 0,
+     "Micro-steps: batches of a rank whose gradients are summed before they are reduced [1]", 2},
+    {"recompute", OPTION_RECOMPUTE, "N", 0,
+     "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
     {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
+    {"collective", OPTION_COLLECTIVE, "NAME", 0,
+     "All-reduces without a measured curve: ring, tree, halving-doubling, hierarchical, auto = the fastest [ring]", 2},
+    {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
+    {"exchange", OPTION_EXCHANGE, NULL, 0, "Measure the all-reduce alone: of the same ranks over another link", 3},
+    {"draws", OPTION_DRAWS, "N", 0, "Also replay N steps whose times are drawn from what was measured", 3},
+    {"spread", OPTION_SPREAD, "P%", 0, "Of the times drawn for what was not measured [as what was]", 3},
+    {"zero", OPTION_ZERO, "STAGE", 0, "Optimizer state (1), gradients (2) and weights (3) in shards over all ranks", 2},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
+    {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
     {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
     {"schedule", OPTION_SCHEDULE, "NAME", 0, "Of the learning rate: constant, cosine, linear, step [constant]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
     {"weight-decay", OPTION_DECAY, "X", 0, "Of matrices; biases and norms have none [the model's]", 3},
+    {"no-decay", OPTION_NO_DECAY, "PATTERN,...", 0,
+     "Nor have parameters of these names any, e.g. 'embedding.*,*.fc1.weight'", 3},
     {"momentum", OPTION_MOMENTUM, "X", 0, "Of models that SGD trains [the model's]", 3},
     {"betas", OPTION_BETAS, "X,X", 0, "Of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
+    {"clip", OPTION_CLIP, "NORM", 0, "Scale gradients down to this norm of all of them together", 3},
+    {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0, "Share of a label that all classes have alike, e.g. 0.1", 3},
+    {"loss-scale", OPTION_LOSS_SCALE, "X", 0,
+     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps", 3},
     {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
     {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
     {"checkpoint", OPTION_CHECKPOINT, "FILE", 0, "Put the training down in a file at the end", 4},
     {"checkpoint-every", OPTION_CHECKPOINT_EVERY, "N", 0, "And every N steps", 4},
     {"resume", OPTION_RESUME, "FILE", 0, "Go on from a checkpoint, up to step --steps", 4},
+    {"init", OPTION_INIT, "FILE", 0, "Begin with the weights in a file of safetensors", 4},
+    {"export", OPTION_EXPORT, "FILE", 0, "Write the weights at the end as a file of safetensors", 4},
     {"log", OPTION_LOG, "FILE", 0, "Write a line of JSON for every step", 4},
     {"output", OPTION_OUTPUT, "FILE", 0, "Where the result goes; - is standard output", 4},
-    {"trace", OPTION_TRACE, "FILE", 0, "Write the step's timeline as JSON that Perfetto opens", 4},
+    {"trace", OPTION_TRACE, "FILE", 0,
+     "Write the step's timeline as JSON for Perfetto; FILE.et: for Chakra, a file a rank", 4},
+    {"all-ranks", OPTION_ALL_RANKS, NULL, 0, "With --trace: every rank, not one of each class", 4},
     {"db", OPTION_DB, "FILE", 0, "Profile store [$TANDEM_DB, or tandem.db]", 9},
     {"json", OPTION_JSON, NULL, 0, "Print one JSON object instead of text", 9},
     {"quiet", OPTION_QUIET, NULL, 0, "No progress", 9},
@@ -123,6 +145,14 @@ static int64_t time_of(struct argp_state *state, const char *text)
     return ns;
 }
 
+static tandem_collective_algorithm collective_of(struct argp_state *state, const char *text)
+{
+    tandem_collective_algorithm algorithm = TANDEM_RING;
+    tandem_error error;
+    if (tandem_collective_algorithm_find(&algorithm, text, &error) != TANDEM_OK) stop(state, &error);
+    return algorithm;
+}
+
 static int64_t target_of(struct argp_state *state, const char *text)
 {
     const int64_t ns = time_of(state, text);
@@ -147,6 +177,16 @@ static double number_of(struct argp_state *state, int key, const char *text, dou
     return x;
 }
 
+static double above_0(struct argp_state *state, int key, const char *text, double below, const char *what)
+{
+    const double x = number_of(state, key, text, below, what);
+    tandem_error error;
+    if (x > 0) return x;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes %s, got '%s'", row_of(key)->name, what, text);
+    stop(state, &error);
+    return x;
+}
+
 static double rate_of(struct argp_state *state, int key, const char *text)
 {
     return number_of(state, key, text, FLT_MAX, "a number from 0 upwards such as 1e-3");
@@ -156,6 +196,14 @@ static double rate_of(struct argp_state *state, int key, const char *text)
 static double sensitivity_of(struct argp_state *state, int key, const char *text)
 {
     return number_of(state, key, text, DBL_MAX, "a sensitivity, a number from 0 upwards such as 1e-8");
+}
+
+static int segments_of(struct argp_state *state, const char *text)
+{
+    int n_segment = 0;
+    tandem_error error;
+    if (tandem_recompute_parse(&n_segment, text, &error) != TANDEM_OK) stop(state, &error);
+    return n_segment;
 }
 
 /* "free" is for commands that have --global-batch. */
@@ -204,18 +252,41 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_EXPLAIN: options->explain = text; break;
     case OPTION_ADD: options->add = text; break;
     case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
+    case OPTION_ACCUMULATE:
+        options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
+        break;
+    case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
+    case OPTION_MEMORY_TIMELINE: options->per_task = 1; break;
     case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
     case OPTION_AGAIN: options->again = 1; break;
+    case OPTION_EXCHANGE: options->exchange_only = 1; break;
     case OPTION_PREDICT: options->predict = 1; break;
+    case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
+    case OPTION_CHECK: options->check = 1; break;
+    case OPTION_DRAWS: options->draws = whole_number(state, key, text, 1, TANDEM_MOST_DRAWS); break;
+    case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
+    case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
     case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
     case OPTION_SCHEDULE: options->schedule = text; break;
     case OPTION_WARMUP: options->warmup = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_DECAY: options->decay = rate_of(state, key, text); break;
+    case OPTION_NO_DECAY: options->no_decay = text; break;
+    case OPTION_CLIP: options->clip = above_0(state, key, text, FLT_MAX, "a norm above 0 such as 1"); break;
+    case OPTION_LABEL_SMOOTHING:
+        options->label_smoothing = number_of(state, key, text, 1, "a share from 0 to below 1 such as 0.1");
+        break;
+    case OPTION_LOSS_SCALE:
+        options->loss_scale = strcmp(text, "dynamic") == 0
+                                  ? -1
+                                  : above_0(state, key, text, 0x1p64, "a number above 0 such as 1024, or `dynamic`");
+        break;
+    case OPTION_INIT: options->init = text; break;
+    case OPTION_EXPORT: options->export = text; break;
     case OPTION_MOMENTUM:
         options->momentum = number_of(state, key, text, 1, "a number from 0 to below 1 such as 0.9");
         break;
@@ -230,6 +301,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_LOG: options->log = text; break;
     case OPTION_OUTPUT: options->output = text; break;
     case OPTION_TRACE: options->trace = text; break;
+    case OPTION_ALL_RANKS: options->all_ranks = 1; break;
     case ARGP_KEY_ARG: take_word(options, state, text); break;
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -257,6 +329,7 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
                              .limit = -1,
                              .slowdown = -1,
                              .budget = -1,
+                             .spread = -1,
                              .steps = -1,
                              .evaluate = -1,
                              .repetitions = -1,

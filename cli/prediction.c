@@ -12,6 +12,7 @@ tandem_request cli_request(const cli_options *options)
                             .method = options->method,
                             .base = options->base,
                             .bucket_bytes = options->bucket_bytes,
+                            .collective = options->collective,
                             .predict = options->predict};
 }
 
@@ -20,6 +21,7 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
 {
     tandem_request request = cli_request(options);
     request.times_only = times_only;
+    request.step = subject->plan->step;
     const tandem_status status = tandem_planner_open_for(planner, &request, &subject->cluster,
                                                          (const tandem_graph *const *)subject->graph, error);
     if (status == TANDEM_OK)
@@ -65,16 +67,23 @@ static void append_basis(char *line, size_t size, const tandem_provenance *prove
                        tandem_quantity_print_ratio(spread, sizeof spread, provenance->spread));
 }
 
-/* Of buckets beyond the measured curve: by which line, and how good it is. */
+/* By which algorithm, or by which curve and line, and how good that is. */
 static void print_exchange(const tandem_exchange *exchange)
 {
     char latency[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT] = "any rate", spread[TANDEM_QUANTITY_TEXT];
-    if (exchange->n_beyond == 0) return;
+    int n = 0;
+    for (int k = 0; k < TANDEM_N_ALGORITHM; k++)
+        if (exchange->n_by[k])
+            printf("%s%d %s", n++ ? ", " : "all-reduces over the cluster's links: ", exchange->n_by[k],
+                   tandem_collective_algorithm_name((tandem_collective_algorithm)k));
+    if (n) putchar('\n');
+    if (!exchange->n_point) return;
     if (exchange->bytes_per_s > 0) tandem_quantity_print_bps(rate, sizeof rate, exchange->bytes_per_s);
-    printf("all-reduce: %d buckets beyond the %d points of the curve: %s and %s, from which the upper points lie %s\n",
-           exchange->n_beyond, exchange->n_point,
-           tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate,
-           tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread));
+    printf("all-reduces from a measured curve of %d points, whose upper part lies %s from a line of %s and %s",
+           exchange->n_point, tandem_quantity_print_ratio(spread, sizeof spread, exchange->spread),
+           tandem_quantity_print_ns(latency, sizeof latency, llround(exchange->latency_ns)), rate);
+    if (exchange->n_beyond) printf("; %d buckets lie beyond it, on that line", exchange->n_beyond);
+    putchar('\n');
 }
 
 void cli_provenance_print(const tandem_replayer *replayer)

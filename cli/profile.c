@@ -8,6 +8,8 @@
 #include "base/quantity.h"
 #include "cli/rank_run.h"
 
+enum { MOST_RANKS = 64 };
+
 typedef struct stage_counts {
     profile_count alone, beside, exchange;
 } stage_counts;
@@ -32,9 +34,10 @@ static tandem_status profile_alone(profile_rank *rank, profile_count *count, tan
 
 static tandem_status profile_all(profile_rank *rank, stage_counts *counts, tandem_error *error)
 {
-    tandem_status status = profile_alone(rank, &counts->alone, error);
-    if (rank->place.n_rank == 1 || status != TANDEM_OK) return status;
-    status = profile_costs(rank, neighbour_of(rank), &counts->beside, error);
+    const int with_costs = !rank->options->exchange_only, is_alone = rank->place.n_rank == 1;
+    tandem_status status = with_costs ? profile_alone(rank, &counts->alone, error) : TANDEM_OK;
+    if (is_alone || status != TANDEM_OK) return status;
+    if (with_costs) status = profile_costs(rank, neighbour_of(rank), &counts->beside, error);
     if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
     if (status == TANDEM_OK) status = profile_exchange(rank, &counts->exchange, error);
     return status;
@@ -51,7 +54,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     tandem_status status = tandem_device_require(rank->device, error);
     if (status == TANDEM_OK && options->data)
         status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
-                                    options->data, error);
+                                       options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,
@@ -103,7 +106,7 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
     char time[TANDEM_QUANTITY_TEXT];
     printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model,
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
-    for (int r = 0; r < rank->place.n_rank; r++)
+    for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++)
         printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
                cluster->member[tandem_cluster_class_of(cluster, r)].device.name, (long long)all[r].alone.measured,
                (long long)all[r].alone.known, (long long)all[r].beside.measured, (long long)all[r].beside.known);
@@ -115,7 +118,6 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
 
 static int run_rank(const cli_options *options, const cli_subject *subject, const cli_rank *place)
 {
-    enum { MOST_RANKS = 64 };
     tandem_error error = {0};
     profile_rank rank = {.options = options, .subject = subject, .place = *place};
     stage_counts mine = {0}, all[MOST_RANKS];
@@ -133,6 +135,23 @@ static int run_rank(const cli_options *options, const cli_subject *subject, cons
     return code;
 }
 
+/* place: NULL where this process starts the ranks. */
+static tandem_status check_ranks(const cli_options *options, const cli_subject *subject,
+                                 const cli_rank *place, tandem_error *error)
+{
+    const int n_rank = tandem_cluster_n_rank(&subject->cluster);
+    if (n_rank > MOST_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most %d ranks at once, got %d",
+                                (int)MOST_RANKS, n_rank);
+    if (n_rank == 1 && options->exchange_only)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--exchange measures what ranks send each other; there is one rank");
+    if (place && place->n_rank != n_rank)
+        return tandem_error_set(error, TANDEM_USAGE, "WORLD_SIZE is %d, the devices to profile are %d ranks",
+                                place->n_rank, n_rank);
+    return TANDEM_OK;
+}
+
 /* Makes the store before ranks race for it, and finds what is wrong with it. */
 static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
 {
@@ -140,9 +159,6 @@ static tandem_status check(const cli_options *options, const cli_subject *subjec
         const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
-    if (tandem_cluster_n_rank(&subject->cluster) > 64)
-        return tandem_error_set(error, TANDEM_USAGE, "a profile takes at most 64 ranks at once, got %d",
-                                tandem_cluster_n_rank(&subject->cluster));
     if (!cli_backend(error)) return TANDEM_MISSING;
     tandem_store *store = NULL;
     const tandem_status status = tandem_store_open(&store, options->db, TANDEM_STORE_WRITE, error);
@@ -159,18 +175,22 @@ static int run(const cli_options *options)
     if (joined < 0) return cli_fail(&error);
     if (cli_subject_open(&subject, options, &error) != TANDEM_OK) return cli_fail(&error);
     int code;
-    if (joined)
-        code = run_rank(options, &subject, &place);
-    else if (check(options, &subject, &error) != TANDEM_OK)
+    tandem_status status = check_ranks(options, &subject, joined ? &place : NULL, &error);
+    if (status == TANDEM_OK && !joined) status = check(options, &subject, &error);
+    if (status != TANDEM_OK)
         code = cli_fail(&error);
+    else if (joined)
+        code = run_rank(options, &subject, &place);
     else
         code = cli_ranks_start(tandem_cluster_n_rank(&subject.cluster), options);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_DEVICE,      OPTION_CLUSTER, OPTION_BATCH, OPTION_DATA,
-                              OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_SEED,  OPTION_END};
+static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
+                              OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
+                              OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
+                              OPTION_ACCUMULATE, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -180,7 +200,12 @@ const cli_command command_profile = {
         "Examples:\n"
         "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
+        "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
+        "  tandem profile --model resnet20 --cluster \"cpu:avx512 + cpu:avx2\" --exchange --again --db slow-link.db\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
-        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again.",
+        "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
+        "--uniform, only what that plan needs is.\n"
+        "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.\n"
+        "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
     .run = run,
 };

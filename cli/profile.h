@@ -20,8 +20,11 @@ typedef struct profile_count {
     int64_t measured, known; /* keys measured now; keys that were in the store */
 } profile_count;
 
+/* Whether only what one plan needs is measured: --plan, --uniform. */
+static inline int profile_of_plan(const cli_options *options) { return options->plan || options->uniform; }
+
 /* Every operator signature × precision × pass, cast and optimizer of this rank's device, by running step programs: all
- * uniform plans, then mixed ones, for the casts between unlike neighbours. neighbour: "" = this rank runs alone, the others
+ * uniform plans, then mixed ones, for the casts between unlike neighbours; or of one plan. neighbour: "" = this rank runs alone, the others
  * wait; else the device of the rank that is kept busy meanwhile, and every rank calls this at once. */
 tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error);
 

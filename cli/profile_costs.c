@@ -63,20 +63,29 @@ static tandem_precision planned(const tandem_device *device, int k, int i)
     return nth_precision(device, (int)(tandem_philox(counter, MIXED_SEED).word[0] % (uint32_t)n_uniform));
 }
 
+static int count_plans(const profile_rank *rank)
+{
+    const int n_uniform = uniform_count(&rank->subject->cluster.member[rank->member].device);
+    if (profile_of_plan(rank->options)) return 1;
+    return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
+}
+
 static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
 {
     const profile_rank *rank = profile->rank;
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
     const tandem_graph *graph = profile->step->graph;
-    tandem_plan *plan = NULL;
-    tandem_status status = tandem_plan_open(&plan, graph, &rank->subject->cluster, "profile", error);
+    const int is_given = profile_of_plan(rank->options);
+    tandem_plan *drawn = NULL;
+    tandem_status status = tandem_plan_open(&drawn, graph, &rank->subject->cluster, "profile", error);
+    const tandem_plan *plan = is_given ? rank->subject->plan : drawn;
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
         /* what a uniform plan would give this operator: the fallback where it lacks the precision */
-        status = tandem_plan_uniform(plan, graph, rank->member, planned(device, k, i), error);
+        if (!is_given) status = tandem_plan_uniform(drawn, graph, rank->member, planned(device, k, i), error);
         if (status == TANDEM_OK) tandem_step_set(profile->step, i, plan->precision[rank->member][i]);
     }
-    tandem_plan_close(plan);
+    tandem_plan_close(drawn);
     if (status == TANDEM_OK) tandem_step_resolve(profile->step);
     return status;
 }
@@ -207,7 +216,8 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
     const tandem_executor_options options = {.step = profile->step,
                                              .data = rank->options->data ? &rank->data : NULL,
                                              .seed = rank->options->seed,
-                                             .global_batch = profile->step->graph->batch,
+                                             .global_batch =
+                                                 profile->step->graph->batch * profile->step->options.n_micro,
                                              .without_exchange = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
@@ -284,9 +294,9 @@ tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_c
 {
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
     cost_profile profile = {.rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns()};
-    profile.n_plan = uniform_count(device) + (uniform_count(device) > 1 ? MIXED_PLANS : 0);
-    tandem_status status = tandem_step_open(&profile.step, rank->subject->graph[rank->member], device->wider,
-                                            rank->options->bucket_bytes, error);
+    profile.n_plan = count_plans(rank);
+    tandem_status status = tandem_step_open_with(&profile.step, rank->subject->graph[rank->member], device->wider,
+                                                 rank->options->bucket_bytes, &rank->options->step, error);
     if (status == TANDEM_OK && !rank->options->again)
         status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step, error);
     if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))

@@ -5,7 +5,12 @@
 
 #include "cli/profile.h"
 
-enum { MOST_POINTS = 64, REPETITIONS = 12 };
+enum {
+    MOST_BUCKETS = 64,
+    MOST_POINTS = MOST_BUCKETS + 32, /* powers of four are fewer */
+    REPETITIONS = 12,
+    LEAST_BYTES = 4096
+};
 
 static int compare_bytes(const void *a, const void *b)
 {
@@ -13,7 +18,8 @@ static int compare_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sizes of the curve: powers of four, and every bucket of this model. Ascending, each once. */
+/* Sizes of the curve: every bucket of this model, and powers of four up to the first that is no smaller than the largest one.
+ * Where one plan is measured, its buckets alone. Ascending, each once. */
 static tandem_status choose_sizes(profile_rank *rank, uint64_t *bytes, int *n, tandem_error *error)
 {
     tandem_step *step = NULL;
@@ -21,10 +27,15 @@ static tandem_status choose_sizes(profile_rank *rank, uint64_t *bytes, int *n, t
         tandem_step_open(&step, rank->subject->graph[0], TANDEM_F32, rank->options->bucket_bytes, error);
     if (status != TANDEM_OK) return status;
     int all = 0;
-    for (uint64_t size = 4096; size <= (uint64_t)16 << 20; size *= 4) bytes[all++] = size;
-    for (int b = 0; b < step->n_bucket && all < MOST_POINTS; b++)
-        bytes[all++] = (uint64_t)step->bucket[b].elements * sizeof(float);
+    uint64_t largest = 0;
+    for (int b = 0; b < step->n_bucket && all < MOST_BUCKETS; b++) {
+        bytes[all] = (uint64_t)step->bucket[b].elements * sizeof(float);
+        if (bytes[all] > largest) largest = bytes[all];
+        all++;
+    }
     tandem_step_close(step);
+    for (uint64_t size = LEAST_BYTES; size < 4 * largest && !profile_of_plan(rank->options); size *= 4)
+        bytes[all++] = size;
     qsort(bytes, (size_t)all, sizeof *bytes, compare_bytes);
     *n = 0;
     for (int k = 0; k < all; k++)
@@ -52,11 +63,15 @@ static tandem_status choose_missing(profile_rank *rank, const char *group, int l
 }
 
 static tandem_status measure_point(profile_rank *rank, const char *group, int loaded, uint64_t bytes,
-                                   double *slowdown, tandem_error *error)
+                                   tandem_error *error)
 {
     int64_t sample[REPETITIONS];
-    const tandem_status status =
-        rank->backend->measure_all_reduce(rank->worker, bytes, loaded, sample, REPETITIONS, slowdown, error);
+    double slowdown = 1;
+    tandem_status status =
+        rank->backend->measure_all_reduce(rank->worker, bytes, loaded, sample, REPETITIONS, &slowdown, error);
+    if (status == TANDEM_OK && loaded)
+        status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm", bytes,
+                                               slowdown, REPETITIONS, error);
     if (status != TANDEM_OK || rank->place.rank != 0) return status;
     tandem_collective_point point = {.bytes = bytes};
     tandem_cost_from_samples(&point.cost, sample, REPETITIONS, 0);
@@ -67,22 +82,15 @@ static tandem_status profile_curve(profile_rank *rank, const char *group, int lo
                                    int n, profile_count *count, tandem_error *error)
 {
     int32_t wanted[MOST_POINTS];
-    double slowdown = 0, sum = 0;
-    int64_t n_sum = 0;
     tandem_status status = choose_missing(rank, group, loaded, bytes, n, wanted, error);
     for (int k = 0; k < n && status == TANDEM_OK; k++) {
         if (!wanted[k]) {
             count->known++;
             continue;
         }
-        status = measure_point(rank, group, loaded, bytes[k], &slowdown, error);
+        status = measure_point(rank, group, loaded, bytes[k], error);
         count->measured++;
-        sum += slowdown;
-        n_sum++;
     }
-    if (status == TANDEM_OK && loaded && n_sum > 0)
-        status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm",
-                                               sum / (double)n_sum, n_sum, error);
     return status;
 }
 

@@ -24,12 +24,17 @@ static tandem_status check_images(const tandem_data *data, const tandem_graph *g
                             data->name, data->channels, graph->model, (long long)channels, data->channels);
 }
 
+static int micro_steps_of(const cli_subject *subject)
+{
+    return subject->plan->step.n_micro > 1 ? subject->plan->step.n_micro : 1;
+}
+
 static int64_t global_batch_of(const cli_subject *subject)
 {
     int64_t batch = 0;
     for (int c = 0; c < subject->cluster.n_class; c++)
         batch += subject->cluster.member[c].batch * subject->cluster.member[c].n_rank;
-    return batch;
+    return batch * micro_steps_of(subject);
 }
 
 /* Whether the data's samples are what the model takes. */
@@ -86,8 +91,8 @@ tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, cons
 {
     const tandem_cluster_class *member = &subject->cluster.member[run->member];
     const tandem_graph *graph = subject->graph[run->member];
-    const tandem_status status =
-        tandem_step_open(&run->step, graph, member->device.wider, options->bucket_bytes, error);
+    const tandem_status status = tandem_step_open_with(&run->step, graph, member->device.wider,
+                                                       options->bucket_bytes, &subject->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -102,7 +107,7 @@ static int64_t first_place_of(const cli_subject *subject, int rank)
     int64_t place = 0;
     for (int r = 0; r < rank; r++)
         place += subject->cluster.member[tandem_cluster_class_of(&subject->cluster, r)].batch;
-    return place;
+    return place * micro_steps_of(subject);
 }
 
 static tandem_status open_executor(rank_run *run, const cli_subject *subject, const cli_options *options,
@@ -116,6 +121,10 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .first_place = first_place_of(subject, run->place.rank),
                                    .memory_limit_bytes = limit ? &limit : NULL,
                                    .optimizer = &run->recipe.optimizer,
+                                   .no_decay = options->no_decay,
+                                   .label_smoothing = (float)options->label_smoothing,
+                                   .clip = options->clip,
+                                   .loss_scale = (float)options->loss_scale,
                                    .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }

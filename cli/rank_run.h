@@ -29,8 +29,8 @@ void rank_run_close(rank_run *run);
 tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
                                  const cli_subject *subject, const cli_options *options, tandem_error *error);
 /* The same for one class's graph, whatever the batch of all ranks. */
-tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend, const tandem_graph *graph,
-                                    const char *source, tandem_error *error);
+tandem_status rank_run_open_samples(tandem_data *data, const tandem_backend_api *backend,
+                                    const tandem_graph *graph, const char *source, tandem_error *error);
 /* Only the step program of class run->member under the subject's plan. */
 tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, const cli_options *options,
                                  tandem_error *error);
@@ -41,7 +41,7 @@ typedef struct rank_times {
     int64_t *period_ns;         /* [steps] from the begin of a step to the begin of the next */
     int64_t *wait_ns;           /* [steps] the compute stream stood still for buckets */
     int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
-    int64_t *start_ns, *end_ns; /* [n_task] of the last step: the trace */
+    int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step: the trace */
 } rank_times;
 
 /* One rank's figures, sent to rank 0. */

@@ -60,10 +60,29 @@ static tandem_status set_optimizer(tandem_optimizer_options *o, const tandem_gra
     return set_betas(o, options->betas, error);
 }
 
+/* Each pattern must fit a parameter: one that fits none is a slip. */
+static tandem_status check_no_decay(const tandem_graph *graph, const char *patterns, tandem_error *error)
+{
+    for (size_t n; *patterns; patterns += n + (patterns[n] == ',')) {
+        char one[TANDEM_PARAMETER_NAME];
+        n = strcspn(patterns, ",");
+        (void)snprintf(one, sizeof one, "%.*s", (int)n, patterns);
+        int p = 0;
+        while (p < graph->n_parameter && !(n < sizeof one && tandem_parameter_matches(graph, p, one))) p++;
+        if (p == graph->n_parameter)
+            return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                    "--no-decay: no parameter of model '%s' is named like '%s'; names are such as "
+                                    "'%s', and `tandem graph show` lists operators",
+                                    graph->model, one, tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
+    }
+    return TANDEM_OK;
+}
+
 tandem_status recipe_open(recipe *out, const tandem_graph *graph, const cli_options *options, tandem_error *error)
 {
     recipe r = {.optimizer = graph->optimizer, .warmup = options->warmup, .steps = options->steps};
     tandem_status status = set_optimizer(&r.optimizer, graph, options, error);
+    if (status == TANDEM_OK && options->no_decay) status = check_no_decay(graph, options->no_decay, error);
     if (status == TANDEM_OK && options->schedule)
         status = find_schedule(&r.schedule, options->schedule, error);
     if (status == TANDEM_OK && r.warmup > r.steps)
@@ -137,12 +156,18 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     add(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed, options->data ? options->data : "noise");
     add(text, size, "ranks: %s\n", ranks);
     add_precisions(text, size, subject);
+    if (subject->plan->step.n_micro > 1) add(text, size, "micro-steps: %d\n", subject->plan->step.n_micro);
     if (options->bucket_bytes) add(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
     add(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind), (double)o->decay);
     if (o->kind == TANDEM_SGD)
         add(text, size, "momentum %.9g\n", (double)o->momentum);
     else
         add(text, size, "betas %.9g and %.9g\n", (double)o->beta1, (double)o->beta2);
+    if (options->no_decay) add(text, size, "without weight decay: %.200s\n", options->no_decay);
+    if (options->clip > 0) add(text, size, "gradients clipped to: %.9g\n", options->clip);
+    if (options->label_smoothing > 0) add(text, size, "label smoothing: %.9g\n", options->label_smoothing);
+    if (options->loss_scale > 0) add(text, size, "loss scale: %.9g\n", options->loss_scale);
+    if (options->loss_scale < 0) add(text, size, "loss scale: dynamic\n");
     add(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
     if (r->schedule != SCHEDULE_CONSTANT) add(text, size, " over %" PRId64 " steps", r->steps);
     add(text, size, ", warm-up %" PRId64 "\n", r->warmup);

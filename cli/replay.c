@@ -5,7 +5,15 @@
 
 #include "base/quantity.h"
 #include "cli/prediction.h"
+#include "cli/replay.h"
+#include "cli/replay_memory.h"
 #include "cli/table.h"
+#include "tandem/expansion.h"
+
+typedef struct remedies {
+    replay_remedy row[REPLAY_MOST_REMEDIES];
+    int n;
+} remedies;
 
 typedef struct replaying {
     const cli_options *options;
@@ -13,7 +21,12 @@ typedef struct replaying {
     tandem_planner *planner;
     tandem_replayer *replayer; /* the planner's */
     tandem_replay result;
+    int64_t n_checked;    /* with --check: operators of the general engine; 0 = it does not apply */
+    tandem_zero zero;     /* with --zero: where result is from */
+    tandem_noise noise;   /* with --draws */
     int64_t *operator_ns; /* with --operators: [n_op + N_REST][n_class], of the timeline */
+    replay_timeline timeline[TANDEM_MAX_CLASS]; /* with --memory-timeline */
+    remedies remedies[TANDEM_MAX_CLASS];        /* of classes over their limit */
 } replaying;
 
 /* Rows behind the operators: what belongs to none of them. */
@@ -23,6 +36,11 @@ static const char *const rest_name[N_REST] = {"all-reduce", "optimizer", "waitin
 static const tandem_cluster_class *member_of(const replaying *r, int c)
 {
     return &r->subject->cluster.member[c];
+}
+
+static const tandem_memory *memory_of(const replaying *r, int c)
+{
+    return r->options->zero ? &r->zero.memory[c] : tandem_replayer_memory(r->replayer, c);
 }
 
 static int over_limit(const replaying *r, int c)
@@ -126,16 +144,56 @@ static int print_operators(const replaying *r)
     return code;
 }
 
+/* --- The second engine ------------------------------------------------------------------------- */
+
+static int differs(const tandem_replay *a, const tandem_replay *b)
+{
+    int n = a->step_ns != b->step_ns || a->slowest != b->slowest;
+    for (int c = 0; c < a->n_class; c++)
+        n |= a->member[c].busy_ns != b->member[c].busy_ns || a->member[c].wait_ns != b->member[c].wait_ns ||
+             a->member[c].exposed_comm_ns != b->member[c].exposed_comm_ns;
+    return n;
+}
+
+static tandem_status check(replaying *r, tandem_error *error)
+{
+    tandem_replay other;
+    if (tandem_replayer_interferes(r->replayer)) return TANDEM_OK;
+    const tandem_status status = tandem_replayer_run_expanded(r->replayer, &other, &r->n_checked, error);
+    if (status != TANDEM_OK || !differs(&r->result, &other)) return status;
+    return tandem_error_set(error, TANDEM_BUG,
+                            "the general engine, with every rank by itself, comes to a step of %lld ns, the replay to %lld ns",
+                            (long long)other.step_ns, (long long)r->result.step_ns);
+}
+
+static json_t *check_json(const replaying *r)
+{
+    return json_pack("{s:b,s:o,s:I}", "applies", r->n_checked > 0, "agrees",
+                     r->n_checked ? json_true() : json_null(), "operators", (json_int_t)r->n_checked);
+}
+
+static void print_check(const replaying *r)
+{
+    if (r->n_checked)
+        printf("checked: every rank by itself in the general engine, %lld operators: all times are the same to the nanosecond\n",
+               (long long)r->n_checked);
+    else
+        printf("not checked: times depend on who else is busy, which only the replay by events knows\n");
+}
+
 /* --- JSON ------------------------------------------------------------------------------------- */
 
-static json_t *memory_json(const tandem_memory *memory)
+static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
 {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "weights", (json_int_t)memory->weights,
-                     "gradients", (json_int_t)memory->gradients, "optimizer", (json_int_t)memory->optimizer,
-                     "arena", (json_int_t)memory->arena, "arena_live", (json_int_t)memory->arena_live,
-                     "activations", (json_int_t)memory->activations, "activation_gradients",
-                     (json_int_t)memory->activation_gradients, "weight_copies",
-                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace);
+    char peak[REPLAY_TASK_TEXT];
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
+                     (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
+                     (json_int_t)memory->optimizer, "arena", (json_int_t)memory->arena, "arena_live",
+                     (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
+                     "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
+                     (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
+                     "weight_gradients", (json_int_t)memory->weight_gradients, "peak_task", memory->peak_task,
+                     "peak_at", replay_task_print(peak, step, memory->peak_task));
 }
 
 static json_t *devices_json(const replaying *r)
@@ -144,25 +202,46 @@ static json_t *devices_json(const replaying *r)
     for (int c = 0; c < r->result.n_class; c++) {
         const tandem_replay_class *class = &r->result.member[c];
         const uint64_t limit = tandem_cluster_limit_bytes(&r->subject->cluster, c);
-        json_array_append_new(
-            devices, json_pack("{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name",
-                               member_of(r, c)->device.name, "ranks", member_of(r, c)->n_rank, "batch",
-                               (json_int_t)r->subject->graph[c]->batch, "busy_ns", (json_int_t) class->busy_ns,
-                               "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
-                               (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes,
-                               "limit_bytes", limit ? json_integer((json_int_t)limit) : json_null(), "fits",
-                               !over_limit(r, c), "memory", memory_json(tandem_replayer_memory(r->replayer, c)),
-                               "costs", cli_provenance_json(r->replayer, c)));
+        json_t *device = json_pack(
+            "{s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:o,s:b,s:o,s:o}", "name", member_of(r, c)->device.name, "ranks",
+            member_of(r, c)->n_rank, "batch", (json_int_t)r->subject->graph[c]->batch, "busy_ns",
+            (json_int_t) class->busy_ns, "exposed_comm_ns", (json_int_t) class->exposed_comm_ns, "wait_ns",
+            (json_int_t) class->wait_ns, "peak_bytes", (json_int_t) class->peak_bytes, "limit_bytes",
+            limit ? json_integer((json_int_t)limit) : json_null(), "fits", !over_limit(r, c), "memory",
+            memory_json(memory_of(r, c), tandem_replayer_step(r->replayer, c)), "costs",
+            cli_provenance_json(r->replayer, c));
+        if (r->options->per_task)
+            json_object_set_new(device, "memory_timeline", replay_timeline_json(&r->timeline[c]));
+        if (over_limit(r, c))
+            json_object_set_new(device, "remedies",
+                                replay_remedies_json(r->remedies[c].row, r->remedies[c].n, class->peak_bytes));
+        json_array_append_new(devices, device);
     }
     return devices;
 }
 
-static json_t *exchange_json(const tandem_exchange *exchange)
+static json_t *buckets_json(const replaying *r)
 {
-    return json_pack("{s:i,s:i,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
-                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(),
-                     "bytes_per_s", exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(),
-                     "spread", exchange->n_point ? cli_number(exchange->spread) : json_null());
+    const tandem_step *step = tandem_replayer_step(r->replayer, 0);
+    json_t *buckets = json_array();
+    for (int b = 0; b < step->n_bucket; b++) {
+        double idle_ns = 0, loaded_ns = 0;
+        tandem_replayer_bucket_ns(r->replayer, b, &idle_ns, &loaded_ns);
+        json_array_append_new(buckets, json_pack("{s:I,s:s?,s:o,s:o}", "bytes",
+                                                 (json_int_t)(step->bucket[b].elements * (int64_t)sizeof(float)),
+                                                 "by", tandem_replayer_bucket_by(r->replayer, b), "idle_ns",
+                                                 cli_number(idle_ns), "loaded_ns", cli_number(loaded_ns)));
+    }
+    return buckets;
+}
+
+static json_t *exchange_json(const replaying *r)
+{
+    const tandem_exchange *exchange = tandem_replayer_exchange(r->replayer);
+    return json_pack("{s:i,s:i,s:o,s:o,s:o,s:o}", "points", exchange->n_point, "beyond", exchange->n_beyond,
+                     "latency_ns", exchange->n_point ? cli_number(exchange->latency_ns) : json_null(), "bytes_per_s",
+                     exchange->bytes_per_s > 0 ? cli_number(exchange->bytes_per_s) : json_null(), "spread",
+                     exchange->n_point ? cli_number(exchange->spread) : json_null(), "buckets", buckets_json(r));
 }
 
 static int print_json(const replaying *r)
@@ -176,7 +255,11 @@ static int print_json(const replaying *r)
     json_object_set_new(result, "step_ns", json_integer(r->result.step_ns));
     json_object_set_new(result, "slowest", json_string(member_of(r, r->result.slowest)->device.name));
     json_object_set_new(result, "devices", devices_json(r));
-    json_object_set_new(result, "all_reduce", exchange_json(tandem_replayer_exchange(r->replayer)));
+    json_object_set_new(result, "all_reduce", exchange_json(r));
+    if (r->options->check) json_object_set_new(result, "check", check_json(r));
+    if (r->options->zero) json_object_set_new(result, "zero", replay_zero_json(&r->zero, r->options->zero));
+    if (r->options->draws)
+        json_object_set_new(result, "draws", replay_noise_json(&r->noise, r->options->seed));
     if (r->options->per_operator) json_object_set_new(result, "operators", operators_json(r));
     return cli_print_json(result);
 }
@@ -208,7 +291,7 @@ static void memory_row(cli_table *table, const replaying *r, const char *name, s
     char line[1024], bytes[TANDEM_QUANTITY_TEXT];
     (void)snprintf(line, sizeof line, "%s", name);
     for (int c = 0; c < r->result.n_class; c++) {
-        const char *memory = (const char *)tandem_replayer_memory(r->replayer, c);
+        const char *memory = (const char *)memory_of(r, c);
         uint64_t value;
         memcpy(&value, memory + member, sizeof value);
         append(line, sizeof line, "\t", tandem_quantity_print_bytes(bytes, sizeof bytes, value));
@@ -231,7 +314,17 @@ static int print_memory(const replaying *r)
     memory_row(&table, r, "    activations", offsetof(tandem_memory, activations));
     memory_row(&table, r, "    their gradients", offsetof(tandem_memory, activation_gradients));
     memory_row(&table, r, "    weights in low precision", offsetof(tandem_memory, weight_copies));
+    if (r->subject->plan->step.n_micro > 1)
+        memory_row(&table, r, "    weights' of a micro-step", offsetof(tandem_memory, weight_gradients));
     memory_row(&table, r, "    workspace", offsetof(tandem_memory, workspace));
+    (void)snprintf(line, sizeof line, "peak at");
+    for (int c = 0; c < r->result.n_class; c++) {
+        char task[REPLAY_TASK_TEXT];
+        append(line, sizeof line, "\t",
+               replay_task_print(task, tandem_replayer_step(r->replayer, c),
+                                 tandem_replayer_memory(r->replayer, c)->peak_task));
+    }
+    cli_table_row(&table, "%s", line);
     putchar('\n');
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -245,39 +338,77 @@ static int print_text(const replaying *r)
     printf("%s, %s, on %s: step %s\n", r->subject->graph[0]->model, r->subject->plan->name, cluster,
            tandem_quantity_print_ns(step, sizeof step, r->result.step_ns));
     int code = print_devices(r);
+    if (r->options->zero) replay_zero_print(&r->zero, r->options->zero);
+    if (r->options->draws) replay_noise_print(&r->noise, r->options->seed);
     cli_provenance_print(r->replayer);
+    if (r->options->check) print_check(r);
     if (code == 0 && r->options->verbose) code = print_memory(r);
     if (code == 0 && r->options->per_operator) code = print_operators(r);
+    for (int c = 0; c < r->result.n_class && code == 0 && r->options->per_task; c++)
+        code = replay_timeline_print(&r->timeline[c], member_of(r, c)->device.name);
+    for (int c = 0; c < r->result.n_class && code == 0; c++)
+        if (over_limit(r, c))
+            code = replay_remedies_print(r->remedies[c].row, r->remedies[c].n, r->result.member[c].peak_bytes,
+                                         tandem_cluster_limit_bytes(&r->subject->cluster, c),
+                                         member_of(r, c)->device.name);
     return code;
 }
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* One rank of each class, or all. */
 static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
-    tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
-    int rank = 0;
+    int n_rank = 0, n = 0, rank = 0;
+    for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
+    tandem_trace_lane *const lane = calloc((size_t)n_rank, sizeof *lane);
+    if (!lane)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
-        lane[c] = (tandem_trace_lane){.device = member_of(r, c)->device.name,
-                                      .rank = rank,
-                                      .n_rank = member_of(r, c)->n_rank,
-                                      .step = tandem_replayer_step(r->replayer, c)};
-        lane[c].event = tandem_replayer_events(r->replayer, c, &lane[c].n_event);
-        rank += member_of(r, c)->n_rank;
+        const int n_class_rank = member_of(r, c)->n_rank;
+        tandem_trace_lane one = {.device = member_of(r, c)->device.name,
+                                 .n_rank = r->options->all_ranks ? 1 : n_class_rank,
+                                 .step = tandem_replayer_step(r->replayer, c),
+                                 .workspace = tandem_replayer_workspace(r->replayer, c)};
+        one.event = tandem_replayer_events(r->replayer, c, &one.n_event);
+        for (one.rank = rank; one.rank < rank + n_class_rank; one.rank += one.n_rank) lane[n++] = one;
+        rank += n_class_rank;
     }
-    return tandem_trace_write(r->options->trace, r->subject->plan->name, lane, r->result.n_class, error);
+    const tandem_status status = tandem_trace_write(r->options->trace, r->subject->plan->name, lane, n, error);
+    free(lane);
+    return status;
 }
+
+static tandem_status look_at_memory(replaying *r, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int c = 0; c < r->result.n_class && status == TANDEM_OK; c++) {
+        if (r->options->per_task) status = replay_timeline_open(&r->timeline[c], r->replayer, c, error);
+        if (status == TANDEM_OK && over_limit(r, c))
+            status = replay_remedies_find(r->remedies[c].row, &r->remedies[c].n, r->options, r->subject, c,
+                                          r->result.member[c].peak_bytes, error);
+    }
+    return status;
+}
+
+static int wants_events(const cli_options *options) { return options->trace || options->per_operator; }
 
 static tandem_status replay(replaying *r, tandem_error *error)
 {
     const cli_options *options = r->options;
-    const int wants_events = options->trace || options->per_operator;
     tandem_status status = cli_planner_open(&r->planner, options, r->subject, 1, error);
     if (status != TANDEM_OK) return status;
     r->replayer = tandem_planner_problem(r->planner)->replayer;
     status = tandem_replayer_run(r->replayer, &r->result,
-                                 TANDEM_REPLAY_MEMORY | (wants_events ? TANDEM_REPLAY_EVENTS : 0u), error);
+                                 TANDEM_REPLAY_MEMORY | (wants_events(options) ? TANDEM_REPLAY_EVENTS : 0u), error);
+    if (status == TANDEM_OK && options->check) status = check(r, error);
+    if (status == TANDEM_OK && options->zero) {
+        status = tandem_replayer_zero(&r->zero, r->replayer, options->zero, error);
+        r->result = r->zero.replay;
+    }
+    if (status == TANDEM_OK && options->draws) status = replay_draw(&r->noise, r->replayer, options, error);
     if (status == TANDEM_OK && options->per_operator) status = sum_operators(r, error);
+    if (status == TANDEM_OK) status = look_at_memory(r, error);
     if (status == TANDEM_OK && options->trace) status = write_trace(r, error);
     return status;
 }
@@ -302,6 +433,15 @@ static int run(const cli_options *options)
     tandem_error error = {0};
     cli_subject subject = {0};
     replaying r = {.options = options, .subject = &subject};
+    if (options->all_ranks && !options->trace)
+        return cli_refuse(TANDEM_USAGE, "--all-ranks is for the trace: add --trace FILE");
+    if (options->zero && (wants_events(options) || options->draws || options->per_task))
+        return cli_refuse(TANDEM_USAGE,
+                          "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline and --draws");
+    if (options->zero && options->step.n_micro > 1)
+        return cli_refuse(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
+    if (options->spread >= 0 && !options->draws)
+        return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
@@ -313,14 +453,34 @@ static int run(const cli_options *options)
         code = options->json ? print_json(&r) : print_text(&r);
     if (code == 0) code = check_memory(&r);
     free(r.operator_ns);
+    for (int c = 0; c < TANDEM_MAX_CLASS; c++) replay_timeline_close(&r.timeline[c]);
     tandem_planner_close(r.planner);
     cli_subject_close(&subject);
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,    OPTION_MODEL,     OPTION_CLUSTER, OPTION_DEVICE,
-                              OPTION_UNIFORM, OPTION_BATCH,     OPTION_MEMORY,  OPTION_BUCKET,
-                              OPTION_PREDICT, OPTION_OPERATORS, OPTION_TRACE,   OPTION_END};
+static const int options[] = {OPTION_PLAN,
+                              OPTION_MODEL,
+                              OPTION_CLUSTER,
+                              OPTION_DEVICE,
+                              OPTION_UNIFORM,
+                              OPTION_BATCH,
+                              OPTION_MEMORY,
+                              OPTION_BUCKET,
+                              OPTION_COLLECTIVE,
+                              OPTION_PREDICT,
+                              OPTION_CHECK,
+                              OPTION_OPERATORS,
+                              OPTION_TRACE,
+                              OPTION_ALL_RANKS,
+                              OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,
+                              OPTION_MEMORY_TIMELINE,
+                              OPTION_DRAWS,
+                              OPTION_SPREAD,
+                              OPTION_SEED,
+                              OPTION_ZERO,
+                              OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",
@@ -329,12 +489,23 @@ const cli_command command_replay = {
     .description =
         "Examples:\n"
         "  tandem replay --plan plan.json --trace step.json\n"
+        "  tandem replay --plan plan.json --trace step.et --all-ranks   execution traces of MLCommons Chakra: step.0.et, …\n"
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
+        "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
+        "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"
+        "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 --spread 5%\n"
+        "  tandem replay --model bert_base --cluster \"8*t4@8 net=100Gbit/s,5us\" --predict --zero 3 -v\n"
         "Costs come from the store; those of other batches are interpolated. Where one is missing, exit code 4 and the `tandem\n"
         "profile` that measures it; with --predict it comes from other operators of the device, or from a card's description.\n"
         "What was not measured is counted in the result.\n"
-        "-v adds memory by category. A plan over a memory limit (--memory 12GiB): exit code 1, after the result.",
+        "link= is between two devices of a class in a node, node= within a node, net= between nodes; slow= makes ranks slower\n"
+        "than their device. --draws N: each rank draws the time of each task from what was measured, and all wait for the\n"
+        "slowest. --zero 1, 2 or 3 shares out what ranks keep, which `tandem train` does not.\n"
+        "--check also replays every rank by itself in the general engine, unless times depend on who else is busy.\n"
+        "-v adds memory by category, --memory-timeline at each task. A plan over a memory limit (--memory 12GiB): by how much,\n"
+        "what recomputation, micro-steps, precisions and batches would save, and exit code 1.",
     .run = run,
 };

@@ -78,6 +78,8 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
         cli_subject_close(&made);
         return status;
     }
+    if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
+    if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
     *subject = made;
     return TANDEM_OK;
 }

@@ -33,6 +33,8 @@ typedef struct training {
 
 /* --- Steps ------------------------------------------------------------------------------------------------------------- */
 
+static size_t n_micro_of(const training *t) { return (size_t)t->run.step->options.n_micro; }
+
 static tandem_status allocate(training *t, tandem_error *error)
 {
     const size_t steps = (size_t)t->steps, n_task = (size_t)t->run.step->n_task;
@@ -43,8 +45,8 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
     t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
-    t->times.start_ns = calloc(n_task, sizeof *t->times.start_ns);
-    t->times.end_ns = calloc(n_task, sizeof *t->times.end_ns);
+    t->times.start_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.start_ns);
+    t->times.end_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.end_ns);
     if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
         t->times.start_ns && t->times.end_ns)
         return TANDEM_OK;
@@ -75,9 +77,10 @@ static void record_step(training *t, int64_t index)
     for (int k = 0; k < step->n_task; k++) {
         if (!step->task[k].active || times->start_ns[k] < 0) continue;
         t->times.task_ns[k * KEPT_STEPS + place] = times->end_ns[k] - times->start_ns[k];
-        t->times.start_ns[k] = times->start_ns[k];
-        t->times.end_ns[k] = times->end_ns[k];
     }
+    const size_t n_time = (size_t)step->n_task * n_micro_of(t);
+    memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
+    memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
 }
 
@@ -139,6 +142,7 @@ static tandem_status add_to_log(training *t, int64_t index, int64_t step_ns, tan
                                            .rate = (double)recipe_rate(&t->run.recipe, done - 1),
                                            .step_ns = step_ns,
                                            .samples_per_s = (double)t->run.global_batch * 1e9 / (double)step_ns,
+                                           .report = t->run.backend->executor_report(t->run.executor),
                                            .is_evaluated = is_evaluated,
                                            .accuracy = is_evaluated ? accuracy_of(e) : NAN},
                          error);
@@ -150,7 +154,11 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const cli_options *options = t->options;
     const int64_t done = t->begin + index + 1;
     const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
+    const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
     tandem_status status = TANDEM_OK;
+    if (report.skipped && is_0)
+        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated", (long long)done,
+                 (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
         status = evaluate(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)
@@ -160,6 +168,8 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     if (status == TANDEM_OK && is_0) status = add_to_log(t, index, step_ns, error);
     if (status == TANDEM_OK && options->checkpoint && (is_due(options->checkpoint_every, done) || is_last))
         status = t->run.backend->executor_save(t->run.executor, options->checkpoint, done, t->recipe, error);
+    if (status == TANDEM_OK && options->export && is_last)
+        status = t->run.backend->executor_export(t->run.executor, options->export, error);
     return status;
 }
 
@@ -243,14 +253,15 @@ static json_t *operators_json(const training *t)
 {
     json_t *operators = json_array();
     const tandem_step *step = t->run.step;
+    const int64_t *start_ns = t->times.start_ns + (n_micro_of(t) - 1) * (size_t)step->n_task;
     for (int k = 0; k < step->n_task; k++) {
         const tandem_task *task = &step->task[k];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE || !t->times.n_counted) continue;
-        json_array_append_new(operators, json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
-                                                   task->op >= 0 ? step->graph->op[task->op].name : "",
-                                                   "kind", tandem_task_kind_name(task->kind), "start_ns",
-                                                   (json_int_t)t->times.start_ns[k], "measured_ns",
-                                                   (json_int_t)task_median(t, k)));
+        json_array_append_new(operators,
+                              json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
+                                        task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
+                                        tandem_task_kind_name(task->kind), "start_ns", (json_int_t)start_ns[k],
+                                        "measured_ns", (json_int_t)task_median(t, k)));
     }
     return operators;
 }
@@ -310,18 +321,18 @@ static int events_from(tandem_trace_event *event, const tandem_step *step, const
                        const int64_t *end_ns)
 {
     int n = 0;
-    for (int k = 0; k < step->n_task; k++)
-        if (step->task[k].active && end_ns[k] > 0)
-            event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k};
+    for (int k = 0; k < step->n_task * step->options.n_micro; k++)
+        if (step->task[k % step->n_task].active && end_ns[k] > 0)
+            event[n++] = (tandem_trace_event){start_ns[k], end_ns[k], k % step->n_task};
     return n;
 }
 
 static tandem_status write_lanes(const training *t, const int64_t *all, tandem_error *error)
 {
-    const size_t n_task = (size_t)t->run.step->n_task;
+    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
     tandem_trace_lane lane[TANDEM_MAX_CLASS] = {0};
     rank_run other[TANDEM_MAX_CLASS] = {0};
-    tandem_trace_event *event = calloc(n_task * (size_t)t->subject->cluster.n_class, sizeof *event);
+    tandem_trace_event *event = calloc(n_time * (size_t)t->subject->cluster.n_class, sizeof *event);
     tandem_status status = event ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     int rank = 0;
     for (int c = 0; c < t->subject->cluster.n_class && status == TANDEM_OK; c++) {
@@ -329,14 +340,14 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
         other[c].member = c;
         status = rank_run_open_step(&other[c], t->subject, t->options, error);
         if (status != TANDEM_OK) break;
-        tandem_trace_event *mine = event + (size_t)c * n_task;
-        const int64_t *times = all + (size_t)rank * 2 * n_task;
+        tandem_trace_event *mine = event + (size_t)c * n_time;
+        const int64_t *times = all + (size_t)rank * 2 * n_time;
         lane[c] = (tandem_trace_lane){.device = member->device.name,
                                       .rank = rank,
                                       .n_rank = member->n_rank,
                                       .step = other[c].step,
                                       .event = mine,
-                                      .n_event = events_from(mine, other[c].step, times, times + n_task)};
+                                      .n_event = events_from(mine, other[c].step, times, times + n_time)};
         rank += member->n_rank;
     }
     if (status == TANDEM_OK)
@@ -349,15 +360,15 @@ static tandem_status write_lanes(const training *t, const int64_t *all, tandem_e
 
 static tandem_status write_trace(training *t, tandem_error *error)
 {
-    const size_t n_task = (size_t)t->run.step->n_task;
-    int64_t *mine = malloc(2 * n_task * sizeof *mine);
-    int64_t *all = malloc(2 * n_task * sizeof *all * (size_t)t->run.place.n_rank);
+    const size_t n_time = (size_t)t->run.step->n_task * n_micro_of(t);
+    int64_t *mine = malloc(2 * n_time * sizeof *mine);
+    int64_t *all = malloc(2 * n_time * sizeof *all * (size_t)t->run.place.n_rank);
     tandem_status status =
         mine && all ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace");
     if (status == TANDEM_OK) {
-        memcpy(mine, t->times.start_ns, n_task * sizeof *mine);
-        memcpy(mine + n_task, t->times.end_ns, n_task * sizeof *mine);
-        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_task * sizeof *mine, error);
+        memcpy(mine, t->times.start_ns, n_time * sizeof *mine);
+        memcpy(mine + n_time, t->times.end_ns, n_time * sizeof *mine);
+        status = t->run.backend->worker_gather(t->run.worker, mine, all, 2 * n_time * sizeof *mine, error);
     }
     if (status == TANDEM_OK && t->run.place.rank == 0) status = write_lanes(t, all, error);
     free(all);
@@ -373,6 +384,9 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
         return tandem_error_set(error, TANDEM_USAGE, "--eval-every needs test samples: --data, and --eval not 0");
     if (options->checkpoint_every && !options->checkpoint)
         return tandem_error_set(error, TANDEM_USAGE, "--checkpoint-every needs a file: --checkpoint FILE");
+    if (options->init && options->resume)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--init and --resume both say what the weights are; a resumed run has its own");
     return TANDEM_OK;
 }
 
@@ -394,9 +408,13 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
         status = backend->checkpoint_inspect(&info, options->resume, subject->graph[0], error);
         if (status == TANDEM_OK) status = check_steps(&info, options, error);
     }
-    if (status == TANDEM_OK && options->checkpoint) {
+    if (status == TANDEM_OK && options->init)
+        status = backend->tensors_inspect(options->init, subject->graph[0], error);
+    const char *const written[] = {options->checkpoint, options->export};
+    for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
         tandem_file file = {0};
-        status = tandem_file_open(&file, options->checkpoint, error);
+        if (!written[k]) continue;
+        status = tandem_file_open(&file, written[k], error);
         tandem_file_discard(&file);
     }
     if (status == TANDEM_OK && options->log) {
@@ -426,12 +444,13 @@ static tandem_status check(const cli_subject *subject, const cli_options *option
     return status;
 }
 
-/* Takes up the checkpoint, where one is given. */
-static tandem_status resume(training *t, tandem_error *error)
+/* Takes up the checkpoint or the weights, where they are given. */
+static tandem_status begin(training *t, tandem_error *error)
 {
     const cli_options *options = t->options;
     recipe_print(t->recipe, sizeof t->recipe, &t->run.recipe, t->subject, options);
     t->steps = options->steps;
+    if (options->init) return t->run.backend->executor_import(t->run.executor, options->init, error);
     if (!options->resume) return TANDEM_OK;
     tandem_checkpoint_info info;
     tandem_status status = t->run.backend->executor_restore(t->run.executor, options->resume, &info, error);
@@ -448,7 +467,7 @@ static tandem_status resume(training *t, tandem_error *error)
 static tandem_status train(training *t, const cli_rank *place, tandem_error *error)
 {
     tandem_status status = rank_run_open(&t->run, t->subject, t->options, place, error);
-    if (status == TANDEM_OK) status = resume(t, error);
+    if (status == TANDEM_OK) status = begin(t, error);
     if (status == TANDEM_OK) status = allocate(t, error);
     if (status == TANDEM_OK && place->rank == 0)
         status = train_log_open(&t->log, t->options->log, t->begin > 0, error);
@@ -509,7 +528,11 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_BETAS,      OPTION_ALLOW_NAN,
                               OPTION_LOG,        OPTION_EVALUATE_EVERY,
                               OPTION_CHECKPOINT, OPTION_CHECKPOINT_EVERY,
-                              OPTION_RESUME,     OPTION_END};
+                              OPTION_RESUME,     OPTION_NO_DECAY,
+                              OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
+                              OPTION_LOSS_SCALE, OPTION_INIT,
+                              OPTION_EXPORT,     OPTION_ACCUMULATE,
+                              OPTION_RECOMPUTE,  OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",
@@ -522,9 +545,12 @@ const cli_command command_train = {
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
+        "With --accumulate N a step takes N batches of every rank one after the other, and one update: the mean over all of\n"
+        "them. With --recompute, activations are dropped and computed again: less memory, the same bits, more time.\n"
         "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",

@@ -13,6 +13,7 @@ typedef struct train_log_line {
     int64_t step; /* from 1 */
     double loss, rate, samples_per_s, accuracy;
     int64_t step_ns;
+    tandem_step_report report; /* of the step: its norm and scale are told where they are in use */
     int is_evaluated; /* whether the line has an accuracy */
 } train_log_line;
 

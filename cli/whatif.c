@@ -82,16 +82,46 @@ static int print_ranks(const tandem_whatif *whatif)
     return code;
 }
 
+/* The critical path: how much of it is of which type; with -v, link by link. */
+static int print_path(const tandem_whatif *whatif, const cli_options *options)
+{
+    char start[TANDEM_QUANTITY_TEXT], length[TANDEM_QUANTITY_TEXT];
+    cli_table table = {0};
+    if (whatif->n_link == 0) return 0;
+    printf("\nCritical path: %d operator%s", whatif->n_link, whatif->n_link == 1 ? "" : "s");
+    for (int k = 0; k < whatif->by_operator.n; k++) {
+        const char *const what = whatif->by_operator.part[k].name;
+        int64_t sum_ns = 0;
+        for (int i = 0; i < whatif->n_link; i++)
+            if (strcmp(whatif->link[i].what, what) == 0)
+                sum_ns += whatif->link[i].end_ns - whatif->link[i].start_ns;
+        if (sum_ns > 0) printf(", %s %.1f%%", what, 100 * ratio(sum_ns, whatif->step_ns));
+    }
+    putchar('\n');
+    if (!options->verbose) return 0;
+    cli_table_row(&table, ">from\t>takes\twho\ttype\toperator");
+    for (int i = 0; i < whatif->n_link; i++) {
+        const tandem_whatif_link *const one = &whatif->link[i];
+        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", tandem_quantity_print_ns(start, sizeof start, one->start_ns),
+                      tandem_quantity_print_ns(length, sizeof length, one->end_ns - one->start_ns), one->who,
+                      one->what, one->name);
+    }
+    const int code = cli_table_print(&table);
+    cli_table_free(&table);
+    return code;
+}
+
 static void print_steps(const tandem_whatif *whatif)
 {
     char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
     const tandem_whatif_step *worst = whatif->step;
     for (int k = 1; k < whatif->n_step; k++)
         if (whatif->step[k].step_ns > worst->step_ns) worst = &whatif->step[k];
-    printf("%d step%s of %d %s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s", whatif->n_worker,
-           whatif->n_rank ? "ranks" : "workers", (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
+    printf("%d step%s of %d %s%s, %lld %s\n", whatif->n_step, whatif->n_step == 1 ? "" : "s",
+           whatif->n_worker, whatif->n_rank ? "rank" : "worker", whatif->n_worker == 1 ? "" : "s",
+           (long long)whatif->n_op, whatif->n_rank ? "tasks" : "operators");
     printf("step %s recorded, %s without unaccounted pauses, %s without stragglers: slowdown %.4f\n",
-           tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns),
+           whatif->recorded_ns > 0 ? tandem_quantity_print_ns(recorded, sizeof recorded, whatif->recorded_ns) : "not",
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
            tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
            ratio(whatif->step_ns, whatif->ideal_ns));
@@ -104,7 +134,8 @@ static int print_text(const tandem_whatif *whatif, const cli_options *options)
 {
     print_steps(whatif);
     print_cause(whatif);
-    int code = print_ranks(whatif);
+    int code = print_path(whatif, options);
+    if (!code) code = print_ranks(whatif);
     if (!code) code = print_parts("stage", &whatif->by_stage, whatif, whatif->by_stage.n);
     if (!code) code = print_parts("operator type", &whatif->by_operator, whatif, whatif->by_operator.n);
     if (!code)
@@ -157,10 +188,25 @@ static json_t *ranks_json(const tandem_whatif *whatif)
     return ranks;
 }
 
+static json_t *path_json(const tandem_whatif *whatif)
+{
+    json_t *const links = json_array();
+    for (int k = 0; k < whatif->n_link; k++) {
+        const tandem_whatif_link *const one = &whatif->link[k];
+        json_array_append_new(links, json_pack("{s:s,s:s,s:s,s:I,s:I}", "who", one->who, "what", one->what,
+                                               "name", one->name, "start_ns", (json_int_t)one->start_ns,
+                                               "end_ns", (json_int_t)one->end_ns));
+    }
+    return links;
+}
+
 static int print_json(const tandem_whatif *whatif)
 {
     json_t *const object = cli_json("whatif");
-    json_object_set_new(object, "recording", json_string(whatif->n_rank ? "tandem" : "job"));
+    json_object_set_new(object, "recording",
+                        json_string(whatif->n_link   ? "chakra"
+                                    : whatif->n_rank ? "tandem"
+                                                     : "job"));
     json_object_set_new(object, "workers", json_integer(whatif->n_worker));
     json_object_set_new(object, "operators", json_integer(whatif->n_op));
     json_object_set_new(object, "slowdown", cli_number(ratio(whatif->step_ns, whatif->ideal_ns)));
@@ -177,6 +223,7 @@ static int print_json(const tandem_whatif *whatif)
     json_object_set_new(object, "by_dp_rank", parts_json(&whatif->by_dp_rank, whatif));
     json_object_set_new(object, "by_worker", parts_json(&whatif->by_worker, whatif));
     if (whatif->n_rank) json_object_set_new(object, "ranks", ranks_json(whatif));
+    if (whatif->n_link) json_object_set_new(object, "critical_path", path_json(whatif));
     json_object_set_new(object, "steps", steps_json(whatif));
     return cli_print_json(object);
 }
@@ -188,6 +235,8 @@ static tandem_status analyse(tandem_whatif **whatif, tandem_recording recording,
 {
     tandem_job *job = NULL;
     const char *const path = options->word[0];
+    if (recording == TANDEM_RECORDING_CHAKRA)
+        return tandem_whatif_chakra(whatif, options->word, options->n_word, options->trace, error);
     if (recording == TANDEM_RECORDING_STEP) return tandem_whatif_trace(whatif, path, options->trace, error);
     tandem_status status = tandem_job_read(&job, path, error);
     if (status == TANDEM_OK) status = tandem_whatif_job(whatif, job, options->trace, error);
@@ -201,12 +250,16 @@ static int run(const cli_options *options)
     tandem_whatif *whatif = NULL;
     tandem_recording recording = TANDEM_RECORDING_JOB;
     if (options->n_word == 0) return cli_refuse(TANDEM_USAGE, "say which trace: tandem whatif TRACE");
+    const size_t n = options->trace ? strlen(options->trace) : 0;
+    if (n > 3 && strcmp(options->trace + n - 3, ".et") == 0)
+        return cli_refuse(TANDEM_USAGE, "--trace: the step and its ideal are written as JSON, not as '%s'",
+                          options->trace);
     tandem_status status = tandem_recording_find(&recording, options->word[0], &error);
     if (status != TANDEM_OK) return cli_fail(&error);
     if (recording == TANDEM_RECORDING_TORCH) return whatif_torch(options);
-    if (options->n_word > 1)
+    if (options->n_word > 1 && recording != TANDEM_RECORDING_CHAKRA)
         return cli_refuse(TANDEM_USAGE,
-                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler, one a rank",
+                          "'%s' holds all ranks, so it stands alone; several files are of the PyTorch profiler or of Chakra, one a rank",
                           options->word[0]);
     status = analyse(&whatif, recording, options, &error);
     int code = 0;
@@ -232,6 +285,7 @@ const cli_command command_whatif = {
         "  tandem whatif trace.csv.gz --trace ideal.json  also the step and its ideal as JSON that Perfetto opens\n"
         "  tandem whatif rank0.json.gz rank1.json.gz      traces of the PyTorch profiler, one file a rank\n"
         "  tandem whatif step.json                        a step of tandem train --trace or tandem replay --trace\n"
+        "  tandem whatif step.0.et step.4.et              execution traces of MLCommons Chakra, one file a rank\n"
         "What is slow is what takes longer than usual: in a job the mean of its operator type (communication: the median), in\n"
         "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' is the ideal step\n"
         "with this alone as recorded, 'step without it' the step with this alone as in the ideal. Files may be compressed with\n"

@@ -466,6 +466,20 @@ int tandem_build_tanh(tandem_builder *b, const char *name, int x)
     return elementwise(b, TANDEM_OP_TANH, name, x);
 }
 
+int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate)
+{
+    if (rate == 0) return x;
+    tandem_op *op = op_begin(b, TANDEM_OP_DROPOUT, name, x, -1);
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
+    if (!(rate > 0 && rate < 1)) {
+        fail(b, op, "the rate is %g; allowed are numbers from 0 to below 1", (double)rate);
+        return -1;
+    }
+    op->shape = *in_shape(b, op, 0);
+    op->rate = rate;
+    return op_end(b, op);
+}
+
 static bool same_shape(const tandem_shape *a, const tandem_shape *b)
 {
     return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
@@ -595,7 +609,7 @@ int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale
 static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 {
     tandem_op *op = op_begin(b, kind, name, x, -1);
-    if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_BATCHNORM ? 4 : 2, TANDEM_MAX_DIM)) return -1;
+    if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_LAYERNORM ? 2 : 4, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const tandem_shape channels = {1, {tandem_shape_last(in)}};
     if (!parameter_add(b, op, channels, 0, true, false) || !parameter_add(b, op, channels, 0, false, false))
@@ -612,6 +626,10 @@ int tandem_build_layernorm(tandem_builder *b, const char *name, int x)
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
 {
     return norm(b, TANDEM_OP_BATCHNORM, name, x);
+}
+int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x)
+{
+    return norm(b, TANDEM_OP_BATCHNORM_RELU, name, x);
 }
 
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)
@@ -642,10 +660,10 @@ static tandem_status model_check(const char *model, const tandem_optimizer_optio
                                    "model %s: an option of its optimizer is negative or not a number", model);
 }
 
-/* Fills consumer_start and consumer; wrong where a tensor but the loss has no reader. */
-static tandem_status connect(tandem_graph *g, tandem_error *error)
+tandem_status tandem_graph_connect(tandem_graph *g, tandem_error *error)
 {
     int *start = g->consumer_start;
+    memset(start, 0, ((size_t)g->n_op + 1) * sizeof *start);
     for (int i = 0; i < g->n_op; i++)
         for (int slot = 0; slot < TANDEM_MAX_INPUT && g->op[i].input[slot] >= 0; slot++)
             start[g->op[i].input[slot] + 1]++;
@@ -663,6 +681,8 @@ static tandem_status connect(tandem_graph *g, tandem_error *error)
             g->consumer[--start[g->op[i].input[slot] + 1]] = i;
     memmove(start, start + 1, (size_t)g->n_op * sizeof *start);
     start[g->n_op] = n_edge;
+    for (int t = 0; t < g->n_op; t++)
+        g->view[t] = g->op[t].kind == TANDEM_OP_RESHAPE ? g->view[g->op[t].input[0]] : t;
     return TANDEM_OK;
 }
 
@@ -723,14 +743,12 @@ tandem_status tandem_builder_finish(tandem_builder *b, const char *model, const 
     g->n_masked = b->masked;
     g->vocabulary = vocabulary_of(g);
     g->optimizer = *optimizer;
-    status = connect(g, error);
+    status = tandem_graph_connect(g, error);
     if (status != TANDEM_OK) {
         g->op = NULL; /* the builder's still */
         g->parameter = NULL;
         goto out;
     }
-    for (int t = 0; t < g->n_op; t++)
-        g->view[t] = g->op[t].kind == TANDEM_OP_RESHAPE ? g->view[g->op[t].input[0]] : t;
     g->hash = tandem_graph_hash(g);
     forget(b);
     *graph = g;

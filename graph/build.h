@@ -40,6 +40,7 @@ int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, 
 int tandem_build_relu(tandem_builder *b, const char *name, int x);
 int tandem_build_gelu(tandem_builder *b, const char *name, int x);
 int tandem_build_tanh(tandem_builder *b, const char *name, int x);
+int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate); /* 0 ≤ rate < 1; of 0 there is none: returns x */
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y);
 int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad);
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride);
@@ -51,6 +52,7 @@ int tandem_build_prepend(tandem_builder *b, const char *name, int x,
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal); /* over the last dimension */
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
+int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x); /* what fuse.c makes of the two */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);
 
 #endif

@@ -16,9 +16,7 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
     if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
     if ((task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST) && to != task->to)
         return 0;
-    key->kind = TANDEM_COST_CAST;
-    key->from = from;
-    key->to = to;
+    *key = (tandem_cost_key){.kind = TANDEM_COST_CAST, .precision = "", .from = from, .to = to};
     const tandem_op *op = &step->graph->op[task->op];
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
         key->elements = step->graph->parameter[task->parameter].elements;
@@ -40,43 +38,43 @@ static int operator_key(const tandem_step *step, const tandem_task *task, int va
 {
     const tandem_op *op = &step->graph->op[task->op];
     const tandem_op_row *row = tandem_op_row_get(op->kind);
-    key->kind = TANDEM_COST_OP;
-    key->pass = pass;
-    memcpy(key->signature, op->signature, sizeof key->signature);
-    key->to = variant % 2 ? TANDEM_BF16 : TANDEM_F32;
+    const tandem_dtype to = variant % 2 ? TANDEM_BF16 : TANDEM_F32;
+    const tandem_precision_row *precision = NULL;
     if (row->op_class != TANDEM_ADJUSTABLE) {
         if (variant > 1 || (row->op_class != TANDEM_DEPENDENT && variant > 0)) return 0;
-        key->from = key->to;
-        key->precision = type_as_precision(key->to);
-        if (pass == TANDEM_PASS_WGRAD) key->to = TANDEM_F32;
-        return 1;
+    } else {
+        const int p = variant / 2;
+        if (p >= TANDEM_N_PRECISION || !(row->precisions & (1u << p))) return 0;
+        precision = tandem_precision_get((tandem_precision)p);
+        if (pass == TANDEM_PASS_FORWARD && to != precision->output) return 0;
+        if (pass == TANDEM_PASS_WGRAD && row->n_parameter > 0 && to != TANDEM_F32) return 0;
     }
-    const int p = variant / 2;
-    if (p >= TANDEM_N_PRECISION || !(row->precisions & (1u << p))) return 0;
-    const tandem_precision_row *precision = tandem_precision_get((tandem_precision)p);
-    if (pass == TANDEM_PASS_FORWARD && key->to != precision->output) return 0;
-    if (pass == TANDEM_PASS_WGRAD && row->n_parameter > 0 && key->to != TANDEM_F32) return 0;
-    key->precision = precision->name;
-    key->from = product_type(step, precision, pass);
+    *key = (tandem_cost_key){.kind = TANDEM_COST_OP, .pass = pass, .to = to};
+    memcpy(key->signature, op->signature, sizeof key->signature);
+    key->precision = precision ? precision->name : type_as_precision(to);
+    key->from = precision ? product_type(step, precision, pass) : to;
+    if (!precision && pass == TANDEM_PASS_WGRAD) key->to = TANDEM_F32;
     return 1;
 }
 
 static int accumulate_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
-    if (variant > 1) return 0;
+    const int is_weight = task->parameter >= 0; /* f32 always */
+    if (variant > (is_weight ? 0 : 1)) return 0;
     const tandem_op *op = &step->graph->op[task->op];
-    key->kind = TANDEM_COST_OP;
-    key->pass = TANDEM_PASS_DGRAD;
+    *key = (tandem_cost_key){.kind = TANDEM_COST_OP, .pass = TANDEM_PASS_DGRAD};
     key->from = key->to = variant ? TANDEM_BF16 : TANDEM_F32;
     key->precision = type_as_precision(key->to);
     (void)snprintf(key->signature, sizeof key->signature, "accumulate n=%lld",
-                   (long long)tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape));
+                   (long long)(is_weight ? step->graph->parameter[task->parameter].elements
+                                         : tandem_shape_elements(&step->graph->op[op->input[task->slot]].shape)));
     return 1;
 }
 
 static int bucket_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
     if (variant > 0) return 0;
+    *key = (tandem_cost_key){.from = TANDEM_F32, .to = TANDEM_F32};
     key->elements = step->bucket[task->bucket].elements;
     key->precision = "fp32";
     key->pass = TANDEM_PASS_UPDATE;
@@ -93,24 +91,20 @@ static int bucket_key(const tandem_step *step, const tandem_task *task, int vari
     return 1;
 }
 
-int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key *out)
+int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)
 {
     const tandem_task *task = &step->task[t];
-    tandem_cost_key key = {.precision = "", .from = TANDEM_F32, .to = TANDEM_F32};
-    int exists = 0;
-    switch (task->kind) {
+    switch (task->kind) { /* all of them leave *key alone where there is no such form: most variants are none */
     case TANDEM_TASK_WEIGHT_CAST:
     case TANDEM_TASK_CAST:
     case TANDEM_TASK_GRADIENT_CAST:
-    case TANDEM_TASK_RESTORE: exists = cast_key(step, task, variant, &key); break;
-    case TANDEM_TASK_FORWARD: exists = operator_key(step, task, variant, TANDEM_PASS_FORWARD, &key); break;
-    case TANDEM_TASK_DGRAD: exists = operator_key(step, task, variant, TANDEM_PASS_DGRAD, &key); break;
-    case TANDEM_TASK_WGRAD: exists = operator_key(step, task, variant, TANDEM_PASS_WGRAD, &key); break;
-    case TANDEM_TASK_ACCUMULATE: exists = accumulate_key(step, task, variant, &key); break;
+    case TANDEM_TASK_RESTORE: return cast_key(step, task, variant, key);
+    case TANDEM_TASK_FORWARD: return operator_key(step, task, variant, TANDEM_PASS_FORWARD, key);
+    case TANDEM_TASK_DGRAD: return operator_key(step, task, variant, TANDEM_PASS_DGRAD, key);
+    case TANDEM_TASK_WGRAD: return operator_key(step, task, variant, TANDEM_PASS_WGRAD, key);
+    case TANDEM_TASK_ACCUMULATE: return accumulate_key(step, task, variant, key);
     case TANDEM_TASK_REDUCE:
-    case TANDEM_TASK_UPDATE: exists = bucket_key(step, task, variant, &key); break;
-    default: break;
+    case TANDEM_TASK_UPDATE: return bucket_key(step, task, variant, key);
+    default: return 0;
     }
-    if (exists) *out = key;
-    return exists;
 }

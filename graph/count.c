@@ -19,11 +19,13 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_BIAS:
     case TANDEM_OP_ADD:
     case TANDEM_OP_TANH:
+    case TANDEM_OP_DROPOUT:
     case TANDEM_OP_RELU: return out;
     case TANDEM_OP_GELU: return 8 * out;
     case TANDEM_OP_SOFTMAX: return 6 * out;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return 7 * out;
+    case TANDEM_OP_BATCHNORM_RELU: return 8 * out;
     case TANDEM_OP_MAXPOOL:
     case TANDEM_OP_AVGPOOL: return out * (double)op->kernel_h * (double)op->kernel_w;
     case TANDEM_OP_CROSS_ENTROPY: return 5 * (double)tandem_shape_elements(in);
@@ -46,7 +48,7 @@ static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
     const uint64_t last = (uint64_t)tandem_shape_last(&op->shape);
     if (op->kind == TANDEM_OP_LAYERNORM) /* mean and variance of each row, f32 */
         return 2 * 4 * (elements / last);
-    if (op->kind == TANDEM_OP_BATCHNORM) /* mean and variance of each channel, f32 */
+    if (tandem_op_is_batchnorm(op)) /* mean and variance of each channel, f32 */
         return 2 * 4 * last;
     if (op->kind == TANDEM_OP_MAXPOOL) /* place of the maximum in its window */
         return elements * ((int64_t)op->kernel_h * op->kernel_w <= 256 ? 1 : 4);

@@ -3,7 +3,9 @@
 #include "base/philox.h"
 #include "tandem/graph.h"
 
+#include <fnmatch.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +19,42 @@ int64_t tandem_shape_elements(const tandem_shape *shape)
 int64_t tandem_shape_last(const tandem_shape *shape)
 {
     return shape->n_dim ? shape->dim[shape->n_dim - 1] : 1;
+}
+
+int tandem_op_is_batchnorm(const tandem_op *op)
+{
+    return op->kind == TANDEM_OP_BATCHNORM || op->kind == TANDEM_OP_BATCHNORM_RELU;
+}
+
+char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph *graph, int parameter)
+{
+    const tandem_op *op = &graph->op[graph->parameter[parameter].op];
+    const char *part = "";
+    switch (op->kind) {
+    case TANDEM_OP_LINEAR:
+    case TANDEM_OP_CONV2D:
+    case TANDEM_OP_EMBEDDING: part = ".weight"; break;
+    case TANDEM_OP_LAYERNORM:
+    case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU: part = parameter == op->parameter[0] ? ".weight" : ".bias"; break;
+    default: break;
+    }
+    (void)snprintf(text, TANDEM_PARAMETER_NAME, "%s%s", op->name, part);
+    return text;
+}
+
+int tandem_parameter_matches(const tandem_graph *graph, int parameter, const char *patterns)
+{
+    char name[TANDEM_PARAMETER_NAME], pattern[TANDEM_PARAMETER_NAME];
+    tandem_parameter_name(name, graph, parameter);
+    for (size_t n; *patterns; patterns += n + (patterns[n] == ',')) {
+        n = strcspn(patterns, ",");
+        if (n == 0 || n >= sizeof pattern) continue; /* no name is as long */
+        memcpy(pattern, patterns, n);
+        pattern[n] = '\0';
+        if (fnmatch(pattern, name, 0) == 0) return 1;
+    }
+    return 0;
 }
 
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own)

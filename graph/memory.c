@@ -139,6 +139,7 @@ static uint64_t *kind_of_value(tandem_memory *plan, const tandem_step *step, int
 {
     switch (step_value_category(step, v)) {
     case TANDEM_MEMORY_WEIGHT_COPIES: return &plan->weight_copies;
+    case TANDEM_MEMORY_WEIGHT_GRADIENTS: return &plan->weight_gradients;
     case TANDEM_MEMORY_ACTIVATION_GRADIENTS: return &plan->activation_gradients;
     default: return &plan->activations;
     }

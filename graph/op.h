@@ -9,10 +9,11 @@
  * FLOPs are those of one forward pass. A product counts its multiplications and additions. Of the others each
  * element counts its arithmetic once, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
+ *   dropout           1   a multiplication; what it draws is not counted
  *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3
  *   tanh              1
  *   softmax           6   scale, maximum, subtract, exp, sum, divide; masked entries as well
- *   norms             7   mean, subtract, square, sum, multiply, scale, shift
+ *   norms             7   mean, subtract, square, sum, multiply, scale, shift; with a relu 8
  *   pools                 entries of the window, for each element of the output
  *   cross_entropy     5   maximum, subtract, exp, sum, divide, for each logit
  *   the rest          0   they only move data */
@@ -27,6 +28,15 @@ void tandem_op_sign(tandem_op *op, const tandem_op *all, const tandem_parameter 
  * edges, attributes, shapes of one sample), parameters, optimizer. Floating-point numbers enter as their
  * bits. Source: Fowler, Noll, Vo; draft-eastlake-fnv (offset basis and prime). */
 uint64_t tandem_graph_hash(const tandem_graph *graph);
+
+/* Fills consumer_start, consumer and view, which have room for n_op operators. TANDEM_WRONG_GRAPH where a tensor but the
+ * loss has no reader. */
+tandem_status tandem_graph_connect(tandem_graph *graph, tandem_error *error);
+
+/* Joins operators that have a kernel together: a batchnorm and the relu that alone reads it. The first keeps its name and
+ * its parameters; numbers of operators close up, and the hash stays: it is the same model. TANDEM_NO_MEMORY, and the graph
+ * is as it was. Cost: O(operators). */
+tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error);
 
 /* The local batch of a builder: what its sources' first dimension is. */
 int64_t tandem_builder_batch(const tandem_builder *b);

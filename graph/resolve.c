@@ -36,6 +36,25 @@ int tandem_value_aux(const tandem_step *step, int op)
 
 static int value_of(int op, int role, int slot) { return op * VALUES_AN_OP + role + slot; }
 
+/* Of those that are there only with micro-steps or segments. */
+static int more_of(const tandem_step *step, int op, int role, int slot)
+{
+    return step->graph->n_op * FIRST_MORE + op * MORE_AN_OP + role + slot;
+}
+
+/* What the backward pass, or an operator that is computed again for it, reads as tensor `tensor`. */
+static int saved_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
+{
+    const int root = step->graph->view[tensor];
+    if (step->index->is_again[root]) return more_of(step, root, MORE_ACTIVATION, (int)dtype);
+    return tandem_value_activation(step, tensor, dtype);
+}
+
+static int saved_aux(const tandem_step *step, int op)
+{
+    return step->index->is_again[op] ? more_of(step, op, MORE_AUX, 0) : tandem_value_aux(step, op);
+}
+
 /* --- Who reads what in which type ----------------------------------------------------------------------------------- */
 
 /* Type in which a tensor's gradient is first written (brings_f32_gradient in types.h). */
@@ -46,6 +65,12 @@ static tandem_dtype gradient_type(const tandem_step *step, int t)
 
 static unsigned bit(tandem_dtype dtype) { return 1u << dtype; }
 
+static unsigned saved_output_need(const tandem_step *step, int t)
+{
+    const int is_saved = step->index->dgrad[t] >= 0 && (row_of(step, t)->saves & TANDEM_SAVES_OUTPUT);
+    return is_saved ? bit(dgrad_type(step, t)) : 0;
+}
+
 static unsigned activation_need(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
@@ -53,8 +78,20 @@ static unsigned activation_need(const tandem_step *step, int t)
     if (step->graph->op[t].dtype != TANDEM_F32) return 0;
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
         need |= bit(operand_type(step, index->reader[k]));
-    const tandem_op_row *row = row_of(step, t);
-    if (index->dgrad[t] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT)) need |= bit(dgrad_type(step, t));
+    return index->is_again[t] ? need : need | saved_output_need(step, t);
+}
+
+static unsigned again_need(const tandem_step *step, int t)
+{
+    const struct tandem_step_index *index = step->index;
+    if (!index->is_again[t]) return 0;
+    unsigned need = saved_output_need(step, t);
+    for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
+        const int i = index->reader[k];
+        const int saves_input = row_of(step, i)->saves & TANDEM_SAVES_INPUT;
+        if (index->is_again[i] || (saves_input && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)))
+            need |= bit(operand_type(step, i));
+    }
     return need;
 }
 
@@ -162,9 +199,12 @@ static void gather_needs(tandem_step *step)
     for (int k = 0; k < index->n_stale; k++) {
         const int i = index->stale_op[k];
         if (index->stale[i] & STALE_NEED) {
-            const unsigned char need = (unsigned char)activation_need(step, i);
-            if (need != index->activation_need[i]) index->stale[i] |= STALE_CASTS;
+            const unsigned char need = (unsigned char)activation_need(step, i),
+                                again = (unsigned char)again_need(step, i);
+            if (need != index->activation_need[i] || again != index->again_need[i])
+                index->stale[i] |= STALE_CASTS;
             index->activation_need[i] = need;
+            index->again_need[i] = again;
         }
         if (index->stale[i] & STALE_GRADIENT_NEED) {
             const unsigned char need = (unsigned char)gradient_need(step, i);
@@ -311,45 +351,55 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
            (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
 }
 
-static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigned need, tandem_dtype native, int gradient)
+/* first_value: of the versions of what is cast. */
+static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigned need, tandem_dtype native,
+                          int first_value)
 {
     for (int d = 0; d < TANDEM_N_VERSION; d++) {
         const tandem_dtype to = (tandem_dtype)d;
         if (to == native || !(need & (1u << d))) continue;
         const int t = first_task + d;
         begin(step, t, native, to, (int)native * TANDEM_N_VERSION + d);
-        reads(step, t, value_of(tensor, gradient ? VALUE_GRADIENT : VALUE_ACTIVATION, (int)native));
-        writes(step, t, value_of(tensor, gradient ? VALUE_GRADIENT : VALUE_ACTIVATION, d), tensor, to,
-               output_bytes(step->graph, tensor, to));
+        reads(step, t, first_value + (int)native);
+        writes(step, t, first_value + d, tensor, to, output_bytes(step->graph, tensor, to));
     }
 }
 
-static void resolve_forward(tandem_step *step, int i)
+/* Task t: the forward task of operator i, or the one that computes it again. */
+static void resolve_forward_task(tandem_step *step, int i, int t)
 {
     const tandem_graph *graph = step->graph;
     const tandem_op *op = &graph->op[i];
     const tandem_op_row *row = row_of(step, i);
-    const struct tandem_step_index *index = step->index;
-    const int t = index->forward[i];
     const tandem_dtype from = operand_type(step, i), to = step->native[i];
-    if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
-        resolve_weight_cast(step, index->weight_cast[i], from);
-
     tandem_task *task = &step->task[t];
     begin(step, t, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
+        const tandem_dtype type = graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32;
         reads(step, t,
-              tandem_value_activation(step, source, graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32));
+              task->again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type));
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
               row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
                                                  : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
-    writes(step, t, tandem_value_activation(step, i, stored), i, stored, output_bytes(graph, i, stored));
-    if (op->aux_bytes) writes(step, t, value_of(i, VALUE_AUX, 0), i, TANDEM_F32, op->aux_bytes);
+    writes(step, t, task->again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored),
+           i, stored, output_bytes(graph, i, stored));
+    if (op->aux_bytes)
+        writes(step, t, task->again ? saved_aux(step, i) : tandem_value_aux(step, i), i, TANDEM_F32, op->aux_bytes);
+}
+
+static void resolve_forward(tandem_step *step, int i)
+{
+    const struct tandem_step_index *index = step->index;
+    const tandem_dtype from = operand_type(step, i);
+    if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
+        resolve_weight_cast(step, index->weight_cast[i], from);
+    resolve_forward_task(step, i, index->forward[i]);
+    if (index->is_again[i]) resolve_forward_task(step, i, index->forward_again[i]);
 }
 
 /* The saved input of slot `slot` in the type of the backward pass: the version that was saved, or a restored copy. */
@@ -358,7 +408,7 @@ static int saved_input(tandem_step *step, int i, int slot, tandem_dtype type)
     const tandem_graph *graph = step->graph;
     const int source = graph->op[i].input[slot];
     const tandem_dtype saved = tandem_precision_get(step->precision[i])->saved;
-    const int kept = tandem_value_activation(step, source, saved);
+    const int kept = saved_activation(step, source, saved);
     if (saved == type) return kept;
     const int t = step->index->restore[i] + slot;
     begin(step, t, saved, type, (int)saved * TANDEM_N_VERSION + (int)type);
@@ -379,6 +429,17 @@ static void write_contribution(tandem_step *step, int t, int i, int slot)
     const int id = place >= 0 && index->n_contribution[tensor] == 1 ? value_of(tensor, VALUE_GRADIENT, (int)type)
                                                                     : value_of(i, VALUE_CONTRIBUTION, slot);
     writes(step, t, id, tensor, type, output_bytes(graph, tensor, type));
+}
+
+/* The gradient of parameter number j of operator i: where the step's is, or one of this micro-step. */
+static void write_weight_gradient(tandem_step *step, int t, int i, int j)
+{
+    const int p = step->graph->op[i].parameter[j];
+    if (step->index->sum[i * TANDEM_MAX_PARAMETER + j] < 0)
+        writes(step, t, TANDEM_PARAMETER(p), i, TANDEM_F32, 0);
+    else
+        writes(step, t, more_of(step, i, MORE_WEIGHT_GRADIENT, j), i, TANDEM_F32,
+               (uint64_t)step->graph->parameter[p].elements * sizeof(float));
 }
 
 static void resolve_wgrad(tandem_step *step, int i)
@@ -403,7 +464,7 @@ static void resolve_wgrad(tandem_step *step, int i)
     if (row->n_parameter == 0)
         write_contribution(step, t, i, 1);
     else
-        writes(step, t, TANDEM_PARAMETER(op->parameter[0]), i, to, 0);
+        write_weight_gradient(step, t, i, 0);
 }
 
 static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype type)
@@ -436,14 +497,14 @@ static void resolve_dgrad(tandem_step *step, int i)
     else if (row->op_class == TANDEM_ADJUSTABLE)
         read_backward_weight(step, t, i, from);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        reads(step, t, tandem_value_activation(step, op->input[0], TANDEM_F32));
-    if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, tandem_value_activation(step, i, from));
-    if (row->saves & TANDEM_SAVES_AUX) reads(step, t, tandem_value_aux(step, i));
+        reads(step, t, saved_activation(step, op->input[0], from));
+    if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, saved_activation(step, i, from));
+    if (row->saves & TANDEM_SAVES_AUX) reads(step, t, saved_aux(step, i));
     write_contribution(step, t, i, 0);
     if (row->wgrad != TANDEM_BACKWARD_BESIDE) return;
     reads(step, t, TANDEM_PARAMETER(op->parameter[0]));
-    for (int j = 0; j < row->n_parameter; j++)
-        writes(step, t, TANDEM_PARAMETER(op->parameter[j]), i, TANDEM_F32, 0);
+    if (op->kind == TANDEM_OP_BATCHNORM_RELU) reads(step, t, TANDEM_PARAMETER(op->parameter[1]));
+    for (int j = 0; j < row->n_parameter; j++) write_weight_gradient(step, t, i, j);
 }
 
 /* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
@@ -489,8 +550,12 @@ static void take_out_units(tandem_step *step, int i, int stale)
     if (stale & STALE_FORWARD) {
         take_out(step, index->weight_cast[i]);
         take_out(step, index->forward[i]);
+        take_out(step, index->forward_again[i]);
     }
-    if (stale & STALE_CASTS) take_out_casts(step, index->cast[i]);
+    if (stale & STALE_CASTS) {
+        take_out_casts(step, index->cast[i]);
+        take_out_casts(step, index->cast_again[i]);
+    }
     if (stale & STALE_GRADIENT_CASTS) take_out_casts(step, index->gradient_cast[i]);
     if (stale & STALE_BACKWARD) {
         const int n_input = row_of(step, i)->n_input;
@@ -510,19 +575,36 @@ static void resolve_units(tandem_step *step, int i, int stale)
     const struct tandem_step_index *index = step->index;
     if (stale & STALE_FORWARD && index->forward[i] >= 0) resolve_forward(step, i);
     if (stale & STALE_CASTS && index->cast[i] >= 0)
-        resolve_casts(step, index->cast[i], i, index->activation_need[i], step->native[i], 0);
+        resolve_casts(step, index->cast[i], i, index->activation_need[i], step->native[i],
+                      value_of(i, VALUE_ACTIVATION, 0));
+    if (stale & STALE_CASTS && index->cast_again[i] >= 0)
+        resolve_casts(step, index->cast_again[i], i, index->again_need[i], step->native[i],
+                      more_of(step, i, MORE_ACTIVATION, 0));
     if (stale & STALE_GRADIENT_CASTS && index->gradient_cast[i] >= 0)
-        resolve_casts(step, index->gradient_cast[i], i, index->gradient_need[i], index->gradient_native[i], 1);
+        resolve_casts(step, index->gradient_cast[i], i, index->gradient_need[i], index->gradient_native[i],
+                      value_of(i, VALUE_GRADIENT, 0));
     if (stale & STALE_BACKWARD && index->wgrad[i] >= 0) resolve_wgrad(step, i);
     if (stale & STALE_BACKWARD && index->dgrad[i] >= 0) resolve_dgrad(step, i);
     for (int slot = 0; slot < TANDEM_MAX_INPUT && stale & STALE_SUMS; slot++)
         resolve_accumulate(step, i, slot);
 }
 
-static void resolve_bucket_task(tandem_step *step, int t)
+/* A task that every plan has, as it is: the buckets', and sums over micro-steps. */
+static void resolve_fixed_task(tandem_step *step, int t)
 {
     take_out(step, t);
     begin(step, t, TANDEM_F32, TANDEM_F32, 0);
+}
+
+static void resolve_sums(tandem_step *step, int i)
+{
+    for (int j = 0; j < TANDEM_MAX_PARAMETER; j++) {
+        const int t = step->index->sum[i * TANDEM_MAX_PARAMETER + j];
+        if (t < 0) continue;
+        resolve_fixed_task(step, t);
+        reads(step, t, more_of(step, i, MORE_WEIGHT_GRADIENT, j));
+        writes(step, t, TANDEM_PARAMETER(step->task[t].parameter), i, TANDEM_F32, 0);
+    }
 }
 
 /* First all that is stale goes out, so that what one unit no longer writes another may. */
@@ -558,10 +640,11 @@ void tandem_step_resolve_all(tandem_step *step)
         index->gradient_native[i] = gradient_type(step, i);
         index->resolved[i] = step->precision[i];
         mark(index, i, STALE_ALL);
+        resolve_sums(step, i);
     }
     for (int b = 0; b < step->n_bucket; b++) {
-        resolve_bucket_task(step, step->bucket[b].reduce_task);
-        resolve_bucket_task(step, step->bucket[b].update_task);
+        resolve_fixed_task(step, step->bucket[b].reduce_task);
+        resolve_fixed_task(step, step->bucket[b].update_task);
     }
     if (step->n_bucket > 0) /* the first bucket takes the loss along */
         reads(step, step->bucket[0].reduce_task, tandem_value_activation(step, step->graph->loss, TANDEM_F32));

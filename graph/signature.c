@@ -86,6 +86,7 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
         break;
     case TANDEM_OP_BIAS: sign_bias(op, own); break;
     case TANDEM_OP_RELU:
+    case TANDEM_OP_DROPOUT:
     case TANDEM_OP_GELU:
     case TANDEM_OP_TANH:
     case TANDEM_OP_ADD:
@@ -107,6 +108,7 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
         break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU:
     case TANDEM_OP_CROSS_ENTROPY: sign_rows(op, "rows", in, "n"); break;
     case TANDEM_N_OP_KIND: break;
     }
@@ -162,6 +164,7 @@ static uint64_t hash_op(uint64_t hash, const tandem_op *op, int64_t batch)
         hash = hash_number(hash, attributes[i]);
     for (int d = 0; d < TANDEM_MAX_DIM; d++) hash = hash_number(hash, op->axis[d]);
     if (op->start) hash = hash_number(fnv1a(hash, " start"), op->start);
+    if (op->rate > 0) hash = hash_float(fnv1a(hash, " rate"), op->rate);
     return hash_float(hash_float(hash, op->scale), op->epsilon);
 }
 

@@ -181,21 +181,55 @@ static void append_forward(tandem_step *step, int i)
     append_casts(step, TANDEM_TASK_CAST, i);
 }
 
-/* Hands over every bucket whose last gradient operator i has just written. */
-static void append_reduces(tandem_step *step, int producer)
+/* Adds what operator i writes of parameter number j's gradient in one micro-step to the step's. −1 = its kernel does, or there is
+ * one micro-step only. */
+static int append_sum(tandem_step *step, int i, int j)
+{
+    const tandem_op *op = &step->graph->op[i];
+    const int p = op->parameter[j];
+    const int adds_itself = op->kind == TANDEM_OP_EMBEDDING && step->graph->parameter[p].tied >= 0;
+    if (step->options.n_micro == 1 || adds_itself) return -1;
+    const int task = append(step, TANDEM_TASK_ACCUMULATE, i, 0);
+    step->task[task].parameter = p;
+    step->index->sum[i * TANDEM_MAX_PARAMETER + j] = task;
+    return task;
+}
+
+/* Hands a bucket over, if the gradient of parameter p, which task `ready` has just completed, was the last it lacked. */
+static void append_reduce(tandem_step *step, int p, int ready)
+{
+    const int b = step->index->bucket_of[p];
+    tandem_bucket *bucket = &step->bucket[b];
+    if (step->parameter_order[bucket->first_parameter_place + bucket->n_parameter - 1] != p) return;
+    bucket->ready_task = ready;
+    bucket->reduce_task = append(step, TANDEM_TASK_REDUCE, -1, 0);
+    step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
+    step->task[bucket->reduce_task].bucket = b;
+}
+
+/* What follows the task that has written the gradients of an operator's parameters. */
+static void append_followers(tandem_step *step, int producer)
 {
     const int i = step->task[producer].op;
-    const tandem_op *op = &step->graph->op[i];
-    for (int j = 0; j < TANDEM_MAX_PARAMETER; j++) {
-        if (!completes(step->graph, i, op->parameter[j])) continue;
-        const int b = step->index->bucket_of[op->parameter[j]];
-        tandem_bucket *bucket = &step->bucket[b];
-        const int last = bucket->first_parameter_place + bucket->n_parameter - 1;
-        if (step->parameter_order[last] != op->parameter[j]) continue;
-        bucket->ready_task = producer;
-        bucket->reduce_task = append(step, TANDEM_TASK_REDUCE, -1, 0);
-        step->task[bucket->reduce_task].stream = TANDEM_STREAM_COMM;
-        step->task[bucket->reduce_task].bucket = b;
+    const int *parameter = step->graph->op[i].parameter;
+    for (int j = 0; j < TANDEM_MAX_PARAMETER && parameter[j] >= 0; j++) {
+        const int sum = append_sum(step, i, j);
+        if (completes(step->graph, i, parameter[j]))
+            append_reduce(step, parameter[j], sum >= 0 ? sum : producer);
+    }
+}
+
+/* The forward tasks of the segment that operator `last` ends, as far as the backward pass wants them again. */
+static void append_again(tandem_step *step, int last)
+{
+    struct tandem_step_index *index = step->index;
+    if (index->segment_begin[last] < 0) return;
+    for (int i = index->segment_begin[last]; i <= last; i++) {
+        if (!index->is_again[i]) continue;
+        index->forward_again[i] = append(step, TANDEM_TASK_FORWARD, i, 0);
+        index->cast_again[i] = step->n_task;
+        append_casts(step, TANDEM_TASK_CAST, i);
+        for (int t = index->forward_again[i]; t < step->n_task; t++) step->task[t].again = 1;
     }
 }
 
@@ -219,15 +253,13 @@ static void append_backward(tandem_step *step, int i)
             append_weight_cast(step, i);
         }
     }
-    const int second_needs = row->n_input < 2 || graph->op[op->input[1]].needs_gradient;
-    if (row->wgrad == TANDEM_BACKWARD_TASK && (row->n_parameter > 0 || second_needs)) {
+    if (has_wgrad(graph, i)) {
         index->wgrad[i] = append(step, TANDEM_TASK_WGRAD, i, 0);
-        append_reduces(step, index->wgrad[i]);
+        append_followers(step, index->wgrad[i]);
     }
-    if (row->dgrad == TANDEM_BACKWARD_TASK &&
-        (graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE)) {
+    if (has_dgrad(graph, i)) {
         index->dgrad[i] = append(step, TANDEM_TASK_DGRAD, i, 0);
-        if (row->wgrad == TANDEM_BACKWARD_BESIDE) append_reduces(step, index->dgrad[i]);
+        if (row->wgrad == TANDEM_BACKWARD_BESIDE) append_followers(step, index->dgrad[i]);
     }
     for (int slot = 0; slot < row->n_input; slot++) {
         const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
@@ -240,7 +272,10 @@ static void append_all(tandem_step *step)
 {
     const int n_op = step->graph->n_op;
     for (int i = 0; i < n_op; i++) append_forward(step, i);
-    for (int i = n_op - 1; i >= 0; i--) append_backward(step, i);
+    for (int i = n_op - 1; i >= 0; i--) {
+        append_again(step, i);
+        append_backward(step, i);
+    }
     for (int b = 0; b < step->n_bucket; b++) {
         step->bucket[b].update_task = append(step, TANDEM_TASK_UPDATE, -1, 0);
         step->task[step->n_task - 1].bucket = b;
@@ -263,24 +298,27 @@ static int allocate_index(struct tandem_step_index *index, size_t n_op, size_t n
     index->resolved = array(n_op, sizeof *index->resolved);
     index->row = array(n_op, sizeof *index->row);
     index->pending = array(n_word(n_op), sizeof *index->pending);
-    index->activation_need = array(n_op, 4); /* and the other three arrays of bytes */
+    index->activation_need = array(n_op, 6); /* and the other five arrays of bytes */
     index->block = block;
     if (!block || !index->row || !index->gradient_native || !index->resolved || !index->pending || !index->activation_need)
         return 0;
     index->gradient_need = index->activation_need + n_op;
     index->fixed_reader = index->gradient_need + n_op;
     index->stale = index->fixed_reader + n_op;
+    index->is_again = index->stale + n_op;
+    index->again_need = index->is_again + n_op;
     index->first_pending = INT_MAX;
     index->last_pending = -1;
     for (size_t i = 0; i < n; i++) block[i] = -1;
     int **const op_array[N_OP_ARRAY] = {
-        &index->n_contribution, &index->last_edge, &index->gradient_root,
-        &index->forward,        &index->cast,      &index->gradient_cast,
-        &index->weight_cast,    &index->restore,   &index->backward_weight_cast,
-        &index->wgrad,          &index->dgrad,     &index->member,
-        &index->stale_op};
+        &index->n_contribution, &index->last_edge,     &index->gradient_root,
+        &index->forward,        &index->cast,          &index->gradient_cast,
+        &index->weight_cast,    &index->restore,       &index->backward_weight_cast,
+        &index->wgrad,          &index->dgrad,         &index->member,
+        &index->stale_op,       &index->forward_again, &index->cast_again,
+        &index->segment_begin};
     int **const edge_array[N_EDGE_ARRAY] = {&index->edge_place, &index->edge_before, &index->accumulate,
-                                            &index->reader, &index->source};
+                                            &index->reader,     &index->source,      &index->sum};
     for (int k = 0; k < N_OP_ARRAY; k++, block += n_op) *op_array[k] = block;
     for (int k = 0; k < N_EDGE_ARRAY; k++, block += n_edge) *edge_array[k] = block;
     index->bucket_of = block;
@@ -319,17 +357,40 @@ static void free_index(struct tandem_step_index *index)
     free(index);
 }
 
-tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tandem_dtype wider,
+tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
                                uint64_t bucket_bytes, tandem_error *error)
 {
+    return tandem_step_open_with(step, graph, wider, bucket_bytes, NULL, error);
+}
+
+static tandem_status check(const tandem_step_options *options, tandem_error *error)
+{
+    if (options->n_micro < 0 || options->n_micro > TANDEM_MAX_MICRO)
+        return tandem_error_set(error, TANDEM_USAGE, "a step has 1 to %d micro-steps, got %d",
+                                TANDEM_MAX_MICRO, options->n_micro);
+    if (options->n_segment < TANDEM_SEGMENTS_SQRT)
+        return tandem_error_set(error, TANDEM_USAGE, "a graph is cut into 1 segment or more, got %d",
+                                options->n_segment);
+    return TANDEM_OK;
+}
+
+/* A micro-step more or less changes no task, one or several of them do. */
+tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph, tandem_dtype wider,
+                                    uint64_t bucket_bytes, const tandem_step_options *given, tandem_error *error)
+{
+    const tandem_step_options options = given ? *given : (tandem_step_options){0};
+    const int is_plain = options.n_micro <= 1 && (options.n_segment == 0 || options.n_segment == 1);
     const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
-    const size_t most_tasks = n_op * MOST_TASKS_AN_OP + 2 * n_parameter;
+    const size_t most_tasks = n_op * (size_t)(MOST_TASKS_AN_OP + (is_plain ? 0 : MORE_TASKS_AN_OP)) + 2 * n_parameter;
+    const tandem_status status = check(&options, error);
+    if (status != TANDEM_OK) return status;
     tandem_step *step = calloc(1, sizeof *step);
     if (!step) goto no_memory;
+    step->options = (tandem_step_options){options.n_micro > 1 ? options.n_micro : 1, options.n_segment};
     step->graph = graph;
     step->wider = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
-    step->n_value = (int)(n_op * (VALUES_AN_OP + WEIGHTS_AN_OP));
+    step->n_value = (int)n_op * (VALUES_AN_OP + WEIGHTS_AN_OP + (is_plain ? 0 : MORE_AN_OP));
     step->index = calloc(1, sizeof *step->index);
     step->precision = array(n_op, sizeof *step->precision);
     step->native = array(n_op, sizeof *step->native);
@@ -348,6 +409,7 @@ tandem_status tandem_step_open(tandem_step **out, const tandem_graph *graph, tan
     list_readers(graph, step->index);
     list_members(graph, step->index);
     plan_buckets(step);
+    if (!step_cut(step)) goto no_memory;
     append_all(step);
     assert((size_t)step->n_task <= most_tasks);
     if (!allocate_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
@@ -380,6 +442,11 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
     assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
     step->precision[op] = precision;
     step_note(step->index, op);
+}
+
+int tandem_step_repeats(const tandem_step *step, const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE ? 1 : step->options.n_micro;
 }
 
 const char *tandem_task_kind_name(tandem_task_kind kind)

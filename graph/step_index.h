@@ -17,17 +17,27 @@ enum {
     WEIGHTS_AN_OP = TANDEM_N_VERSION - 1 /* copies in bf16 and s8: its own, also where operators share a parameter */
 };
 
+/* Behind all these, where there are micro-steps or segments, of operator i from n_op·FIRST_MORE + i·MORE_AN_OP on: */
 enum {
-    N_OP_ARRAY = 13,
-    N_EDGE_ARRAY = 5,
-    MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3
+    FIRST_MORE = VALUES_AN_OP + WEIGHTS_AN_OP,
+    MORE_ACTIVATION = 0,         /* computed again, one version a type */
+    MORE_AUX = TANDEM_N_VERSION, /* the same */
+    MORE_WEIGHT_GRADIENT,        /* of a micro-step, one a parameter */
+    MORE_AN_OP = MORE_WEIGHT_GRADIENT + TANDEM_MAX_PARAMETER
+};
+
+enum {
+    N_OP_ARRAY = 16,
+    N_EDGE_ARRAY = 6,
+    MOST_TASKS_AN_OP = 3 + 2 * TANDEM_N_VERSION + 2 * TANDEM_MAX_INPUT + 3,
+    MORE_TASKS_AN_OP = 1 + TANDEM_N_VERSION + TANDEM_MAX_PARAMETER /* with micro-steps or segments */
 };
 
 /* What a change can make of an operator: tasks to resolve anew, in units that depend on the same types; needs to gather
  * anew. */
 enum {
-    STALE_FORWARD = 1,        /* its weight cast and its forward task */
-    STALE_CASTS = 2,          /* casts of its output */
+    STALE_FORWARD = 1,        /* its weight cast and its forward task, also when it runs again */
+    STALE_CASTS = 2,          /* casts of its output, the same */
     STALE_GRADIENT_CASTS = 4, /* casts of its output gradient */
     STALE_BACKWARD = 8,       /* restore, weight cast, wgrad, dgrad */
     STALE_SUMS = 16,          /* its accumulate tasks */
@@ -50,18 +60,23 @@ struct tandem_step_index {
     int *gradient_root; /* the tensor whose gradient memory holds this tensor's gradient */
     /* tasks */
     int *forward, *cast, *gradient_cast, *weight_cast, *restore, *backward_weight_cast, *wgrad, *dgrad;
-    int *edge_place;  /* place of an edge among the contributions to its tensor */
-    int *edge_before; /* the edge at the place before */
-    int *accumulate;  /* of an edge whose place is not the first */
-    int *bucket_of;   /* [n_parameter] */
+    int *forward_again, *cast_again;
+    int *segment_begin; /* of the operator that ends a segment to recompute, its first one; −1 = all others */
+    int *sum;           /* [n_op × TANDEM_MAX_PARAMETER] over micro-steps */
+    int *edge_place;    /* place of an edge among the contributions to its tensor */
+    int *edge_before;   /* the edge at the place before */
+    int *accumulate;    /* of an edge whose place is not the first */
+    int *bucket_of;     /* [n_parameter] */
     /* who a change reaches: CSR, both [n_op + 1] starts */
     int *reader_start, *reader;  /* operators, no reshapes, that read the tensor or a view of it; each once */
     int *member_start, *member;  /* operators whose gradient_root the tensor is */
     unsigned char *fixed_reader; /* a fixed operator brings it a gradient */
+    unsigned char *is_again;     /* it is computed again for the backward pass */
     /* of the current plan */
     tandem_precision *resolved;                     /* precisions as they were resolved last */
     tandem_dtype *gradient_native;                  /* type in which a tensor's gradient is first written */
     unsigned char *activation_need, *gradient_need; /* bit d: somebody reads it in type d */
+    unsigned char *again_need;                      /* the same, of what is computed again */
     uint64_t *active;                               /* bit t: task t is active */
     tandem_reader *read_place;                      /* [n_task × TANDEM_TASK_READS] */
     int *first_reader;                              /* [n_value] a place, −1 = nobody reads it */
@@ -107,6 +122,27 @@ static inline void step_note(struct tandem_step_index *index, int op)
     if (word < index->first_pending) index->first_pending = word;
     if (word > index->last_pending) index->last_pending = word;
 }
+
+/* Whether operator i has a wgrad task, a dgrad task, at all. */
+static inline int has_wgrad(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    if (row->wgrad != TANDEM_BACKWARD_TASK || !op->needs_gradient) return 0;
+    return row->n_parameter > 0 || row->n_input < 2 || graph->op[op->input[1]].needs_gradient;
+}
+
+static inline int has_dgrad(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    const tandem_op_row *row = tandem_op_row_get(op->kind);
+    if (row->dgrad != TANDEM_BACKWARD_TASK || !op->needs_gradient) return 0;
+    return graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE;
+}
+
+/* step_cut (segments.c): cuts the graph into segments and finds what is computed again: segment_begin and is_again. Needs the
+ * lists of readers. Returns 0 without memory. Cost: O(operators × segments). */
+int step_cut(tandem_step *step);
 
 /* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
 void tandem_step_resolve_all(tandem_step *step);

@@ -183,6 +183,7 @@ static const struct {
     {"relu", all, {2, 3, 0, 0}, 1},
     {"add", all, {3, 0, 0, 0}, 1},
     {"accumulate", all, {0, 3, 0, 0}, 1},
+    {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},
@@ -192,6 +193,7 @@ static const struct {
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},
     {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
+    {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */
 };

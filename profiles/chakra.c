@@ -264,11 +264,10 @@ out:
     return status;
 }
 
-tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_lane *lane, int n_lane,
-                                  tandem_error *error)
+tandem_status tandem_chakra_write(const char *path, const char *title, const tandem_trace_lane *lane,
+                                  int n_lane, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    for (int k = 0; k < n_lane && status == TANDEM_OK; k++)
-        status = write_rank(path, title, &lane[k], error);
+    for (int k = 0; k < n_lane && status == TANDEM_OK; k++) status = write_rank(path, title, &lane[k], error);
     return status;
 }

@@ -1,7 +1,5 @@
 #include "profiles/chrome.h"
 
-#include <string.h>
-
 #include "profiles/json_write.h"
 
 enum { DIGITS = 32 };
@@ -12,37 +10,18 @@ static void flush(tandem_chrome *chrome)
     chrome->n = 0;
 }
 
-/* Where `n` bytes may be written. n ≤ TANDEM_CHROME_ROOM. */
-static char *room_for(tandem_chrome *chrome, size_t n)
-{
-    if (TANDEM_CHROME_ROOM - chrome->n < n) flush(chrome);
-    return chrome->buffer + chrome->n;
-}
-
-static void put_bytes(tandem_chrome *chrome, const char *bytes, size_t n)
-{
-    if (n > TANDEM_CHROME_ROOM) {
-        flush(chrome);
-        (void)fwrite(bytes, 1, n, chrome->stream);
-        return;
-    }
-    memcpy(room_for(chrome, n), bytes, n);
-    chrome->n += n;
-}
-
-void tandem_chrome_put(tandem_chrome *chrome, const char *text) { put_bytes(chrome, text, strlen(text)); }
-
-/* A string in quotes. Most need no escapes. */
+/* A string in quotes, and room for the rest of an event behind it. Most need no escapes. */
 static void put_text(tandem_chrome *chrome, const char *text)
 {
+    enum { LONGEST = TANDEM_CHROME_ROOM - TANDEM_CHROME_EVENT - 2 };
     size_t n = 0;
     while ((unsigned char)(text[n] - 0x20) < 0x5f && text[n] != '"' && text[n] != '\\') n++;
-    if (text[n] || n + 2 > TANDEM_CHROME_ROOM) {
-        flush(chrome);
+    if (chrome->n + n > LONGEST || text[n]) flush(chrome);
+    if (text[n] || n > LONGEST) {
         tandem_json_write_text(chrome->stream, text);
         return;
     }
-    char *const to = room_for(chrome, n + 2);
+    char *const to = chrome->buffer + chrome->n;
     to[0] = '"';
     memcpy(to + 1, text, n);
     to[n + 1] = '"';
@@ -65,16 +44,24 @@ static char *digits_before(char *end, uint64_t value)
 
 static uint64_t magnitude_of(int64_t value) { return value < 0 ? 0 - (uint64_t)value : (uint64_t)value; }
 
-static void put_whole(tandem_chrome *chrome, int64_t value)
+/* The last bytes of `text`, from `first` on. */
+static void put_digits(tandem_chrome *chrome, const char text[DIGITS], const char *first)
 {
-    char text[DIGITS], *const end = text + sizeof text, *first = digits_before(end, magnitude_of(value));
-    if (value < 0) *--first = '-';
-    put_bytes(chrome, first, (size_t)(end - first));
+    const size_t n = (size_t)(text + DIGITS - first);
+    memcpy(chrome->buffer + chrome->n, first, n);
+    chrome->n += n;
 }
 
-static void put_us(tandem_chrome *chrome, int64_t ns)
+void tandem_chrome_whole(tandem_chrome *chrome, int64_t value)
 {
-    char text[DIGITS], *const end = text + sizeof text;
+    char text[DIGITS], *first = digits_before(text + DIGITS, magnitude_of(value));
+    if (value < 0) *--first = '-';
+    put_digits(chrome, text, first);
+}
+
+void tandem_chrome_us(tandem_chrome *chrome, int64_t ns)
+{
+    char text[DIGITS], *const end = text + DIGITS;
     const uint64_t magnitude = magnitude_of(ns), whole = magnitude / 1000;
     const unsigned rest = (unsigned)(magnitude - 1000 * whole);
     end[-1] = (char)('0' + rest % 10);
@@ -83,41 +70,32 @@ static void put_us(tandem_chrome *chrome, int64_t ns)
     end[-4] = '.';
     char *first = digits_before(end - 4, whole);
     if (ns < 0) *--first = '-';
-    put_bytes(chrome, first, (size_t)(end - first));
-}
-
-void tandem_chrome_whole(tandem_chrome *chrome, const char *before, int64_t value)
-{
-    tandem_chrome_put(chrome, before);
-    put_whole(chrome, value);
-}
-
-void tandem_chrome_us(tandem_chrome *chrome, const char *before, int64_t ns)
-{
-    tandem_chrome_put(chrome, before);
-    put_us(chrome, ns);
+    put_digits(chrome, text, first);
 }
 
 /* --- Events --------------------------------------------------------------------------------------------- */
 
 static void begin_event(tandem_chrome *chrome, char phase, const char *name, int pid, int tid)
 {
-    char head[] = ",\n{\"ph\":\"X\",\"name\":";
-    head[9] = phase;
-    put_bytes(chrome, chrome->n_event ? head : head + 1, sizeof head - (chrome->n_event ? 1 : 2));
-    chrome->n_event++;
+    if (chrome->n > TANDEM_CHROME_ROOM - TANDEM_CHROME_EVENT) flush(chrome);
+    tandem_chrome_put(chrome, chrome->n_event++ ? ",\n{\"ph\":\"" : "\n{\"ph\":\"");
+    chrome->buffer[chrome->n++] = phase;
+    tandem_chrome_put(chrome, "\",\"name\":");
     put_text(chrome, name);
-    tandem_chrome_whole(chrome, ",\"pid\":", pid);
-    tandem_chrome_whole(chrome, ",\"tid\":", tid);
+    tandem_chrome_put(chrome, ",\"pid\":");
+    tandem_chrome_whole(chrome, pid);
+    tandem_chrome_put(chrome, ",\"tid\":");
+    tandem_chrome_whole(chrome, tid);
 }
 
-void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid, int tid,
-                         int64_t ts_ns)
+void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
+                         int tid, int64_t ts_ns)
 {
     begin_event(chrome, phase, name, pid, tid);
     tandem_chrome_put(chrome, ",\"cat\":\"");
     tandem_chrome_put(chrome, category);
-    tandem_chrome_us(chrome, "\",\"ts\":", ts_ns);
+    tandem_chrome_put(chrome, "\",\"ts\":");
+    tandem_chrome_us(chrome, ts_ns);
 }
 
 void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int tid, const char *name)
@@ -144,6 +122,7 @@ void tandem_chrome_begin(tandem_chrome *chrome, FILE *stream, const char *title)
 
 void tandem_chrome_end(tandem_chrome *chrome)
 {
+    flush(chrome);
     tandem_chrome_put(chrome, "\n]}\n");
     flush(chrome);
 }

@@ -4,7 +4,8 @@
  *     tandem_chrome_begin(&chrome, file.stream, "title");
  *     tandem_chrome_name(&chrome, "process_name", 0, 0, "rank 0");
  *     tandem_chrome_event(&chrome, 'X', "fc1", "forward", 0, 0, start_ns);
- *     tandem_chrome_us(&chrome, ",\"dur\":", duration_ns);
+ *     tandem_chrome_put(&chrome, ",\"dur\":");
+ *     tandem_chrome_us(&chrome, duration_ns);
  *     tandem_chrome_put(&chrome, "}");
  *     tandem_chrome_end(&chrome);
  *
@@ -14,13 +15,15 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
-enum { TANDEM_CHROME_ROOM = 1 << 16 };
+/* EVENT: most bytes of an event beside its name; there is always room for them once it has begun. */
+enum { TANDEM_CHROME_ROOM = 1 << 16, TANDEM_CHROME_EVENT = 1 << 11 };
 
 typedef struct tandem_chrome {
     FILE *stream;
     int64_t n_event;
-    size_t n; /* bytes in `buffer` */
+    size_t n; /* bytes in `buffer`: at most TANDEM_CHROME_ROOM − TANDEM_CHROME_EVENT where an event begins */
     char buffer[TANDEM_CHROME_ROOM];
 } tandem_chrome;
 
@@ -33,11 +36,18 @@ void tandem_chrome_name(tandem_chrome *chrome, const char *kind, int pid, int ti
 
 /* An event up to its ts. What follows are its other members, each with its comma, and the last brace. The category is no text
  * of a user's: it is written as it is. */
-void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid, int tid,
-                         int64_t ts_ns);
-void tandem_chrome_put(tandem_chrome *chrome, const char *text); /* as it is */
-void tandem_chrome_whole(tandem_chrome *chrome, const char *before, int64_t value);
+void tandem_chrome_event(tandem_chrome *chrome, char phase, const char *name, const char *category, int pid,
+                         int tid, int64_t ts_ns);
+void tandem_chrome_whole(tandem_chrome *chrome, int64_t value);
 /* µs with three decimals, in integers: exact, and with a point in every locale. */
-void tandem_chrome_us(tandem_chrome *chrome, const char *before, int64_t ns);
+void tandem_chrome_us(tandem_chrome *chrome, int64_t ns);
+
+/* Text as it is; inline, so that the length of a literal is known. */
+static inline void tandem_chrome_put(tandem_chrome *chrome, const char *text)
+{
+    const size_t n = strlen(text);
+    memcpy(chrome->buffer + chrome->n, text, n);
+    chrome->n += n;
+}
 
 #endif

@@ -132,6 +132,11 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
     write_text(w, "graph_hash", hash);
     write_text(w, "base", tandem_precision_get(plan->base)->name);
     write_bytes(w, "bucket_bytes", plan->bucket_bytes);
+    if (plan->step.n_micro > 1) write_whole(w, "micro_steps", plan->step.n_micro);
+    if (plan->step.n_segment != 0 && plan->step.n_segment != 1) {
+        char recompute[TANDEM_RECOMPUTE_TEXT];
+        write_text(w, "recompute", tandem_recompute_print(recompute, plan->step.n_segment));
+    }
     write_real(w, "slowdown", plan->slowdown);
     write_whole(w, "target_ns", plan->target_ns);
     write_whole(w, "fastest_ns", plan->fastest_ns);
@@ -280,13 +285,29 @@ static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *pl
     return status;
 }
 
+/* Most plans say neither: one micro-step, and nothing is recomputed. */
+static tandem_status read_step(tandem_step_options *step, const tandem_json_place *place, const json_t *root)
+{
+    tandem_error inner = {0};
+    const char *recompute = NULL;
+    int64_t n_micro = 0;
+    tandem_status status = tandem_json_whole(&n_micro, place, root, "micro_steps", 1, TANDEM_MAX_MICRO, 0);
+    if (status == TANDEM_OK) status = tandem_json_text(&recompute, place, root, "recompute", 0);
+    step->n_micro = (int)n_micro;
+    if (status != TANDEM_OK || !recompute) return status;
+    return tandem_recompute_parse(&step->n_segment, recompute, &inner) == TANDEM_OK
+               ? TANDEM_OK
+               : tandem_json_refuse(place, "recompute", inner.text);
+}
+
 /* Everything that can be read without the graph. */
 static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, const json_t *root)
 {
-    static const char *const allowed[] = {"schema",  "name",         "policy",   "model",       "graph_hash",
-                                          "base",    "bucket_bytes", "slowdown", "target_ns",   "fastest_ns",
-                                          "step_ns", "sensitivity",  "method",   "lower_bound", "gap",
-                                          "proof",   "node",         "net",      "classes",     NULL};
+    static const char *const allowed[] = {
+        "schema",       "name",        "policy",    "model",      "graph_hash", "base",
+        "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
+        "method",       "lower_bound", "gap",       "proof",      "node",       "net",
+        "classes",      "micro_steps", "recompute", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
     if (status == TANDEM_OK && strcmp(schema, schema_name) != 0)
@@ -300,6 +321,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     if (status == TANDEM_OK) status = read_name(plan->proof, sizeof plan->proof, place, root, "proof", 0);
     if (status == TANDEM_OK) status = read_base(&plan->base, place, root);
     if (status == TANDEM_OK) status = read_figures(plan, place, root);
+    if (status == TANDEM_OK) status = read_step(&plan->step, place, root);
     if (status == TANDEM_OK) status = tandem_cluster_read_links(&plan->cluster, place, root);
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes);

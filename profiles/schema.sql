@@ -95,16 +95,18 @@ CREATE TABLE collective_cost (
     PRIMARY KEY (device_group, collective, loaded, bytes)
 ) STRICT, WITHOUT ROWID;
 
--- factor: how many times longer `kind` of work takes on the device; 1 = no longer. From n measurements.
+-- factor: how many times longer `kind` of work takes on the device beside a collective of `bytes`; 1 = no longer. From n
+-- measurements.
 CREATE TABLE interference (
     device INTEGER NOT NULL REFERENCES device (id),
     device_group TEXT NOT NULL,
     kind TEXT NOT NULL,
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
     factor REAL NOT NULL CHECK (factor > 0),
     n INTEGER NOT NULL CHECK (n > 0),
     host INTEGER NOT NULL REFERENCES host (id),
     time_ns INTEGER NOT NULL,
-    PRIMARY KEY (device, device_group, kind)
+    PRIMARY KEY (device, device_group, kind, bytes)
 ) STRICT, WITHOUT ROWID;
 
 -- Means over n_batch batches of `data`; op is the operator's place in the graph, and its name.

@@ -10,6 +10,12 @@ static tandem_status check_name(const char *name, const char *what, tandem_error
     return tandem_error_set(error, TANDEM_USAGE, "a measurement needs the name of its %s", what);
 }
 
+static tandem_status check_bytes(uint64_t bytes, tandem_error *error)
+{
+    if (bytes <= INT64_MAX) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE, "a collective of more than 2^63 bytes");
+}
+
 tandem_status tandem_store_put_collective(tandem_store *store, const char *group, const char *collective,
                                           int loaded, const tandem_collective_point *point, tandem_error *error)
 {
@@ -19,8 +25,7 @@ tandem_status tandem_store_put_collective(tandem_store *store, const char *group
     tandem_status status = tandem_store_check_cost(&point->cost, error);
     if (status == TANDEM_OK) status = check_name(group, "group", error);
     if (status == TANDEM_OK) status = check_name(collective, "collective", error);
-    if (status == TANDEM_OK && point->bytes > INT64_MAX)
-        status = tandem_error_set(error, TANDEM_USAGE, "a collective of more than 2^63 bytes");
+    if (status == TANDEM_OK) status = check_bytes(point->bytes, error);
     if (status == TANDEM_OK) status = tandem_store_write_begin(store, error);
     if (status != TANDEM_OK) return status;
     status = tandem_store_execute(store, error, sql, "ssii" TANDEM_COST_TYPES "ii", group, collective,
@@ -84,14 +89,16 @@ tandem_status tandem_store_load_collective(tandem_collective_point **points, int
 }
 
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
-                                            const char *kind, double factor, int64_t n, tandem_error *error)
+                                            const char *kind, uint64_t bytes, double factor, int64_t n,
+                                            tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO interference (device, device_group, kind, factor, n, host, time_ns)"
-        " VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, ?7)";
+        "INSERT OR REPLACE INTO interference (device, device_group, kind, bytes, factor, n, host, time_ns)"
+        " VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     tandem_status status = check_name(device, "device", error);
     if (status == TANDEM_OK) status = check_name(group, "group", error);
     if (status == TANDEM_OK) status = check_name(kind, "kind", error);
+    if (status == TANDEM_OK) status = check_bytes(bytes, error);
     if (status == TANDEM_OK && (!isfinite(factor) || factor <= 0 || n < 1))
         status = tandem_error_set(error, TANDEM_USAGE,
                                   "interference is a factor above 0 from at least one measurement; got %g from %lld",
@@ -100,20 +107,22 @@ tandem_status tandem_store_put_interference(tandem_store *store, const char *dev
     if (status != TANDEM_OK) return status;
     status = tandem_store_file_device(store, device, error);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, sql, "sssriii", device, group, kind, factor, n,
-                                      store->host, tandem_store_now_ns());
+        status = tandem_store_execute(store, error, sql, "sssiriii", device, group, kind, (int64_t)bytes,
+                                      factor, n, store->host, tandem_store_now_ns());
     return tandem_store_write_end(store, status, error);
 }
 
 tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
-                                            const char *group, const char *kind, tandem_error *error)
+                                            const char *group, const char *kind, uint64_t bytes, tandem_error *error)
 {
     static const char sql[] = "SELECT factor FROM interference WHERE device = (SELECT id FROM device WHERE name = ?1)"
-                              " AND device_group = ?2 AND kind = ?3";
+                              " AND device_group = ?2 AND kind = ?3 ORDER BY abs(bytes - ?4), bytes LIMIT 1";
     sqlite3_stmt *row = NULL;
     int more = 0;
     double read = 0;
-    tandem_status status = tandem_store_query(&row, store, error, sql, "sss", device, group, kind);
+    tandem_status status = check_bytes(bytes, error);
+    if (status == TANDEM_OK)
+        status = tandem_store_query(&row, store, error, sql, "sssi", device, group, kind, (int64_t)bytes);
     if (status == TANDEM_OK) status = tandem_store_next(&more, store, row, error);
     if (status == TANDEM_OK && !more)
         status = tandem_error_set(error, TANDEM_MISSING,

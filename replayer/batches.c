@@ -41,7 +41,7 @@ static tandem_status open_sample(sample *s, int *found, const tandem_step *step,
         return status;
     }
     if (!*found) return TANDEM_OK;
-    status = tandem_step_open(&s->step, s->graph, step->wider, step->bucket_bytes, error);
+    status = tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, error);
     if (status == TANDEM_OK)
         status = tandem_store_load_costs(&s->table, source->store, source->device->name, neighbour, s->step, error);
     *found = status == TANDEM_OK && s->step->n_task == step->n_task;

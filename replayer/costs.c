@@ -30,6 +30,14 @@ static tandem_status no_costs(const tandem_step *step, const tandem_cost_source 
 
 /* --- What was measured -------------------------------------------------------------------------- */
 
+/* Of a lognormal time between whose 10th and 90th percentile lie two times 1.2816 standard deviations of its logarithm. */
+static float sigma_of(const tandem_cost *cost)
+{
+    return cost->p10_ns > 0 && cost->p90_ns > cost->p10_ns
+               ? (float)(log((double)cost->p90_ns / (double)cost->p10_ns) / (2 * 1.2815515655446004))
+               : 0;
+}
+
 static void map_form(tandem_costs *costs, const tandem_step *step, int t, int variant, int company,
                      const tandem_cost_table *table)
 {
@@ -39,6 +47,7 @@ static void map_form(tandem_costs *costs, const tandem_step *step, int t, int va
     const tandem_cost *cost = tandem_cost_table_find(table, &key);
     if (!cost) return;
     costs->form[place].ns[company] = tandem_cost_mean_ns(cost);
+    costs->sigma[place][company] = sigma_of(cost);
     if (cost->workspace_bytes > costs->workspace_bytes[place])
         costs->workspace_bytes[place] = cost->workspace_bytes;
 }
@@ -145,9 +154,10 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
     const size_t n_form = (size_t)step->n_task * TANDEM_MAX_VARIANT;
     tandem_costs costs = {.form = malloc(n_form * sizeof *costs.form),
                           .workspace_bytes = calloc(n_form, sizeof *costs.workspace_bytes),
-                          .origin = calloc(n_form, sizeof *costs.origin)};
+                          .origin = calloc(n_form, sizeof *costs.origin),
+                          .sigma = calloc(n_form, sizeof *costs.sigma)};
     tandem_status status = TANDEM_OK;
-    if (!costs.form || !costs.workspace_bytes || !costs.origin)
+    if (!costs.form || !costs.workspace_bytes || !costs.origin || !costs.sigma)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s",
                                   step->n_task, source->device->name);
     for (size_t i = 0; i < n_form && status == TANDEM_OK; i++) costs.form[i] = (tandem_form){{-1, -1}};
@@ -170,6 +180,7 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
 void tandem_costs_free(tandem_costs *costs)
 {
     free(costs->spread);
+    free(costs->sigma);
     free(costs->origin);
     free(costs->workspace_bytes);
     free(costs->form);
@@ -180,15 +191,17 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
-    char key_text[TANDEM_COST_KEY_TEXT] = "";
+    char key_text[TANDEM_COST_KEY_TEXT] = "", micro[32] = "";
     tandem_cost_key key;
     if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
+    if (step->options.n_micro > 1)
+        (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s` does it",
+                            "`tandem profile --model %s --batch %lld --device %s%s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
-                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour);
+                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro);
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */
@@ -219,7 +232,7 @@ void tandem_replayer_provenance(const tandem_replayer *replayer, int c, tandem_p
         const size_t place = (size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant;
         if (!task->active || task->stream != TANDEM_STREAM_COMPUTE) continue;
         const int origin = origin_of(&member->costs, place);
-        const int64_t ns = member->costs.form[place].ns[company];
+        const int64_t ns = tandem_step_repeats(member->step, task) * member->costs.form[place].ns[company];
         provenance.n_task[origin]++;
         provenance.ns[origin] += ns;
         if (origin == TANDEM_ORIGIN_PREDICTED)

@@ -6,8 +6,18 @@
  *                            slower by the measured factor while a bucket is on the wire
  *   the bucket on the wire   its time with, or without, a class that computes
  * Handing a bucket over changes no rate, unless the wire was waiting for it. So events are: a class comes to a
- * wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the wire. */
+ * wait for a bucket that is not through; a bucket that the wire waits for is ready; a bucket comes off the wire.
+ *
+ * Two stretches of a lap need no events. While all compute (run_ahead), the wire's idle time is a maximum over buckets. And
+ * where a bucket goes on the wire while each class either waits for it, or has just handed it over, or has just been let go
+ * by the bucket before, nothing of the past counts any more: what is left of the lap is what it was the last time, unless a
+ * price behind that bucket has changed since (the tails). */
+#include <math.h>
+#include <string.h>
+
 #include "replayer/stages.h"
+
+static const double near_ns = 0x1p-10; /* a place that differs by less is the same */
 
 typedef struct runner {
     double at_ns; /* in its list, in time of its pace; below 0: so far from the end of the former lap's list */
@@ -26,12 +36,14 @@ typedef struct simulation {
     tandem_replayer *replayer;
     tandem_lap *lap;
     int n_class, n_bucket;
-    runner runner[TANDEM_MAX_CLASS];
-    double now_ns; /* since the lap began */
-    int n_reduced; /* buckets of this lap that are through */
-    int regroup;   /* somebody has come to a wait or left one */
+    runner *runner; /* [n_class] */
+    double now_ns;  /* since the lap began */
+    int n_reduced;  /* buckets of this lap that are through */
+    int regroup;    /* somebody has come to a wait or left one */
     int on_wire, loaded;
     double wire_left_ns; /* on the wire; else until the next bucket is ready */
+    int is_fresh;        /* it has gone on the wire just now */
+    int n_passed;        /* buckets whose tails this lap will know, in `passed` */
     int recorded;        /* −1 = nothing is */
     double begin_ns;     /* of this lap, in recorded time */
 } simulation;
@@ -61,13 +73,14 @@ static void take_pace(runner *r, const tandem_replay_member *member, int pace)
 /* The same place, at another pace. */
 static void change_pace(simulation *s, int c, int pace)
 {
-    const tandem_replay_member *member = &s->replayer->member[c];
+    tandem_replay_member *member = &s->replayer->member[c];
     runner *r = &s->runner[c];
     const int former = r->pace, behind = r->at_ns < 0;
     if (pace == former) return;
     const double at_ns = behind ? r->at_ns + list_ns(s, r) : r->at_ns;
     take_pace(r, member, pace);
-    r->at_ns = tandem_prices_place(member, s->n_bucket, at_ns, former, pace);
+    if (!behind && at_ns == 0) return;
+    r->at_ns = tandem_prices_place(member, s->n_bucket, at_ns, former, pace, &member->likely_stretch[behind]);
     if (behind) r->at_ns -= list_ns(s, r);
 }
 
@@ -154,7 +167,7 @@ static void regroup(simulation *s)
 
 static void put_on_wire(simulation *s)
 {
-    s->on_wire = 1;
+    s->on_wire = s->is_fresh = 1;
     s->wire_left_ns = s->replayer->wire_ns[s->loaded][s->n_reduced];
     if (s->recorded == 0) s->replayer->wire_start_ns[s->n_reduced] = s->begin_ns + s->now_ns;
 }
@@ -187,13 +200,21 @@ static double time_to_event(simulation *s)
 
 /* --- Events -------------------------------------------------------------------------------------------------- */
 
+/* On its way, for `idle_ns` with nothing on the wire, then with a bucket on it, a class passes the end of its backward pass. */
+static void note_backward(simulation *s, int c, double idle_ns)
+{
+    const runner *r = &s->runner[c];
+    double *const end_ns = &s->lap->backward_end_ns[c], left_ns = r->backward_ns - r->at_ns;
+    if (*end_ns >= 0) return;
+    *end_ns = s->now_ns + (left_ns <= idle_ns ? left_ns : idle_ns + (left_ns - idle_ns) * r->slowed);
+}
+
 static void move(simulation *s, int c, double dt_ns)
 {
     runner *r = &s->runner[c];
     const int arrives = r->left_ns <= dt_ns;
     const double to_ns = arrives ? r->wait_at_ns : r->at_ns + (s->on_wire ? dt_ns * r->speed : dt_ns);
-    if (r->at_ns < r->backward_ns && to_ns >= r->backward_ns)
-        s->lap->backward_end_ns[c] = s->now_ns + (r->backward_ns - r->at_ns) * (s->on_wire ? r->slowed : 1);
+    if (to_ns >= r->backward_ns) note_backward(s, c, s->on_wire ? 0 : dt_ns);
     if (s->recorded >= 0) record(s, c, to_ns, arrives);
     if (s->recorded == 0 && arrives)
         s->replayer->member[c].wait_start_ns[r->wait] = s->begin_ns + s->now_ns + dt_ns;
@@ -238,26 +259,216 @@ static void to_next_event(simulation *s)
         put_on_wire(s);
 }
 
-/* While everybody computes, and nobody comes to the end of the backward pass meanwhile, a bucket is two steps: until it is
- * ready, and its all-reduce. */
+/* --- While everybody computes ---------------------------------------------------------------------------------- */
+
+/* lead(c, b) = hand(c, b) − speed(c)·Σ wire before b: how long the wire stands idle before bucket b is ready, but for where c
+ * began; lead_ns[k] is the largest of the first k·TANDEM_LEAD buckets. */
+static void find_leads(const tandem_replayer *replayer, tandem_replay_member *member)
+{
+    const double *hand_ns = member->hand_ns[member->n_pace - 1], *sum_ns = replayer->loaded_sum_ns;
+    const double speed = 1 / member->slowed;
+    double most = -INFINITY;
+    for (int k = 0; k * TANDEM_LEAD <= replayer->n_bucket; k++) {
+        const int end = (k + 1) * TANDEM_LEAD < replayer->n_bucket ? (k + 1) * TANDEM_LEAD : replayer->n_bucket;
+        double own = -INFINITY;
+        member->lead_ns[k] = most;
+        for (int b = k * TANDEM_LEAD; b < end; b++) {
+            const double lead = hand_ns[b * TANDEM_LANES] - speed * sum_ns[b];
+            own = lead > own ? lead : own;
+        }
+        most = own > most ? own : most;
+    }
+    member->lead_changed = 0;
+}
+
+/* How long the wire has stood idle when bucket b goes on it, if everybody computes until then. */
+static double idle_before(const simulation *s, int b)
+{
+    const double *sum_ns = s->replayer->loaded_sum_ns;
+    double idle_ns = 0;
+    for (int c = 0; c < s->n_class; c++) {
+        const runner *r = &s->runner[c];
+        double lead = s->replayer->member[c].lead_ns[b / TANDEM_LEAD];
+        for (int k = b / TANDEM_LEAD * TANDEM_LEAD; k <= b; k++) {
+            const double own = r->hand_ns[k * TANDEM_LANES] - r->speed * sum_ns[k];
+            lead = own > lead ? own : lead;
+        }
+        if (lead - r->at_ns > idle_ns) idle_ns = lead - r->at_ns;
+    }
+    return idle_ns;
+}
+
+/* Whether everybody computes until bucket b, which is not the last one, is through. */
+static int is_ahead(const simulation *s, int b)
+{
+    if (b >= s->n_bucket - 1) return 0;
+    const double idle_ns = idle_before(s, b), wire_ns = s->replayer->loaded_sum_ns[b + 1];
+    for (int c = 0; c < s->n_class; c++)
+        if (s->runner[c].at_ns + idle_ns + wire_ns * s->runner[c].speed >= s->runner[c].backward_ns) return 0;
+    return 1;
+}
+
+/* How many buckets are through while everybody computes; most likely as many as last time. */
+static int count_ahead(const simulation *s, int likely)
+{
+    int low = 0, high = s->n_bucket; /* the first `low` are, number `high` is not */
+    if (is_ahead(s, likely))
+        low = likely + 1;
+    else
+        high = likely;
+    if (low == 0 && likely > 0) {
+        if (is_ahead(s, likely - 1)) return likely;
+        high = likely - 1;
+    }
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (is_ahead(s, middle))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static int begins_at_once(const tandem_lap *lap, int n_class)
+{
+    int late = 0;
+    for (int c = 0; c < n_class; c++) late |= lap->rest_ns[c] > 0;
+    return !late;
+}
+
+/* From the begin of a lap, everybody computes: to where the first bucket goes on the wire that will see a class come to the
+ * end of its backward pass. */
 static void run_ahead(simulation *s)
+{
+    tandem_replayer *replayer = s->replayer;
+    for (int c = 0; c < s->n_class; c++)
+        if (replayer->member[c].lead_changed) find_leads(replayer, &replayer->member[c]);
+    int *const likely = &replayer->ahead[!begins_at_once(s->lap, s->n_class)];
+    const int n = *likely = count_ahead(s, *likely);
+    if (n == 0) return;
+    const double idle_ns = idle_before(s, n - 1), wire_ns = replayer->loaded_sum_ns[n];
+    for (int c = 0; c < s->n_class; c++) {
+        runner *r = &s->runner[c];
+        r->at_ns += idle_ns + wire_ns * r->speed;
+        aim(r, n);
+    }
+    s->now_ns = idle_ns + wire_ns;
+    s->n_reduced = n;
+}
+
+/* While everybody goes on computing, past the end of the backward pass, a bucket is two steps: until it is ready, and its
+ * all-reduce. */
+static void run_on(simulation *s)
 {
     const tandem_replayer *replayer = s->replayer;
     const int first = s->n_reduced;
     for (; s->n_reduced < s->n_bucket - 1; s->n_reduced++) {
-        const double ready_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
+        const double idle_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
         for (int c = 0; c < s->n_class; c++) {
             const runner *r = &s->runner[c];
-            if (r->waits || r->at_ns + ready_ns + wire_ns * r->speed >= r->backward_ns) goto out;
+            const double wait_at_ns = r->backward_ns + r->wait_ns[s->n_reduced * TANDEM_LANES];
+            if (r->waits || r->at_ns + idle_ns + wire_ns * r->speed >= wait_at_ns) goto out;
         }
         for (int c = 0; c < s->n_class; c++) {
             runner *r = &s->runner[c];
-            r->at_ns = r->at_ns + ready_ns + wire_ns * r->speed;
+            const double to_ns = r->at_ns + idle_ns + wire_ns * r->speed;
+            if (to_ns >= r->backward_ns) note_backward(s, c, idle_ns);
+            r->at_ns = to_ns;
         }
-        s->now_ns = s->now_ns + ready_ns + wire_ns;
+        s->now_ns += idle_ns + wire_ns;
     }
 out:
     for (int c = 0; c < s->n_class && s->n_reduced > first; c++) aim(&s->runner[c], s->n_reduced);
+}
+
+/* --- Tails ------------------------------------------------------------------------------------------------------- */
+
+void tandem_tails_forget(tandem_replayer *replayer, int end)
+{
+    const int n = end < replayer->n_bucket ? end : replayer->n_bucket;
+    if (n > 0) memset(replayer->tail_key, 0, (size_t)n * sizeof *replayer->tail_key);
+}
+
+static int is_near(double a, double b) { return fabs(a - b) < near_ns; }
+
+/* Which of the places that leave no past a class is at, when a bucket goes on the wire; 0 = at none. */
+static unsigned place_of(const simulation *s, const runner *r)
+{
+    enum { WAITS = 1, HAS_HANDED_OVER, IS_LET_GO };
+    const int b = s->n_reduced;
+    if (r->waits) return WAITS;
+    if (is_near(r->at_ns, r->hand_ns[b * TANDEM_LANES])) return HAS_HANDED_OVER;
+    return b > 0 && is_near(r->at_ns, r->backward_ns + r->wait_ns[(b - 1) * TANDEM_LANES]) ? IS_LET_GO : 0;
+}
+
+/* Two bits a class; 0 = a past that counts. */
+static uint64_t state_of(const simulation *s)
+{
+    uint64_t key = 0;
+    for (int c = 0; c < s->n_class; c++) {
+        const unsigned place = place_of(s, &s->runner[c]);
+        if (place == 0) return 0;
+        key = key << 2 | place;
+    }
+    return key;
+}
+_Static_assert(2 * TANDEM_MAX_CLASS <= 64, "a state has two bits a class");
+
+static void add_tail(simulation *s)
+{
+    const tandem_tail *tail = &s->replayer->tail[s->n_reduced * s->n_class];
+    tandem_lap *lap = s->lap;
+    for (int c = 0; c < s->n_class; c++) {
+        lap->rest_ns[c] = tail[c].rest_ns;
+        lap->exposed_ns[c] += tail[c].exposed_ns;
+        lap->waiting_ns[c] += tail[c].waiting_ns;
+        if (lap->backward_end_ns[c] < 0) lap->backward_end_ns[c] = s->now_ns + tail[c].backward_end_ns;
+    }
+    lap->step_ns = s->now_ns + s->replayer->tail_ns[s->n_reduced];
+}
+
+/* What the lap has come to so far; it ends as tails. */
+static void pass(simulation *s, uint64_t key)
+{
+    tandem_replayer *replayer = s->replayer;
+    tandem_tail *tail = &replayer->tail[s->n_reduced * s->n_class];
+    replayer->tail_key[s->n_reduced] = key;
+    replayer->tail_ns[s->n_reduced] = s->now_ns;
+    for (int c = 0; c < s->n_class; c++) {
+        tail[c].exposed_ns = s->lap->exposed_ns[c];
+        tail[c].waiting_ns = s->lap->waiting_ns[c];
+    }
+    replayer->passed[s->n_passed++] = s->n_reduced;
+}
+
+static void keep_tails(const simulation *s)
+{
+    tandem_replayer *replayer = s->replayer;
+    const tandem_lap *lap = s->lap;
+    for (int i = 0; i < s->n_passed; i++) {
+        const int b = replayer->passed[i];
+        tandem_tail *tail = &replayer->tail[b * s->n_class];
+        for (int c = 0; c < s->n_class; c++)
+            tail[c] = (tandem_tail){lap->rest_ns[c], lap->exposed_ns[c] - tail[c].exposed_ns,
+                                    lap->waiting_ns[c] - tail[c].waiting_ns,
+                                    lap->backward_end_ns[c] - replayer->tail_ns[b]};
+        replayer->tail_ns[b] = lap->step_ns - replayer->tail_ns[b];
+    }
+}
+
+/* A bucket has gone on the wire: whether what follows is known, and is in the lap now. */
+static int ends_as_known(simulation *s)
+{
+    s->is_fresh = 0;
+    const uint64_t key = state_of(s);
+    if (key == 0) return 0;
+    if (s->replayer->tail_key[s->n_reduced] != key) {
+        pass(s, key);
+        return 0;
+    }
+    add_tail(s);
+    return 1;
 }
 
 /* --- A lap --------------------------------------------------------------------------------------------------- */
@@ -295,25 +506,34 @@ static void finish(simulation *s)
     }
 }
 
+/* From the begin of a lap to its end; 1 = over a tail that was known. */
+static int go_round(simulation *s)
+{
+    const int may_skip = s->recorded < 0;
+    begin(s);
+    regroup(s);
+    if (may_skip) run_ahead(s);
+    while (s->n_reduced < s->n_bucket) {
+        if (s->regroup) regroup(s);
+        if (!s->on_wire && may_skip) run_on(s);
+        if (!s->on_wire) s->wire_left_ns = time_until_ready(s);
+        if (!s->on_wire && s->wire_left_ns <= 0) put_on_wire(s);
+        if (s->is_fresh && may_skip && ends_as_known(s)) return 1;
+        to_next_event(s);
+    }
+    return 0;
+}
+
 void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns)
 {
-    simulation s;
-    s.replayer = replayer;
-    s.lap = lap;
-    s.n_class = replayer->n_class;
-    s.n_bucket = replayer->n_bucket;
-    s.now_ns = 0;
-    s.n_reduced = s.on_wire = s.loaded = 0;
-    s.regroup = 1;
-    s.recorded = recorded;
-    s.begin_ns = begin_ns;
-    begin(&s);
-    while (s.n_reduced < s.n_bucket) {
-        if (s.regroup) regroup(&s);
-        if (!s.on_wire && recorded < 0) run_ahead(&s);
-        if (!s.on_wire) s.wire_left_ns = time_until_ready(&s);
-        if (!s.on_wire && s.wire_left_ns <= 0) put_on_wire(&s);
-        to_next_event(&s);
-    }
-    finish(&s);
+    runner each[TANDEM_MAX_CLASS];
+    simulation s = {.replayer = replayer,
+                    .lap = lap,
+                    .n_class = replayer->n_class,
+                    .n_bucket = replayer->n_bucket,
+                    .runner = each,
+                    .recorded = recorded,
+                    .begin_ns = begin_ns};
+    if (!go_round(&s)) finish(&s);
+    keep_tails(&s);
 }

@@ -12,12 +12,21 @@ static void put(tandem_replay_member *member, int t)
         member->sum[pace][i + 1] = member->sum[pace][i] + member->price_ns[t][pace];
 }
 
+/* One that hands nothing over. */
+static void put_micro_step(tandem_replay_member *member)
+{
+    const tandem_step *step = member->step;
+    for (int t = next_active(step, 0); t < step->bucket[0].update_task; t = next_active(step, t + 1))
+        if (step->task[t].kind != TANDEM_TASK_REDUCE) put(member, t);
+}
+
 void tandem_replay_list(tandem_replay_member *member, int n_bucket)
 {
     const tandem_step *step = member->step;
     member->n_place = 0;
     for (int pace = 0; pace < member->n_pace; pace++) member->sum[pace][0] = 0;
     put(member, step->bucket[n_bucket - 1].update_task);
+    for (int micro = 1; micro < step->options.n_micro; micro++) put_micro_step(member);
     for (int t = next_active(step, 0); t < step->n_task; t = next_active(step, t + 1)) {
         const tandem_task *task = &step->task[t];
         if (task->kind == TANDEM_TASK_REDUCE) continue;

@@ -1,5 +1,6 @@
 /* prices.c: the times of the tasks of a plan, summed by block and by stretch: a change of one task is O(1), where the
  * stops are is O(buckets), and a place within a stretch is found without a list of all tasks before it. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,15 +100,28 @@ void tandem_prices_update(tandem_replay_member *member, int t)
     }
     member->n_missing += is_missing(member, price);
     if (stretch < member->first_changed) member->first_changed = stretch;
+    if (stretch > member->last_changed) member->last_changed = stretch;
     if (task->kind == TANDEM_TASK_UPDATE) member->update_changed = 1;
+}
+
+/* Of all micro-steps but the last, which come before every stop. */
+static int64_t lead_ns(tandem_replay_member *member, int n_bucket, int pace)
+{
+    const int n_micro = member->step->options.n_micro;
+    if (n_micro == 1) return 0;
+    int64_t sum = -member->price_ns[member->step->bucket[n_bucket - 1].update_task][pace];
+    for (int s = 0; s <= n_bucket; s++) sum += member->stretch_ns[s][pace];
+    member->micro_ns[pace] = sum;
+    return (n_micro - 1) * sum;
 }
 
 static void settle_pace(tandem_replay_member *member, int n_bucket, int pace)
 {
     int64_t(*const stretch_ns)[TANDEM_N_PACE] = member->stretch_ns;
     double *hand_ns = member->hand_ns[pace], *wait_ns = member->wait_ns[pace];
-    int s = member->first_changed;
-    int64_t sum = s > 0 && s <= n_bucket ? (int64_t)hand_ns[(s - 1) * TANDEM_LANES] : 0;
+    int64_t sum = lead_ns(member, n_bucket, pace);
+    int s = sum > 0 ? 0 : member->first_changed;
+    if (s > 0 && s <= n_bucket) sum = (int64_t)hand_ns[(s - 1) * TANDEM_LANES];
     for (; s < n_bucket; s++) {
         sum += stretch_ns[s][pace];
         hand_ns[s * TANDEM_LANES] = (double)sum;
@@ -125,7 +139,9 @@ void tandem_prices_settle(tandem_replay_member *member, int n_bucket)
 {
     for (int pace = 0; pace < member->n_pace; pace++) settle_pace(member, n_bucket, pace);
     member->first_changed = 2 * n_bucket;
+    member->last_changed = -1;
     member->update_changed = 0;
+    member->lead_changed = 1;
 }
 
 /* --- Places --------------------------------------------------------------------------------------------------- */
@@ -138,10 +154,15 @@ static double begin_of(const tandem_replay_member *member, int n_bucket, int s, 
                          : *member->backward_ns[pace] + member->wait_ns[pace][(s - 1 - n_bucket) * TANDEM_LANES];
 }
 
-/* The last stretch that begins at or before `at_ns`. */
-static int stretch_at(const tandem_replay_member *member, int n_bucket, double at_ns, int pace)
+/* The last stretch that begins at or before `at_ns`; most likely the one that is named. */
+static int stretch_at(const tandem_replay_member *member, int n_bucket, double at_ns, int pace, int likely)
 {
     int low = 0, high = 2 * n_bucket;
+    if (begin_of(member, n_bucket, likely, pace) <= at_ns)
+        low = likely;
+    else
+        high = likely;
+    if (low == likely && (low + 1 == high || begin_of(member, n_bucket, low + 1, pace) > at_ns)) return low;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
         if (begin_of(member, n_bucket, middle, pace) <= at_ns)
@@ -152,23 +173,40 @@ static int stretch_at(const tandem_replay_member *member, int n_bucket, double a
     return low;
 }
 
-double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to)
+/* Within the first stretch: goes on by whole micro-steps, from behind the update that comes first. Returns where the
+ * blocks end that it stopped in front of: in the last micro-step those of the stretch, else those of a whole one. */
+static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, int from, int to, int64_t *left,
+                            int64_t *passed)
 {
-    const int s = stretch_at(member, n_bucket, at_ns, from);
-    double left = at_ns - begin_of(member, n_bucket, s, from), place = begin_of(member, n_bucket, s, to);
-    int k = member->stretch_block[s];
-    for (; k < member->stretch_block[s + 1] && (double)member->block_ns[k][from] <= left; k++) {
-        left -= (double)member->block_ns[k][from];
-        place += (double)member->block_ns[k][to];
+    const int64_t n_before = member->step->options.n_micro - 1, whole = *left / member->micro_ns[from];
+    const int64_t n = whole < n_before ? whole : n_before;
+    *left -= n * member->micro_ns[from];
+    *passed += n * member->micro_ns[to];
+    return member->stretch_block[n < n_before ? n_bucket + 1 : 1];
+}
+
+double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
+                           int *stretch)
+{
+    const int s = stretch_at(member, n_bucket, at_ns, from, *stretch), repeats = s == 0 && member->micro_ns[from] > 0;
+    const double into_ns = at_ns - begin_of(member, n_bucket, s, from);
+    int64_t left = (int64_t)into_ns, passed = 0; /* times of tasks are whole: what is over counts in the last one only */
+    const double over_ns = into_ns - (double)left;
+    int k = member->stretch_block[ *stretch = s], end = member->stretch_block[s + 1];
+    for (; k < end && member->block_ns[k][from] <= left; k++) {
+        left -= member->block_ns[k][from];
+        passed += member->block_ns[k][to];
+        if (k == 0 && repeats) end = pass_micro_steps(member, n_bucket, from, to, &left, &passed);
     }
-    if (k == member->stretch_block[s + 1]) return place;
-    int t = member->block[k].first;
-    for (; t < member->block[k].end && (double)member->price_ns[t][from] <= left; t++) {
-        left -= (double)member->price_ns[t][from];
-        place += (double)member->price_ns[t][to];
+    const int last = k < end ? member->block[k].end : 0;
+    int t = k < end ? member->block[k].first : 0;
+    for (; t < last && member->price_ns[t][from] <= left; t++) {
+        left -= member->price_ns[t][from];
+        passed += member->price_ns[t][to];
     }
-    if (t == member->block[k].end) return place;
-    return place + left / (double)member->price_ns[t][from] * (double)member->price_ns[t][to];
+    const double place = begin_of(member, n_bucket, s, to) + (double)passed;
+    if (t == last) return place;
+    return place + ((double)left + over_ns) / (double)member->price_ns[t][from] * (double)member->price_ns[t][to];
 }
 
 /* --- What is missing -------------------------------------------------------------------------------------------- */

@@ -490,11 +490,32 @@ tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *byte
 
 /* --- What a file is -------------------------------------------------------------------------------------- */
 
+/* No table begins like that. JSON may have control characters in it. */
+static int is_binary(const tandem_input *input)
+{
+    enum { LOOK_AT = 256 };
+    if (input->bytes[input->at] == '{' || input->bytes[input->at] == '[') return 0;
+    for (size_t k = input->at; k < input->end && k < input->at + LOOK_AT; k++)
+        if (input->bytes[k] < '\t' || (input->bytes[k] > '\r' && input->bytes[k] < ' ')) return 1;
+    return 0;
+}
+
+static int ends_in(const char *path, const char *ending)
+{
+    const size_t n = strlen(path), n_ending = strlen(ending);
+    return n > n_ending && strcmp(path + n - n_ending, ending) == 0;
+}
+
 static tandem_status find_first_slice(tandem_recording *recording, tandem_input *input, tandem_error *error)
 {
+    int is_there = 1;
+    const tandem_status more = tandem_input_more(input, &is_there, error);
+    if (more != TANDEM_OK) return more;
+    *recording = TANDEM_RECORDING_CHAKRA;
+    if (is_binary(input)) return TANDEM_OK;
     tandem_pull pull = {.input = input, .error = error};
     const char first = tandem_pull_peek(&pull);
-    int is_there = 1;
+    is_there = 1;
     if (pull.status != TANDEM_OK) return pull.status;
     *recording = TANDEM_RECORDING_JOB;
     if (first != '{' && first != '[') return TANDEM_OK;
@@ -515,6 +536,10 @@ tandem_status tandem_recording_find(tandem_recording *recording, const char *pat
 {
     tandem_input input = {0};
     tandem_recording found = TANDEM_RECORDING_JOB;
+    if (ends_in(path, ".et") || ends_in(path, ".et.gz")) {
+        *recording = TANDEM_RECORDING_CHAKRA;
+        return TANDEM_OK;
+    }
     tandem_status status = tandem_input_open(&input, path, error);
     if (status == TANDEM_OK) status = find_first_slice(&found, &input, error);
     if (status == TANDEM_OK) *recording = found;

@@ -77,16 +77,17 @@ static void price_touched(tandem_replay_member *member)
 static int allocate_lists(tandem_replay_member *member)
 {
     const size_t n_task = (size_t)member->step->n_task, n_bucket = (size_t)member->step->n_bucket;
-    member->task = malloc(n_task * sizeof *member->task);
+    const size_t most_places = n_task * (size_t)member->step->options.n_micro;
+    member->task = malloc(most_places * sizeof *member->task);
     for (int pace = 0; pace < member->n_pace; pace++)
-        member->sum[pace] = malloc((n_task + 1) * sizeof *member->sum[pace]);
+        member->sum[pace] = malloc((most_places + 1) * sizeof *member->sum[pace]);
     member->wait_place = malloc(n_bucket * sizeof *member->wait_place);
     member->workspace_bytes = calloc(n_task, sizeof *member->workspace_bytes);
-    member->start_ns = calloc(n_task, sizeof *member->start_ns);
-    member->end_ns = calloc(n_task, sizeof *member->end_ns);
+    member->start_ns = calloc(most_places, sizeof *member->start_ns);
+    member->end_ns = calloc(most_places, sizeof *member->end_ns);
     member->wait_start_ns = calloc(n_bucket, sizeof *member->wait_start_ns);
     member->wait_end_ns = calloc(n_bucket, sizeof *member->wait_end_ns);
-    member->event = malloc((n_task + n_bucket) * sizeof *member->event);
+    member->event = malloc((most_places + n_bucket) * sizeof *member->event);
     return tandem_prices_open(member, (int)n_bucket) && member->task && member->sum[TANDEM_USUAL] &&
            (member->n_pace == 1 || member->sum[TANDEM_CROWDED]) && member->wait_place && member->workspace_bytes &&
            member->start_ns && member->end_ns && member->wait_start_ns && member->wait_end_ns && member->event;
@@ -98,8 +99,8 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
     member->slowed = 1;
-    tandem_status status = tandem_step_open(&member->step, graph, replayer->cluster.member[c].device.wider,
-                                            options->bucket_bytes, error);
+    tandem_status status = tandem_step_open_with(&member->step, graph, replayer->cluster.member[c].device.wider,
+                                                 options->bucket_bytes, &options->step, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
     const tandem_cluster_class *class = &replayer->cluster.member[c];
     const tandem_cost_source source = {store, &class->device, member->neighbour, options->predict,
@@ -109,18 +110,34 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     return status;
 }
 
-/* How much an all-reduce slows each class. Where neither it nor the all-reduce was measured, it does not. */
+/* How much all-reduces slow the class: measured by their size, as one factor that costs it as much time over all buckets. */
+static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *store, const char *group, int c,
+                                     tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    double all_ns = 0, computed_ns = 0; /* on the wire, all buckets; compute that is done meanwhile */
+    for (int b = 0; b < replayer->n_bucket; b++) {
+        double factor = 1;
+        const tandem_status status = tandem_store_get_interference(
+            &factor, store, member->device, group, "compute_under_comm",
+            (uint64_t)member->step->bucket[b].elements * sizeof(float), error);
+        if (status != TANDEM_OK) return status;
+        all_ns += replayer->measured_ns[1][b];
+        computed_ns += replayer->measured_ns[1][b] / factor;
+    }
+    if (computed_ns > 0) member->slowed = all_ns / computed_ns;
+    return TANDEM_OK;
+}
+
+/* Where neither this nor the all-reduce was measured, nobody is slowed. */
 static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
 {
     char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {
-        tandem_replay_member *member = &replayer->member[c];
         tandem_error missing = {0};
-        const tandem_status status = store ? tandem_store_get_interference(&member->slowed, store, member->device,
-                                                                           group, "compute_under_comm", &missing)
-                                           : TANDEM_MISSING;
+        const tandem_status status = store ? find_slowing_of(replayer, store, group, c, &missing) : TANDEM_MISSING;
         if (status == TANDEM_OK || (status == TANDEM_MISSING && !measured)) continue;
         if (error) *error = missing;
         return status;
@@ -148,6 +165,18 @@ static int allocate_wire(tandem_replayer *replayer)
     }
     replayer->wire_by = calloc(n, sizeof *replayer->wire_by);
     replayer->wire_sum_ns = malloc((n + 1) * sizeof *replayer->wire_sum_ns);
+    replayer->loaded_sum_ns = malloc((n + 1) * sizeof *replayer->loaded_sum_ns);
+    replayer->tail_key = calloc(n, sizeof *replayer->tail_key);
+    replayer->tail_ns = malloc(n * sizeof *replayer->tail_ns);
+    replayer->tail = malloc(n * (size_t)replayer->n_class * sizeof *replayer->tail);
+    replayer->passed = malloc(n * sizeof *replayer->passed);
+    for (int c = 0; c < replayer->n_class; c++) {
+        tandem_replay_member *member = &replayer->member[c];
+        member->lead_ns = malloc((n / TANDEM_LEAD + 1) * sizeof *member->lead_ns);
+        whole = whole && member->lead_ns;
+    }
+    whole = whole && replayer->loaded_sum_ns && replayer->tail_key && replayer->tail_ns && replayer->tail &&
+            replayer->passed;
     replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
     replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
     return whole && replayer->wire_by && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
@@ -175,13 +204,17 @@ static void round_times(double *ns, int n)
 static void wire_changed(tandem_replayer *replayer)
 {
     replayer->interferes = 0;
-    replayer->wire_sum_ns[0] = 0;
+    replayer->wire_sum_ns[0] = replayer->loaded_sum_ns[0] = 0;
     for (int b = 0; b < replayer->n_bucket; b++) {
         replayer->wire_sum_ns[b + 1] = replayer->wire_sum_ns[b] + replayer->wire_ns[0][b];
+        replayer->loaded_sum_ns[b + 1] = replayer->loaded_sum_ns[b] + replayer->wire_ns[1][b];
         if (replayer->wire_ns[0][b] != replayer->wire_ns[1][b]) replayer->interferes = 1;
     }
-    for (int c = 0; c < replayer->n_class; c++)
+    for (int c = 0; c < replayer->n_class; c++) {
         if (replayer->member[c].n_pace > 1 || replayer->member[c].slowed != 1) replayer->interferes = 1;
+        replayer->member[c].lead_changed = 1;
+    }
+    tandem_tails_forget(replayer, replayer->n_bucket);
 }
 
 /* An all-reduce that nobody computes beside, or some do, takes `ns` in every class. What was measured, in whole ns, stands
@@ -238,6 +271,7 @@ tandem_status tandem_replayer_open_with(tandem_replayer **out, const tandem_clus
     if (!replayer) return no_memory(graph[0], error);
     replayer->cluster = *cluster;
     replayer->n_class = cluster->n_class;
+    replayer->collective = options.collective;
     replayer->member = calloc((size_t)cluster->n_class, sizeof *replayer->member);
     if (!replayer->member) status = no_memory(graph[0], error);
     for (int c = 0; c < cluster->n_class && status == TANDEM_OK; c++)
@@ -257,6 +291,7 @@ static void close_member(tandem_replay_member *member)
     free(member->wait_start_ns);
     free(member->end_ns);
     free(member->start_ns);
+    free(member->lead_ns);
     free(member->workspace_bytes);
     free(member->wait_place);
     for (int pace = 0; pace < TANDEM_N_PACE; pace++) free(member->sum[pace]);
@@ -271,6 +306,11 @@ void tandem_replayer_close(tandem_replayer *replayer)
     if (!replayer) return;
     free(replayer->wire_end_ns);
     free(replayer->wire_start_ns);
+    free(replayer->passed);
+    free(replayer->tail);
+    free(replayer->tail_ns);
+    free(replayer->tail_key);
+    free(replayer->loaded_sum_ns);
     free(replayer->wire_sum_ns);
     free(replayer->wire_by);
     for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
@@ -347,13 +387,24 @@ static void follow_changes(tandem_replay_member *member)
     member->changed = 0;
 }
 
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory, tandem_error *error)
+{
+    tandem_replay_member *member = &replayer->member[c];
+    follow_changes(member);
+    const tandem_status status = plan_memory(member, error);
+    if (status == TANDEM_OK) *memory = member->memory;
+    return status;
+}
+
 static tandem_status bring_up_to_date(tandem_replayer *replayer, tandem_error *error)
 {
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
         follow_changes(member);
         if (member->n_missing > 0) return tandem_prices_missing(member, error);
-        if (member->first_changed < 2 * replayer->n_bucket) tandem_prices_settle(member, replayer->n_bucket);
+        if (member->first_changed == 2 * replayer->n_bucket) continue;
+        tandem_tails_forget(replayer, member->update_changed ? replayer->n_bucket : member->last_changed);
+        tandem_prices_settle(member, replayer->n_bucket);
     }
     return TANDEM_OK;
 }
@@ -425,3 +476,5 @@ const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b)
         return tandem_collective_algorithm_name((tandem_collective_algorithm)replayer->wire_by[b]);
     return replayer->exchange.n_point > 0 ? "measured" : NULL;
 }
+
+int tandem_replayer_interferes(const tandem_replayer *replayer) { return replayer->interferes; }

@@ -18,24 +18,26 @@ static int is_same(const double *before, const double *rest, int n_class)
     return 1;
 }
 
-/* A class that gains as little on the others in this lap as in the former one will do so until it waits
- * for them: it is put there at once. gain[c]: in the former lap. */
-static void catch_up(const double *before, double *rest, double *gain, int n_class)
+/* A class that gains as little on the others in this lap as in the former one will do so until it waits for them: it is put
+ * there at once. One that falls behind them as little will do so until they wait for it, as they do where it is a whole lap
+ * behind: from there one more lap brings it to where it stays. gain[c]: in the former lap. */
+static void catch_up(const double *before, tandem_lap *lap, double *gain, int n_class)
 {
     for (int c = 0; c < n_class; c++) {
         const double former = gain[c];
-        gain[c] = before[c] - rest[c];
-        if (gain[c] > same_ns && fabs(gain[c] - former) <= same_ns) rest[c] = 0;
+        gain[c] = before[c] - lap->rest_ns[c];
+        if (fabs(gain[c]) > same_ns && fabs(gain[c] - former) <= same_ns)
+            lap->rest_ns[c] = gain[c] > 0 ? 0 : lap->step_ns;
     }
 }
 
 static void report(tandem_replay *replay, const tandem_lap *lap, int n_class)
 {
-    *replay = (tandem_replay){.step_ns = tandem_whole_ns(lap->step_ns), .n_class = n_class};
+    *replay = (tandem_replay){.step_ns = tandem_rounded_ns(lap->step_ns), .n_class = n_class};
     for (int c = 0; c < n_class; c++) {
         tandem_replay_class *member = &replay->member[c];
-        const int64_t idle_ns = tandem_whole_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
-        member->exposed_comm_ns = tandem_whole_ns(lap->exposed_ns[c]);
+        const int64_t idle_ns = tandem_rounded_ns(lap->exposed_ns[c] + lap->waiting_ns[c]);
+        member->exposed_comm_ns = tandem_rounded_ns(lap->exposed_ns[c]);
         member->wait_ns = idle_ns - member->exposed_comm_ns;
         member->busy_ns = replay->step_ns - idle_ns;
         if (lap->backward_end_ns[c] > lap->backward_end_ns[replay->slowest]) replay->slowest = c;
@@ -69,7 +71,7 @@ void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_
         else
             tandem_lap_by_recurrence(&lap, replayer);
         if (is_same(before, lap.rest_ns, n_class) || n_lap == MOST_LAPS) break;
-        catch_up(before, lap.rest_ns, gain, n_class);
+        catch_up(before, &lap, gain, n_class);
     }
     report(replay, &lap, n_class);
     if (with_timeline) record(&lap, replayer);

@@ -19,6 +19,7 @@ typedef struct tandem_costs {
     uint64_t *workspace_bytes;                 /* the same; 0 where nothing is known */
     unsigned char (*origin)[TANDEM_N_COMPANY]; /* the same: tandem_origin of each time */
     float (*spread)[TANDEM_N_COMPANY];         /* the same, of what was predicted; NULL = nothing was */
+    float (*sigma)[TANDEM_N_COMPANY];          /* the same, of what was measured: see draws.c */
     int64_t n_fitted[TANDEM_N_COMPANY];
 } tandem_costs;
 
@@ -82,14 +83,20 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
 enum { TANDEM_USUAL, TANDEM_CROWDED, TANDEM_N_PACE };
 
 /* The list that a class goes round: the update of the last bucket, the forward and backward tasks, the other
- * updates. It falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
+ * updates. With micro-steps, the forward and backward tasks of all but the last come before those of the last: they hand
+ * nothing over, and count to the first stretch. The list falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
  * is handed over, stretch n_bucket + b where bucket b must be through. Task ids being fixed, so are stretches;
  * each is cut into blocks of tasks in order. */
 typedef struct tandem_block {
     int first, end; /* tasks */
 } tandem_block;
 
-enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2 };
+enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2, TANDEM_LEAD = 4 };
+
+/* What is left of a lap from a state that says everything about it (events.c); of one class. */
+typedef struct tandem_tail {
+    double rest_ns, exposed_ns, waiting_ns, backward_end_ns;
+} tandem_tail;
 
 typedef struct tandem_replay_member {
     tandem_step *step;
@@ -111,23 +118,28 @@ typedef struct tandem_replay_member {
     int *stretch_of;                      /* [n_block] */
     int *stretch_block;                   /* [2·n_bucket + 1] the first block of each stretch */
     int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
-    int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] */
+    int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] of one micro-step */
+    int64_t micro_ns[TANDEM_N_PACE];      /* forward and backward tasks once */
     int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
+    int last_changed;   /* stretch; −1 = none */
     int update_changed; /* … as are waits, unless an update's price changed */
     /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
     double *backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
-    uint64_t *workspace_bytes;          /* [n_task] of the current forms */
+    double *lead_ns;                    /* [n_bucket / TANDEM_LEAD + 1] see events.c */
+    int lead_changed;                   /* it is not yet brought up to date */
+    int likely_stretch[2];     /* where it changed its pace last: in a lap, in the former lap's list */
+    uint64_t *workspace_bytes; /* [n_task] of the current forms */
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
     int n_place;
-    int *task;                   /* [n_place] */
+    int *task;                   /* [n_place], at most n_micro · n_task */
     int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
     int *wait_place; /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
-    double *start_ns, *end_ns;           /* [n_task] by place */
+    double *start_ns, *end_ns;           /* [n_place] */
     double *wait_start_ns, *wait_end_ns; /* [n_bucket] */
-    tandem_trace_event *event;           /* [n_task + n_bucket] */
+    tandem_trace_event *event;           /* [n_place + 2·n_bucket] */
     int n_event;
 } tandem_replay_member;
 
@@ -142,13 +154,24 @@ struct tandem_replayer {
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
     signed char *wire_by;   /* [n_bucket] see tandem_wire */
+    tandem_collective_algorithm collective;
     tandem_exchange exchange;
-    double *wire_sum_ns;                 /* [n_bucket + 1] idle times of all buckets before */
+    double *wire_sum_ns;   /* [n_bucket + 1] idle times of all buckets before */
+    double *loaded_sum_ns; /* … and loaded ones */
+    /* laps by events, bucket by bucket: what followed last time from the state in which it went on the wire */
+    uint64_t *tail_key; /* [n_bucket] the state; 0 = nothing is known */
+    double *tail_ns;    /* [n_bucket] to the end of the lap */
+    tandem_tail *tail;  /* [n_bucket × n_class] */
+    int *passed;        /* [n_bucket] scratch */
+    int ahead[2]; /* buckets that were through before a class ended its backward pass, in the last lap that began with all
+                     classes at once, and in the last that did not */
     int interferes;                      /* whether anybody's rate depends on what others do */
     double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */
 };
 
 static inline int64_t tandem_whole_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
+/* To the nearest ns; half a ns, and what would be half a ns but for rounding on the way, upwards. */
+static inline int64_t tandem_rounded_ns(double ns) { return tandem_whole_ns(ns + 0x1p-12); }
 
 /* --- prices.c: what the tasks of the current plan cost, summed up so that one change costs O(1) ----------- */
 
@@ -161,8 +184,9 @@ void tandem_prices_update(tandem_replay_member *member, int t);
 void tandem_prices_settle(tandem_replay_member *member, int n_bucket);
 /* TANDEM_MISSING names the first of the n_missing costs. */
 tandem_status tandem_prices_missing(const tandem_replay_member *member, tandem_error *error);
-/* The place `at_ns` of the list at one pace, in list time of the other. */
-double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to);
+/* The place `at_ns` of the list at one pace, in list time of the other. *stretch: where to look for it first; where it is. */
+double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
+                           int *stretch);
 
 /* --- list.c: the list of a class place by place, for the timeline ----------------------------------------- */
 void tandem_replay_list(tandem_replay_member *member, int n_bucket);
@@ -181,6 +205,8 @@ typedef struct tandem_lap {
 
 /* recurrence.c: where nothing interferes. Leaves the wire's times in *replayer. */
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
+/* events.c: what is known of laps' tails holds no more for buckets before `end`. */
+void tandem_tails_forget(tandem_replayer *replayer, int end);
 /* events.c: always. `recorded`: −1; or where the timeline goes: 0 = this is the lap to record, from `begin_ns` on; 1 = the
  * one after it. Cost: O(buckets + waits), times classes. */
 void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int recorded, double begin_ns);
@@ -191,6 +217,21 @@ void tandem_lap_by_events(tandem_lap *lap, tandem_replayer *replayer, int record
  * records when each task begins and ends, too: start_ns … wait_end_ns of the members, wire_start_ns and
  * wire_end_ns. */
 void tandem_simulate(tandem_replay *replay, tandem_replayer *replayer, int with_timeline);
+
+/* Of the step that was recorded last: what the task at a place took, which stretch it is in, and how long the class was still
+ * in the former lap's list when the recorded one began. */
+static inline double tandem_recorded_ns(const tandem_replay_member *member, int place)
+{
+    return member->end_ns[place] - member->start_ns[place];
+}
+static inline int tandem_recorded_stretch(const tandem_replay_member *member, int place)
+{
+    return member->stretch_of[member->block_of[member->task[place]]];
+}
+static inline double tandem_recorded_rest_ns(const tandem_replay_member *member)
+{
+    return member->start_ns[1] - tandem_recorded_ns(member, 0);
+}
 
 /* --- timeline.c: events of each class from the recorded times ------------------------------------------- */
 void tandem_timeline_make(tandem_replayer *replayer);

@@ -311,23 +311,35 @@ static int by_place(const void *left, const void *right)
     return a->link.latency_ns < b->link.latency_ns ? -1 : a->link.latency_ns > b->link.latency_ns;
 }
 
+/* Ranks that are only slower than those before stand on their nodes. */
+static int is_same_but_slower(const tandem_cluster_class *a, const tandem_cluster_class *b)
+{
+    return a->slow_millionths != b->slow_millionths && a->per_node == b->per_node && a->batch == b->batch &&
+           a->memory_bytes == b->memory_bytes && a->link.bytes_per_s == b->link.bytes_per_s &&
+           a->link.latency_ns == b->link.latency_ns && strcmp(a->device.name, b->device.name) == 0;
+}
+
 static void gather_groups(tandem_topology *t, const tandem_cluster *cluster)
 {
+    int n_shared = 0;
     t->net = (tandem_link){cluster->link_bytes_per_s, cluster->link_latency_ns};
     t->node = cluster->node.bytes_per_s > 0 ? cluster->node : t->net;
-    t->n_group = cluster->n_class;
-    int shared = 0;
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
-        t->group[c] =
-            (group){member->n_rank, member->per_node, member->link.bytes_per_s > 0 ? member->link : t->node};
+        if (c == 0 || !is_same_but_slower(member, &cluster->member[c - 1]))
+            t->group[t->n_group++] =
+                (group){0, member->per_node, member->link.bytes_per_s > 0 ? member->link : t->node};
+        t->group[t->n_group - 1].n_rank += member->n_rank;
         t->n_rank += member->n_rank;
-        if (member->per_node == 0)
-            shared = 1;
-        else
-            t->n_node += (member->n_rank + member->per_node - 1) / member->per_node;
     }
-    t->n_node += shared;
+    for (int g = 0; g < t->n_group; g++) {
+        const group *const own = &t->group[g];
+        if (own->per_node == 0)
+            n_shared++;
+        else
+            t->n_node += (own->n_rank + own->per_node - 1) / own->per_node;
+    }
+    t->n_node += n_shared > 0;
     qsort(t->group, (size_t)t->n_group, sizeof *t->group, by_place);
 }
 

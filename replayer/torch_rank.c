@@ -26,8 +26,8 @@ typedef struct slice {
     uint64_t thread;
     int64_t start_ns, end_ns;
     int64_t external;
-    int32_t signature; /* −1 = no row */
-    int32_t role;
+    int32_t signature;   /* −1 = no row */
+    int32_t role, place; /* place: in the batch */
 } slice;
 
 typedef struct frame {
@@ -41,6 +41,8 @@ typedef struct thread {
     uint64_t id;
     frame *frame;
     int n, room;
+    tandem_torch_pass scope; /* of the last backward or optimizer scope */
+    int64_t scope_end_ns;    /* the latest time at which that may have ended */
 } thread;
 
 typedef struct external {
@@ -60,6 +62,7 @@ typedef struct reading {
     int n_thread, last_thread;
     external *external; /* [n_external] by the low bits of the id */
     int64_t n_external;
+    int is_exact; /* whether any time has been a part of a µs */
 } reading;
 
 static tandem_status no_memory(const reading *r)
@@ -307,11 +310,33 @@ static void pop(reading *r, thread *t)
     cost->self_ns += total_ns > top->inner_ns ? total_ns - top->inner_ns : 0;
 }
 
-static tandem_torch_pass pass_within(const frame *outer, int role)
+/* By how much slices may end later than they say: where start and duration are both cut to whole µs, up to 2 µs. What begins
+ * last within a short slice then seems to begin behind it. */
+static int64_t slack_of(const reading *r) { return r->is_exact ? 0 : 2000; }
+
+static tandem_torch_pass pass_of(const reading *r, thread *t, const frame *outer, const slice *s)
 {
-    if (role == BACKWARD_SCOPE) return TANDEM_TORCH_BACKWARD;
-    if (role == OPTIMIZER_SCOPE) return TANDEM_TORCH_OPTIMIZER;
-    return outer ? outer->pass : TANDEM_TORCH_FORWARD;
+    if (s->role == BACKWARD_SCOPE || s->role == OPTIMIZER_SCOPE) {
+        t->scope = s->role == BACKWARD_SCOPE ? TANDEM_TORCH_BACKWARD : TANDEM_TORCH_OPTIMIZER;
+        t->scope_end_ns = s->end_ns + slack_of(r);
+        return t->scope;
+    }
+    if (outer && outer->pass != TANDEM_TORCH_FORWARD) return outer->pass;
+    return s->start_ns < t->scope_end_ns ? t->scope : TANDEM_TORCH_FORWARD;
+}
+
+/* A copy within a cast is one, where types were not recorded, too: it gets a row beside the one of plain copies. */
+static tandem_status find_cast(reading *r, const frame *outer, int32_t *place)
+{
+    const torch_signature *const all = r->rank->signature;
+    if (*place < 0 || !outer || outer->signature < 0 || !all[outer->signature].is_cast ||
+        all[*place].is_cast || *all[*place].detail || strcmp(all[*place].name, "aten::copy_") != 0)
+        return TANDEM_OK;
+    const uint64_t hash = all[*place].hash ^ UINT64_C(0x9e3779b97f4a7c15);
+    const int32_t found = find_signature(r->rank, hash);
+    if (found < 0) return add_signature(r, hash, "aten::copy_", "", 1, place);
+    *place = found;
+    return TANDEM_OK;
 }
 
 static tandem_status push(reading *r, const slice *s)
@@ -320,16 +345,18 @@ static tandem_status push(reading *r, const slice *s)
     while (t->n && t->frame[t->n - 1].end_ns <= s->start_ns) pop(r, t);
     frame *const outer = t->n ? &t->frame[t->n - 1] : NULL;
     const int is_operator = s->role != PLAIN && s->role != OPTIMIZER_SCOPE;
+    int32_t signature = s->signature;
+    tandem_status status = find_cast(r, outer, &signature);
+    if (status != TANDEM_OK) return status;
     frame made = {.start_ns = s->start_ns,
                   .end_ns = s->end_ns,
-                  .signature = s->signature,
-                  .pass = pass_within(outer, s->role),
+                  .signature = signature,
+                  .pass = pass_of(r, t, outer, s),
                   .in_operator = is_operator || (outer && outer->in_operator),
                   .in_call = s->role == CALL || (outer && outer->in_call)};
-    tandem_status status = TANDEM_OK;
     if (outer) {
         const int64_t inner_end_ns = s->end_ns < outer->end_ns ? s->end_ns : outer->end_ns;
-        if (s->end_ns > outer->end_ns) r->rank->n_overlapping++;
+        if (s->end_ns > outer->end_ns + slack_of(r)) r->rank->n_overlapping++;
         if (s->signature >= 0) outer->inner_ns += inner_end_ns - s->start_ns;
     }
     if (is_operator && s->role != CALL && !(outer && outer->in_operator))
@@ -340,7 +367,7 @@ static tandem_status push(reading *r, const slice *s)
                                 TORCH_CALL);
     }
     if (status == TANDEM_OK && s->external >= 0)
-        status = add_external(r, (external){s->external, s->signature, made.pass});
+        status = add_external(r, (external){s->external, signature, made.pass});
     if (status == TANDEM_OK && t->n == MOST_FRAMES)
         pop(r, t); /* deeper than any program: beside it, not within it */
     if (status == TANDEM_OK && t->n == t->room)
@@ -351,7 +378,7 @@ static tandem_status push(reading *r, const slice *s)
 
 /* --- Batches -------------------------------------------------------------------------------------------- */
 
-/* By thread, start, longest first; kernels last, when what they belong to is known. */
+/* By thread, start, longest first, then as the file has them; kernels last, when what they belong to is known. */
 static int in_turn(const void *left, const void *right)
 {
     const slice *const a = left, *const b = right;
@@ -359,7 +386,7 @@ static int in_turn(const void *left, const void *right)
     if (!order) order = (a->thread > b->thread) - (a->thread < b->thread);
     if (!order) order = (a->start_ns > b->start_ns) - (a->start_ns < b->start_ns);
     if (!order) order = (a->end_ns < b->end_ns) - (a->end_ns > b->end_ns);
-    return order ? order : (a->signature > b->signature) - (a->signature < b->signature);
+    return order ? order : (a->place > b->place) - (a->place < b->place);
 }
 
 static void charge_kernel(reading *r, const slice *s)
@@ -388,12 +415,15 @@ static tandem_status take_batch(reading *r)
 static tandem_status add_slice(reading *r, int64_t end_ns, int32_t signature, int role)
 {
     const tandem_event *const event = &r->event;
-    r->batch[r->n_batch++] = (slice){.thread = event->thread,
-                                     .start_ns = event->start_ns,
-                                     .end_ns = end_ns,
-                                     .external = signature < 0 ? -1 : event->external,
-                                     .signature = signature,
-                                     .role = role};
+    r->is_exact |= event->start_ns % 1000 != 0 || event->duration_ns % 1000 != 0;
+    r->batch[r->n_batch] = (slice){.thread = event->thread,
+                                   .start_ns = event->start_ns,
+                                   .end_ns = end_ns,
+                                   .external = signature < 0 ? -1 : event->external,
+                                   .signature = signature,
+                                   .role = role,
+                                   .place = r->n_batch};
+    r->n_batch++;
     return r->n_batch == BATCH ? take_batch(r) : TANDEM_OK;
 }
 

@@ -240,6 +240,7 @@ tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, c
 void tandem_whatif_close(tandem_whatif *whatif)
 {
     if (!whatif) return;
+    free(whatif->link);
     free(whatif->rank);
     free(whatif->by_worker.part);
     free(whatif->by_dp_rank.part);

@@ -1,20 +1,17 @@
 /* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
  *
- * To s8: scale = amax/127, q = stochastically rounded x/scale (isa_kernels.h); amax is the operator's known
- * range where it has one (op.def), which saves the pass that looks for it. Where amax is so small that
- * 127/amax overflows, all of x is 0. */
-#include <math.h>
-
+ * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known (op.def), which
+ * saves the pass that looks for it. */
 #include "backend/cpu/kernel.h"
 
-static size_t elements(const tandem_kernel *kernel)
+static int64_t elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST)
-        return (size_t)kernel->graph->parameter[task->parameter].elements;
+        return kernel->graph->parameter[task->parameter].elements;
     if (task->kind == TANDEM_TASK_RESTORE)
-        return (size_t)tandem_shape_elements(cpu_input_shape(kernel, task->slot));
-    return (size_t)tandem_shape_elements(&kernel->op->shape);
+        return tandem_shape_elements(cpu_input_shape(kernel, task->slot));
+    return tandem_shape_elements(&kernel->op->shape);
 }
 
 static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tandem_error *error)
@@ -30,45 +27,43 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
 
 static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    const tandem_isa_kernels *isa = kernel->device->isa;
-    const int wide = kernel->task.from == TANDEM_F32;
-    const size_t n = elements(kernel);
-    float amax = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
-    if (!(amax > 0)) amax = wide ? isa->amax_f32(call->in[0], n) : isa->amax_bf16(call->in[0], n);
-    if (!isfinite(amax)) return not_finite(kernel, call->draws.stream[0], error);
-    float inverse = amax > 0 ? 127 / amax : 0, scale = amax / 127;
-    if (!isfinite(inverse)) inverse = scale = 0;
-    const tandem_rounding rounding = {call->draws.seed,
-                                      {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
-    if (wide)
-        isa->quantise_f32(call->out[0], call->in[0], n, inverse, &rounding);
-    else
-        isa->quantise_bf16(call->out[0], call->in[0], n, inverse, &rounding);
-    *call->out_scale[0] = scale;
-    return TANDEM_OK;
+    const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
+    const tandem_rounding rounding = {.seed = call->draws.seed,
+                                      .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+    const tandem_quantise_call quantise = {.x = call->in[0],
+                                           .from = kernel->task.from,
+                                           .rows = 1,
+                                           .columns = elements(kernel),
+                                           .q = call->out[0],
+                                           .scaling = range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
+                                           .range = range,
+                                           .rounding = &rounding,
+                                           .scale = call->out_scale[0]};
+    const tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
+    return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->draws.stream[0], error) : status;
 }
 
 static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
     if (kernel->task.to == TANDEM_F32)
-        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], elements(kernel), *call->in_scale[0]);
+        kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)elements(kernel), *call->in_scale[0]);
     else
-        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], elements(kernel), *call->in_scale[0]);
+        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)elements(kernel), *call->in_scale[0]);
     return TANDEM_OK;
 }
 
 static tandem_status run_narrow(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
-    kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], elements(kernel));
+    kernel->device->isa->bf16_from_f32(call->out[0], call->in[0], (size_t)elements(kernel));
     return TANDEM_OK;
 }
 
 static tandem_status run_widen(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
-    kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], elements(kernel));
+    kernel->device->isa->f32_from_bf16(call->out[0], call->in[0], (size_t)elements(kernel));
     return TANDEM_OK;
 }
 

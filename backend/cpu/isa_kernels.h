@@ -1,8 +1,8 @@
 /* isa_kernels.h: the kernels that are tandem's own, one table of functions for each instruction set.
  *
- * Every file in backend/cpu/isa/ is compiled once for each of sse41, avx, avx2, avx512;
- * every instruction set, and those beyond them with VNNI, has a row of tandem_isa_kernels. A device `cpu:X` calls only the table of X, so that a device held to an older
- * instruction set really is one. Arithmetic is the same IEEE operations in the same order in every table (no
+ * Every file in backend/cpu/isa/ is compiled once for each of sse41, avx, avx2, avx2_vnni, avx512, avx512_vnni; each has a row
+ * of tandem_isa_kernels, and avx512_bf16 one of its own in the last. A device `cpu:X` calls only the table of X, so that a
+ * device held to an older instruction set really is one. Arithmetic is the same IEEE operations in the same order in every table (no
  * contraction, no reassociation that depends on the vector width, unless the line says so), so that the *bits* agree
  * across tables, and later with the CUDA kernels.
  *
@@ -10,32 +10,29 @@
 #ifndef TANDEM_BACKEND_CPU_ISA_KERNELS_H
 #define TANDEM_BACKEND_CPU_ISA_KERNELS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "tandem/kernels.h"
 
-/* Which stream of random words a stochastic rounding draws from: Philox4x32-10 with counter {block, stream[0..2]} and
- * key = seed. Element i takes half-word i % 8 of block i / 8: bits 16·(i%2) … of word (i%8)/2. */
-typedef struct tandem_rounding {
-    uint64_t seed;
-    uint32_t stream[3]; /* step, operator, purpose | rank << 8 (base/philox.h) */
-} tandem_rounding;
-
-/* One int8 product with dequantisation in the epilogue:  C = scale · A·B  (int32 accumulation, exact for k ≤ 2^17). */
-typedef struct tandem_gemm_s8 {
-    int64_t m, n, k;
-    const int8_t *a; /* (m, k), element (i, l) at a[i·a_row + l·a_column] */
-    int64_t a_row, a_column;
-    const int8_t *b; /* (k, n), element (l, j) at b[l·b_row + j·b_column] */
-    int64_t b_row, b_column;
-    void *c; /* (m, n) row-major with leading dimension c_row; float, or bf16 where c_is_bf16 */
-    int64_t c_row;
-    int c_is_bf16;
+/* Which numbers a dropout drops. */
+typedef struct tandem_dropout {
+    uint64_t seed, first; /* first: place of x[0] in the stream */
+    uint32_t stream[3], threshold;
     float scale;
-    void *workspace; /* gemm_s8_workspace(m, n, k) bytes, 64-byte aligned */
-} tandem_gemm_s8;
+} tandem_dropout;
+
+/* A batchnorm of a matrix (rows, channels): y = scale·(x − mean)/√(variance + epsilon) + shift by columns, and max(y, 0) of it
+ * where it rectifies. */
+typedef struct tandem_batchnorm {
+    size_t rows, channels;
+    int rectifies;
+    float epsilon;
+    const float *scale, *shift; /* (channels) */
+    float *mean, *variance;     /* (channels), of all rows: written by the forward pass, read by the backward pass */
+    float *workspace;           /* (3, channels) */
+} tandem_batchnorm;
 
 typedef struct tandem_isa_kernels {
     const char *isa;
+    int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
 
     /* largest |x[i]|; 0 for n = 0; NaN anywhere gives NaN, so that it is seen. */
     float (*amax_f32)(const float *x, size_t n);
@@ -43,9 +40,15 @@ typedef struct tandem_isa_kernels {
 
     /* q[i] = clamp(floor(x[i]·inv_scale + u_i), −127, 127), u_i = (r_i + ½)/65536 with r_i the 16-bit draw of element i:
      * unbiased within 2^−17 of a quantisation step. inv_scale = 127/amax (0 where amax is 0).
-     * A NaN becomes −127: the scale carries the NaN. n ≤ 2^35, since the block counter has 32 bits. */
+     * A NaN becomes −127: the scale carries the NaN. Element 0 is the first of a row (kernels.h); n ≤ 2^35, since the block
+     * counter has 32 bits. */
     void (*quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
     void (*quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    /* To nearest, ties to even; else the same. */
+    void (*quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
+    void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
+    /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
+    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
     void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
     void (*dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
 
@@ -53,9 +56,9 @@ typedef struct tandem_isa_kernels {
     void (*bf16_from_f32)(uint16_t *y, const float *x, size_t n);
     void (*f32_from_bf16)(float *y, const uint16_t *x, size_t n);
 
-    /* int8 product. NULL in tables of instruction sets whose oneDNN product is exact (VNNI): see docs of the backend. */
-    void (*gemm_s8)(const tandem_gemm_s8 *product);
-    size_t (*gemm_s8_workspace)(int64_t m, int64_t n, int64_t k); /* bytes; 0 where gemm_s8 is NULL */
+    /* int8 product (kernels.h), exact; its workspace: bytes. */
+    void (*gemm_s8)(const tandem_product_s8 *product);
+    size_t (*gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
 
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
@@ -78,6 +81,19 @@ typedef struct tandem_isa_kernels {
     /* gx = y > 0 ? gy : 0 */
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+    /* y[i] = word(first + i) < threshold ? 0 : scale·x[i]; word(e) is word e % 4 of the Philox block whose counter is
+     * {e / 4, stream[0], stream[1], stream[2] | (upper half of e / 4) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
+    void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
+    void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+    /* Forward: y may not be x. Backward: gx, and the gradients of scale and shift; g is the gradient of y, x what the forward
+     * pass read. All sums are in f32. */
+    void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
+    void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift, const float *g,
+                                   const float *x);
+    void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+                                    const uint16_t *g, const uint16_t *x);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

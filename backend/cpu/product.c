@@ -55,7 +55,7 @@ tandem_status cpu_product_open(cpu_product *out, const tandem_kernel *kernel, co
     if (spec->from == TANDEM_S8 && spec->k > max_exact_k)
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     uint64_t end = 0;
-    if (spec->from == TANDEM_S8 && isa->gemm_s8) {
+    if (spec->from == TANDEM_S8 && !isa->has_dots) {
         cpu_workspace_reserve(&end, isa->gemm_s8_workspace(spec->m, spec->n, spec->k));
     } else {
         product.narrows = spec->to == TANDEM_BF16 && spec->from != TANDEM_BF16;
@@ -81,7 +81,7 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
                     const int8_t *b, void *c, float scale, void *workspace)
 {
     const cpu_product_spec *s = &product->spec;
-    tandem_gemm_s8 gemm = {.m = s->m,
+    tandem_product_s8 gemm = {.m = s->m,
                            .n = s->n,
                            .k = s->k,
                            .a_row = s->transpose_a ? 1 : s->k,
@@ -89,7 +89,7 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
                            .b_row = s->transpose_b ? 1 : s->n,
                            .b_column = s->transpose_b ? s->k : 1,
                            .c_row = s->n,
-                           .c_is_bf16 = s->to == TANDEM_BF16,
+                           .c_type = s->to,
                            .scale = scale,
                            .workspace = workspace};
     for (int64_t i = 0; i < s->batch; i++) {

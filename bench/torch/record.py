@@ -5,7 +5,9 @@ usage: record.py FOLDER [--model small|resnet18] [--ranks N] [--steps N] [--batc
 
 Writes FOLDER/rankK.json (export_chrome_trace; --legacy: torch.autograd.profiler's bare list) and FOLDER/rankK.sums.json:
 [{name, shapes, calls, self_ns, total_ns}] of key_averages(group_by_input_shape=True). Several ranks train with
-DistributedDataParallel over Gloo, in processes of their own. bench/torch/check.sh holds `tandem whatif` against the sums."""
+DistributedDataParallel over Gloo, in processes of their own. bench/torch/check.py holds `tandem whatif` against the sums; tests/data/torch holds small ones:
+
+    record.py ddp --ranks 2; record.py legacy --legacy --bf16 --steps 1; gzip -9n …"""
 import argparse
 import json
 import os

@@ -4,10 +4,11 @@
  * head=mlm predicts hidden tokens: a linear layer with gelu and layernorm, then the transposed word embedding and a bias.
  * head=class predicts the class of a sample from its first token: a linear layer with tanh ("pooler"), and one more.
  * Both read every token as segment 0 of the table of segments, and samples are of full length, so there is no mask.
- * There is no dropout, and no prediction of the next sentence. */
+ * dropout=0.1 drops as published: of the embeddings, of the attention's weights, of what joins the residual stream, and behind the
+ * pooler. There is no prediction of the next sentence. */
 #include "graph/zoo/zoo.h"
 
-enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, HEAD, CLASSES };
+enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, HEAD, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [SEQ] = {"seq", 128, 1, 65536, "tokens a sample; at most the positions"},
     [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
@@ -17,6 +18,7 @@ static const tandem_model_option options[] = {
     [POSITIONS] = {"positions", 512, 1, 65536, "rows of the table of positions"},
     [HEAD] = TANDEM_ZOO_HEAD_OPTION,
     [CLASSES] = {"classes", 2, 2, 65536, "number of classes; with head=class"},
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 enum { N_SEGMENT = 2 };
@@ -31,7 +33,8 @@ static int embed(tandem_builder *b, int word, const int64_t *value)
     x = tandem_build_reshape(b, "segment.tokens", x, 3, alone);
     x = tandem_build_rows(b, "segment", x, N_SEGMENT, deviation);
     x = tandem_build_reshape(b, "segment.joined", x, 3, joined);
-    return tandem_build_layernorm(b, "embedding.norm", x);
+    x = tandem_build_layernorm(b, "embedding.norm", x);
+    return tandem_build_dropout(b, "embedding.dropout", x, tandem_zoo_share(value[DROPOUT]));
 }
 
 static int hidden_tokens(tandem_builder *b, int x, int word, int64_t width)
@@ -43,12 +46,13 @@ static int hidden_tokens(tandem_builder *b, int x, int word, int64_t width)
     return tandem_build_bias(b, "head.bias", x, 1, 0);
 }
 
-static int class_of_first(tandem_builder *b, int x, int64_t width, int64_t classes)
+static int class_of_first(tandem_builder *b, int x, const int64_t *value)
 {
     x = tandem_zoo_first(b, "first", x);
-    x = tandem_zoo_linear(b, "pooler", x, width, deviation);
+    x = tandem_zoo_linear(b, "pooler", x, value[WIDTH], deviation);
     x = tandem_build_tanh(b, "pooler.tanh", x);
-    return tandem_zoo_linear(b, "head", x, classes, deviation);
+    x = tandem_build_dropout(b, "pooler.dropout", x, tandem_zoo_share(value[DROPOUT]));
+    return tandem_zoo_linear(b, "head", x, value[CLASSES], deviation);
 }
 
 static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error *error)
@@ -65,14 +69,15 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .depth = value[LAYERS],
                                          .heads = value[HEADS],
                                          .ratio = 4,
-                                         .norm_behind = 1};
+                                         .norm_behind = 1,
+                                         .dropout = tandem_zoo_share(value[DROPOUT]),
+                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
     const int tokens = tandem_build_tokens(b, "tokens", value[SEQ]);
     const int label = predicts_hidden ? tandem_build_masked_labels(b, "label", value[SEQ], hidden ? hidden : 1)
                                       : tandem_build_labels(b, "label", 1);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
     int x = tandem_zoo_blocks(b, embed(b, word, value), &form);
-    x = predicts_hidden ? hidden_tokens(b, x, word, value[WIDTH])
-                        : class_of_first(b, x, value[WIDTH], value[CLASSES]);
+    x = predicts_hidden ? hidden_tokens(b, x, word, value[WIDTH]) : class_of_first(b, x, value);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
 }

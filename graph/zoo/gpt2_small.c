@@ -1,9 +1,10 @@
 /* gpt2_small.c: a transformer that predicts the next token of a text; its output layer is the transposed word embedding.
  * Source: Radford et al., "Language models are unsupervised multitask learners", 2019: the smallest of its four models;
- * the next one is width=1024,layers=24,heads=16. There is no dropout. */
+ * the next one is width=1024,layers=24,heads=16. dropout=0.1 drops as published: of the embeddings, of the attention's weights, and
+ * of what joins the residual stream. */
 #include "graph/zoo/zoo.h"
 
-enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS };
+enum { SEQ, WIDTH, LAYERS, HEADS, VOCABULARY, POSITIONS, DROPOUT };
 static const tandem_model_option options[] = {
     [SEQ] = {"seq", 1024, 1, 65536, "tokens a sample; at most the positions"},
     [WIDTH] = {"width", 768, 1, 16384, "numbers a token; a multiple of the heads"},
@@ -11,6 +12,7 @@ static const tandem_model_option options[] = {
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
     [VOCABULARY] = {"vocabulary", 50257, 2, 1 << 20, "tokens there are"},
     [POSITIONS] = {"positions", 1024, 1, 65536, "rows of the table of positions"},
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -26,11 +28,14 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .depth = value[LAYERS],
                                          .heads = value[HEADS],
                                          .ratio = 4,
-                                         .causal = 1};
+                                         .causal = 1,
+                                         .dropout = tandem_zoo_share(value[DROPOUT]),
+                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
     const int tokens = tandem_build_tokens(b, "tokens", value[SEQ]);
     const int label = tandem_build_labels(b, "label", value[SEQ]);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
     int x = tandem_build_rows(b, "position", word, value[POSITIONS], 0.01f);
+    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
     x = tandem_zoo_blocks(b, x, &form);
     x = tandem_build_tied(b, "head", x, word);
     tandem_build_cross_entropy(b, "loss", x, label);

@@ -2,13 +2,14 @@
  * with an output layer of its own in place of the transposed embedding. */
 #include "graph/zoo/zoo.h"
 
-enum { LENGTH, WIDTH, DEPTH, HEADS, VOCABULARY };
+enum { LENGTH, WIDTH, DEPTH, HEADS, VOCABULARY, DROPOUT };
 static const tandem_model_option options[] = {
     [LENGTH] = {"length", 64, 1, 65536, "symbols a sample"},
     [WIDTH] = {"width", 128, 1, 16384, "numbers a symbol; a multiple of the heads"},
     [DEPTH] = {"depth", 4, 1, 256, "blocks"},
     [HEADS] = {"heads", 4, 1, 256, "attention heads"},
     [VOCABULARY] = {"vocabulary", 128, 2, 1 << 20, "symbols there are"},
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -22,11 +23,14 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .depth = value[DEPTH],
                                          .heads = value[HEADS],
                                          .ratio = 4,
-                                         .causal = 1};
+                                         .causal = 1,
+                                         .dropout = tandem_zoo_share(value[DROPOUT]),
+                                         .drop_weights = tandem_zoo_share(value[DROPOUT])};
     int x = tandem_build_tokens(b, "tokens", value[LENGTH]);
     const int label = tandem_build_labels(b, "label", value[LENGTH]);
     x = tandem_build_embedding(b, "embedding", x, value[VOCABULARY], value[WIDTH]);
     x = tandem_build_bias(b, "position", x, 2, 0.02f);
+    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
     x = tandem_zoo_blocks(b, x, &form);
     x = tandem_build_linear(b, "head", x, value[VOCABULARY], 0.02f);
     tandem_build_cross_entropy(b, "loss", x, label);

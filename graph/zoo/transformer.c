@@ -65,17 +65,21 @@ static int attention(tandem_builder *b, const char *scope, int x, const tandem_z
     const int v = split(b, scope, "v", x, f);
     int t = tandem_build_matmul(b, tandem_zoo_in(scope, "scores").text, q, k, 1);
     t = tandem_build_softmax(b, tandem_zoo_in(scope, "softmax").text, t, scale, f->causal);
+    t = tandem_build_dropout(b, tandem_zoo_in(scope, "softmax.dropout").text, t, f->drop_weights);
     t = tandem_build_matmul(b, tandem_zoo_in(scope, "mix").text, t, v, 0);
     t = tandem_build_transpose(b, tandem_zoo_in(scope, "mix.rows").text, t, axis);
     t = tandem_build_reshape(b, tandem_zoo_in(scope, "mix.merge").text, t, 3, dim);
-    return tandem_zoo_linear(b, tandem_zoo_in(scope, "out").text, t, f->width, residual);
+    t = tandem_zoo_linear(b, tandem_zoo_in(scope, "out").text, t, f->width, residual);
+    return tandem_build_dropout(b, tandem_zoo_in(scope, "dropout").text, t, f->dropout);
 }
 
 static int mlp(tandem_builder *b, const char *scope, int x, const tandem_zoo_transformer *f, float residual)
 {
     int t = tandem_zoo_linear(b, tandem_zoo_in(scope, "fc1").text, x, f->width * f->ratio, deviation);
     t = tandem_build_gelu(b, tandem_zoo_in(scope, "gelu").text, t);
-    return tandem_zoo_linear(b, tandem_zoo_in(scope, "fc2").text, t, f->width, residual);
+    t = tandem_build_dropout(b, tandem_zoo_in(scope, "gelu.dropout").text, t, f->drop_inner);
+    t = tandem_zoo_linear(b, tandem_zoo_in(scope, "fc2").text, t, f->width, residual);
+    return tandem_build_dropout(b, tandem_zoo_in(scope, "dropout").text, t, f->dropout);
 }
 
 static int blocks_norm_behind(tandem_builder *b, int x, const tandem_zoo_transformer *f)

@@ -1,8 +1,9 @@
 /* vit_b16.c: a vision transformer with a class token: a trained row before the patches, which the head reads at the end.
- * Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is width=1024,layers=24,heads=16. */
+ * Source: Dosovitskiy et al., ICLR 2021, ViT-B/16; ViT-L/16 is width=1024,layers=24,heads=16. dropout=0.1
+ * drops as published (their appendix B.1): behind the positions, and behind every linear layer but those of queries, keys and values. */
 #include "graph/zoo/zoo.h"
 
-enum { IMAGE, PATCH, WIDTH, LAYERS, HEADS, CLASSES };
+enum { IMAGE, PATCH, WIDTH, LAYERS, HEADS, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [IMAGE] = TANDEM_ZOO_IMAGENET_OPTION(1),
     [PATCH] = {"patch", 16, 1, 256, "height and width of a patch; divides the image's"},
@@ -10,6 +11,7 @@ static const tandem_model_option options[] = {
     [LAYERS] = {"layers", 12, 1, 256, "blocks"},
     [HEADS] = {"heads", 12, 1, 256, "attention heads"},
     [CLASSES] = TANDEM_ZOO_IMAGENET_CLASSES_OPTION,
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -28,7 +30,10 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .width = value[WIDTH],
                                          .depth = value[LAYERS],
                                          .heads = value[HEADS],
-                                         .ratio = 4};
+                                         .ratio = 4,
+                                         .dropout = tandem_zoo_share(value[DROPOUT]),
+                                         .drop_inner = tandem_zoo_share(value[DROPOUT])};
+    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
     x = tandem_zoo_blocks(b, x, &form);
     x = tandem_zoo_first(b, "class.out", x);
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.02f);

@@ -2,7 +2,7 @@
  * place of a class token (their appendix D.3). */
 #include "graph/zoo/zoo.h"
 
-enum { IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES };
+enum { IMAGE, PATCH, WIDTH, DEPTH, HEADS, MLP, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [IMAGE] = TANDEM_ZOO_IMAGE_OPTION,
     [PATCH] = {"patch", 4, 1, 256, "height and width of a patch; divides the image's"},
@@ -11,6 +11,7 @@ static const tandem_model_option options[] = {
     [HEADS] = {"heads", 3, 1, 256, "attention heads"},
     [MLP] = {"mlp", 4, 1, 16, "inner width of a block's mlp, in widths"},
     [CLASSES] = TANDEM_ZOO_CLASSES_OPTION,
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -37,8 +38,11 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                          .width = value[WIDTH],
                                          .depth = value[DEPTH],
                                          .heads = value[HEADS],
-                                         .ratio = value[MLP]};
+                                         .ratio = value[MLP],
+                                         .dropout = tandem_zoo_share(value[DROPOUT]),
+                                         .drop_inner = tandem_zoo_share(value[DROPOUT])};
     x = tandem_build_bias(b, "position", x, 2, 0.02f);
+    x = tandem_build_dropout(b, "position.dropout", x, form.dropout);
     x = tandem_zoo_blocks(b, x, &form);
     x = mean(b, x, tokens, value[WIDTH]);
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.02f);

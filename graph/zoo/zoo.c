@@ -77,6 +77,8 @@ static quote quote_of(piece p)
 static bool is_image(const tandem_model_option *option) { return strcmp(option->name, "image") == 0; }
 static bool is_head(const tandem_model_option *option) { return strcmp(option->name, "head") == 0; }
 
+static bool is_share(const tandem_model_option *option) { return strcmp(option->name, "dropout") == 0; }
+
 static const char *const heads[] = {[TANDEM_ZOO_HEAD_MLM] = "mlm", [TANDEM_ZOO_HEAD_CLASS] = "class"};
 
 char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_model_option *option, int64_t value)
@@ -86,6 +88,8 @@ char *tandem_model_value_print(char text[TANDEM_MODEL_VALUE_TEXT], const tandem_
                        tandem_zoo_height(value), tandem_zoo_width(value), tandem_zoo_channels(value));
     else if (is_head(option))
         (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%s", heads[value]);
+    else if (is_share(option))
+        (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%g", (double)value / TANDEM_ZOO_SHARE);
     else
         (void)snprintf(text, TANDEM_MODEL_VALUE_TEXT, "%" PRId64, value);
     return text;
@@ -145,6 +149,23 @@ static bool head_read(int64_t *head, piece p, const tandem_model_option *option)
     return false;
 }
 
+/* "0.1", "0" or ".25": a decimal fraction with at most four digits behind its point. */
+static bool share_read(int64_t *share, piece p, const tandem_model_option *option)
+{
+    size_t whole = 0;
+    while (whole < p.length && p.start[whole] != '.') whole++;
+    int64_t n = 0;
+    if (whole > 0 && !number_read(&n, (piece){p.start, whole})) return false;
+    if (p.length - whole > 5 || (p.length - whole < 2 && (whole == 0 || whole != p.length))) return false;
+    for (size_t i = 1; i <= 4; i++) {
+        const char digit = whole + i < p.length ? p.start[whole + i] : '0';
+        if (digit < '0' || digit > '9') return false;
+        n = 10 * n + (digit - '0');
+    }
+    *share = n;
+    return n >= option->least && n <= option->most;
+}
+
 static bool count_read(int64_t *count, piece p, const tandem_model_option *option)
 {
     return number_read(count, p) && *count >= option->least && *count <= option->most;
@@ -156,7 +177,8 @@ static tandem_status value_read(int64_t *value, const tandem_model *model, const
     int64_t read;
     const bool fine = is_image(option)  ? image_read(&read, p, option)
                       : is_head(option) ? head_read(&read, p, option)
-                                        : count_read(&read, p, option);
+                      : is_share(option) ? share_read(&read, p, option)
+                                         : count_read(&read, p, option);
     if (fine) {
         *value = read;
         return TANDEM_OK;
@@ -259,14 +281,20 @@ tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t
     int64_t value[TANDEM_ZOO_MAX_OPTION];
     char text[256];
     tandem_builder *builder = NULL;
+    tandem_graph *made = NULL;
     tandem_status status = model_find(&row, name, error);
     if (status == TANDEM_OK) status = options_read(value, &row->model, options, error);
     if (status == TANDEM_OK) status = tandem_builder_open(&builder, batch, error);
     if (status == TANDEM_OK) status = row->build(builder, value, error);
     if (status == TANDEM_OK) {
         canonical(text, sizeof text, &row->model, value);
-        status = tandem_builder_finish(builder, text, &row->optimizer, graph, error);
+        status = tandem_builder_finish(builder, text, &row->optimizer, &made, error);
     }
+    if (status == TANDEM_OK) status = tandem_graph_fuse(made, error);
+    if (status == TANDEM_OK)
+        *graph = made;
+    else
+        tandem_graph_close(made);
     tandem_builder_close(builder);
     return status;
 }

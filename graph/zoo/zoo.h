@@ -18,7 +18,7 @@ extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vi
     tandem_zoo_resnet18, tandem_zoo_resnet50, tandem_zoo_vgg16_bn, tandem_zoo_vit_b16, tandem_zoo_bert_base,
     tandem_zoo_gpt2_small;
 
-enum { TANDEM_ZOO_MAX_OPTION = 8 };
+enum { TANDEM_ZOO_MAX_OPTION = 9 };
 
 /* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the channels of the
  * default. */
@@ -42,6 +42,13 @@ enum { TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS };
     {"head", TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_MLM, TANDEM_ZOO_HEAD_CLASS,                                \
      "mlm: predicts hidden tokens, 15 %; class: one of a whole sample"}
 /* clang-format on */
+/* The option "dropout" is a share, held in parts of 10000. */
+enum { TANDEM_ZOO_SHARE = 10000 };
+/* clang-format off */
+#define TANDEM_ZOO_DROPOUT_OPTION                                                                            \
+    {"dropout", 0, 0, TANDEM_ZOO_SHARE * 9 / 10, "share of numbers dropped, where the published model drops some; 0.1 for one"}
+/* clang-format on */
+static inline float tandem_zoo_share(int64_t value) { return (float)value / TANDEM_ZOO_SHARE; }
 static inline int64_t tandem_zoo_height(int64_t image) { return image >> 32; }
 static inline int64_t tandem_zoo_width(int64_t image) { return image >> 16 & 0xffff; }
 static inline int64_t tandem_zoo_channels(int64_t image) { return image & 0xffff; }
@@ -75,6 +82,9 @@ int tandem_zoo_pooled_head(tandem_builder *b, int x, int64_t classes, float devi
 typedef struct tandem_zoo_transformer {
     int64_t batch, length, width, depth, heads, ratio; /* ratio: inner width of the mlp / width */
     int causal, norm_behind;
+    float dropout;      /* of what joins the residual stream */
+    float drop_weights; /* of the attention's weights */
+    float drop_inner;   /* of the mlp's inner numbers */
 } tandem_zoo_transformer;
 int tandem_zoo_blocks(tandem_builder *b, int x, const tandem_zoo_transformer *form);
 /* Images as rows: a convolution of patches with its bias, "patch"; (batch, height, width, channels) → (batch, patches, width). */

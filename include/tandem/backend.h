@@ -31,15 +31,17 @@ typedef struct tandem_draws {
  *             embedding: in: tokens, g                      out: gradient of the table (f32; all of it is written; added to it
  *                                                                where the table is tied)
  *             bias, prepend: in: g                          out: gradient of the parameter (f32)
- *   dgrad     linear, conv2d: in: g, weight                 out: gradient of x
+ *   dgrad     dropout: in: g                                out: gradient of x, by the mask of the forward pass, drawn again
+ *             linear, conv2d: in: g, weight                 out: gradient of x
  *             matmul: in: g, b                              out: gradient of a
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
+ *             batchnorm_relu: the same, and in: shift parameter
  *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
- *   accumulate: in: a, b                                    out: a + b */
+ *   accumulate: in: a, b                                    out: a + b, which may be a */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -47,7 +49,12 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_draws draws;                   /* of casts to s8 */
-    float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample); rows labelled −1 are not predicted */
+    float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
+                         are not predicted */
+    float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
+    int64_t first_place; /* dropout: samples of the global batch before this rank's first */
+    int evaluates;       /* dropout lets all through */
+    const float *running; /* batchnorm: normalises by these means, then variances, and leaves aux alone; NULL = the batch's */
 } tandem_kernel_call;
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
@@ -96,16 +103,23 @@ typedef struct tandem_executor_options {
     const tandem_step *step; /* resolved; borrowed; not changed while the executor lives */
     const tandem_data *data; /* borrowed; NULL = uniform noise for inputs, labels by Philox */
     uint64_t seed;
-    int64_t global_batch;               /* over all ranks */
-    int64_t first_place;                /* of this rank within it */
+    int64_t global_batch; /* over all ranks and micro-steps */
+    int64_t first_place; /* of this rank within it; its micro-steps take one local batch behind the other from there */
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
     int without_exchange;               /* 1: no all-reduce: a profile of one device */
     const tandem_optimizer_options *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
+    const char *no_decay; /* patterns of parameters that have no weight decay (tandem_parameter_matches); NULL = none. Borrowed
+                             while opening */
+    float label_smoothing;
+    double clip;      /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
+                         ICML 2013, algorithm 1 */
+    float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
+                         doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
     int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) --------------- */
-enum { TANDEM_CHECKPOINT_VERSION = 1, TANDEM_CHECKPOINT_RECIPE = 2048 };
+enum { TANDEM_CHECKPOINT_VERSION = 2, TANDEM_CHECKPOINT_RECIPE = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                          /* steps done */
     char recipe[TANDEM_CHECKPOINT_RECIPE]; /* how it was trained, in the words of who saved it */
@@ -119,7 +133,18 @@ typedef struct tandem_step_times {
     int64_t step_ns;
     int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
     int64_t *wait_ns; /* [n_bucket] time the compute stream stood still for bucket b */
+    /* start_ns and end_ns are of the last micro-step; of all of them, [n_micro × n_task]; −1 also where a task runs in the last
+     * one only */
+    int n_micro;
+    int64_t *all_start_ns, *all_end_ns;
 } tandem_step_times;
+
+/* How the last step was, where gradients are clipped or the loss is scaled. */
+typedef struct tandem_step_report {
+    double gradient_norm; /* of all gradients, before they are clipped; < 0: it was not asked for */
+    float loss_scale;     /* of that step; 1 where there is none */
+    int skipped;          /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
+} tandem_step_report;
 
 typedef struct tandem_backend_api {
     int version;
@@ -152,6 +177,7 @@ typedef struct tandem_backend_api {
      * TANDEM_OVER_LIMIT where the loss or a reduced gradient is not finite: names the first such operator in backward order
      * and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
+    tandem_step_report (*executor_report)(const tandem_executor *executor);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
     /* Bytes that were really allocated, all of the run's: equals the plan's peak. */
@@ -162,7 +188,8 @@ typedef struct tandem_backend_api {
     /* Data behind a value id or TANDEM_PARAMETER(p) (weight; `gradient` 1: its gradient); scale of an s8 value. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
-     * weights; correct and total are of this rank's part (ranks take samples in turn). */
+     * weights, with the running statistics of batchnorms and without dropout; correct and total are of this rank's part (ranks
+     * take samples in turn). All ranks together. */
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
@@ -180,6 +207,15 @@ typedef struct tandem_backend_api {
     tandem_status (*checkpoint_inspect)(tandem_checkpoint_info *info, const char *path,
                                         const tandem_graph *graph, tandem_error *error);
 
+    /* --- Weights in files of safetensors (docs/training.md, backend/safetensors.h; all ranks call together, but inspect) --- */
+    /* Rank 0 reads weights and running statistics, the others get them from there. TANDEM_MALFORMED, TANDEM_WRONG_MODEL (a name or
+     * shape that is not the model's), TANDEM_IO: the same on every rank. */
+    tandem_status (*executor_import)(tandem_executor *executor, const char *path, tandem_error *error);
+    /* Rank 0 writes, old or new, never half. TANDEM_IO, TANDEM_NO_MEMORY. */
+    tandem_status (*executor_export)(tandem_executor *executor, const char *path, tandem_error *error);
+    /* Whether the file holds the graph's weights: the errors of import. Cost: its header. */
+    tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
+
     /* --- Measuring (all ranks call together) --- */
     /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
@@ -187,7 +223,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 2 };
+enum { TANDEM_BACKEND_VERSION = 3 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

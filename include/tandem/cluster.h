@@ -72,9 +72,10 @@ typedef struct tandem_cluster {
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
- * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB and slow=1.05 behind its device; or the name of
- * a JSON file of that content ({"schema":"tandem.cluster/1","classes":[{"device":…,"ranks":…,"per_node":…,"batch":…,
- * "memory":"12GiB","slow":1.05}],"net":"100Gbit/s,5us"}).
+ * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB, link=600GB/s,1us and slow=1.05 behind its
+ * device, node=300Gbit/s,2us anywhere; or the name of a JSON file of that content ({"schema":"tandem.cluster/1","classes":
+ * [{"device":…,"ranks":…,"per_node":…,"batch":…,"memory":"12GiB","link":"600GB/s,1us","slow":1.05}],"node":"300Gbit/s,2us",
+ * "net":"100Gbit/s,5us"}).
  * Stragglers: slow=1.1@rank3, anywhere in the text, makes global rank 3 (ranks are numbered class by class, as written) take
  * 1.1 times as long as its device does, whatever its class's slow=. Equally slow stragglers of a class become a class of
  * their own right behind it, which renumbers the ranks; RANKS_A_NODE stays, and may be more than the ranks that are left.

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/dtype.h"
 #include "tandem/status.h"
 
 #ifdef __cplusplus
@@ -16,15 +17,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- Number types ------------------------------------------------------------------------------------------- */
-typedef enum tandem_dtype {
-    TANDEM_F32,
-    TANDEM_BF16,
-    TANDEM_S8,
-    TANDEM_N_VERSION,              /* the types above are those an activation or gradient can have */
-    TANDEM_S32 = TANDEM_N_VERSION, /* tokens and labels; accumulators */
-    TANDEM_WIDER                   /* only in precision rows: the device's best wider type */
-} tandem_dtype;
+/* --- Number types (dtype.h) ------------------------------------------------------------------------------------------- */
 const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32" */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
@@ -106,9 +99,14 @@ typedef struct tandem_op {
     int causal;                           /* softmax: entry (i, j) with j > i is masked */
     float scale;                          /* softmax: inputs are multiplied by it first (1 where not set) */
     float epsilon;                        /* norms */
+    float rate;                           /* dropout: the share that is dropped */
     int64_t start;                        /* slice: the first row of dimension 1 that stays */
     char signature[TANDEM_MAX_SIGNATURE]; /* canonical: equal signatures cost the same on a device */
 } tandem_op;
+
+struct tandem_graph;
+/* Whether it normalises over the batch, by itself or together with its relu. */
+int tandem_op_is_batchnorm(const tandem_op *op);
 
 typedef enum tandem_init { TANDEM_INIT_ZERO, TANDEM_INIT_ONE, TANDEM_INIT_NORMAL } tandem_init;
 
@@ -124,6 +122,12 @@ typedef struct tandem_parameter {
     float deviation; /* with TANDEM_INIT_NORMAL */
     int decays;      /* whether weight decay applies (matrices yes, biases and norms no) */
 } tandem_parameter;
+/* A parameter's name, by which files of weights know it: that of its operator, with ".weight" behind a linear's, conv2d's,
+ * embedding's and a norm's scale, and ".bias" behind a norm's shift. "head.weight", "head.bias", "position". Returns text. */
+enum { TANDEM_PARAMETER_NAME = 64 };
+char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const struct tandem_graph *graph, int parameter);
+/* Whether its name fits one of the patterns of fnmatch(3), which stand with commas between: "*.weight,position". */
+int tandem_parameter_matches(const struct tandem_graph *graph, int parameter, const char *patterns);
 /* Elements of its parameter that a bias adds, over and over: those of as many trailing dimensions of its output. */
 int64_t tandem_bias_period(const tandem_op *bias, const tandem_parameter *own);
 

@@ -3,7 +3,7 @@
 #define TANDEM_PLAN_H
 
 #include "tandem/cluster.h"
-#include "tandem/graph.h"
+#include "tandem/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,8 +29,9 @@ typedef struct tandem_plan {
     uint64_t peak_bytes[TANDEM_MAX_CLASS];
     char method[24]; /* of the sensitivity */
     double sensitivity;
-    double lower_bound, gap; /* NaN until a bound is computed */
-    char proof[24];          /* which method proved it; "" where none did */
+    double lower_bound, gap;  /* NaN until a bound is computed */
+    char proof[24];           /* which method proved it; "" where none did */
+    tandem_step_options step; /* micro-steps, recomputation */
 } tandem_plan;
 
 /* All fp32. `cluster` must have batches. */

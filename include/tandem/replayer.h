@@ -64,6 +64,7 @@ typedef struct tandem_replayer_options {
     uint64_t bucket_bytes; /* 0 = 25 MiB */
     int predict;           /* 1: times that were not measured are predicted where they can be (predictor.h) */
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
+    tandem_step_options step;               /* of every class: micro-steps, recomputation */
 } tandem_replayer_options;
 tandem_status tandem_replayer_open_with(tandem_replayer **replayer, const tandem_cluster *cluster,
                                         const tandem_graph *const *graph, tandem_store *store,
@@ -85,9 +86,36 @@ enum { TANDEM_REPLAY_MEMORY = 1, TANDEM_REPLAY_EVENTS = 2 };
 tandem_status tandem_replayer_run(tandem_replayer *replayer, tandem_replay *replay, unsigned flags,
                                   tandem_error *error);
 
+/* --- Steps that vary ------------------------------------------------------------------------------------------------------
+ * The times of a replay are means. In a real step every task of every rank takes another time, and all wait for the slowest
+ * rank: the more ranks, the longer the usual step. Here each rank draws the time of each task, lognormal with the replay's
+ * time as its mean and the measured percentiles' spread (replayer/draws.c), independently; who is slowed by whom, and what
+ * all-reduces take, stays as in the replay. */
+enum { TANDEM_MOST_DRAWS = 1000000, TANDEM_MOST_DRAWN_RANKS = 65536 };
+typedef struct tandem_noise_options {
+    int n_draw; /* steps, 1 … TANDEM_MOST_DRAWS, behind four that only warm up */
+    uint64_t seed;
+    double spread; /* standard deviation over mean of tasks that were not measured; < 0 = as those of the class that were */
+} tandem_noise_options;
+typedef struct tandem_noise {
+    int n_draw, n_rank;
+    int64_t mean_ns, p50_ns, p95_ns, least_ns, most_ns; /* of a step; percentiles are nearest ranks */
+    double sigma;    /* of the logarithm of a task's time, mean over time and classes */
+    double measured; /* share of the time whose spread was measured */
+} tandem_noise;
+/* tandem_replayer_draw: steps under the current plan with times that are drawn; the same for the same seed. Without any
+ * spread all are the replay's step, to the nanosecond. TANDEM_USAGE for too many draws or ranks, TANDEM_NO_MEMORY, what
+ * tandem_replayer_run says. *noise unchanged on error. Cost: O(draws × ranks × tasks), about 25 ns each. */
+tandem_status tandem_replayer_draw(tandem_noise *noise, tandem_replayer *replayer,
+                                   const tandem_noise_options *options, tandem_error *error);
+
 /* Of the last run; belong to the replayer. */
 const tandem_step *tandem_replayer_step(const tandem_replayer *replayer, int c);
 const tandem_memory *tandem_replayer_memory(const tandem_replayer *replayer, int c);
+/* tandem_replayer_plan_memory: the memory of class c in its present precisions, also where times of it are missing.
+ * TANDEM_NO_MEMORY. Cost: that of a memory plan. */
+tandem_status tandem_replayer_plan_memory(tandem_replayer *replayer, int c, tandem_memory *memory,
+                                          tandem_error *error);
 /* Bytes each task of class c needs beside its operands in its current form, [n_task]: as tandem_memory_timeline takes them. */
 const uint64_t *tandem_replayer_workspace(const tandem_replayer *replayer, int c);
 const tandem_trace_event *tandem_replayer_events(const tandem_replayer *replayer, int c, int *n_event);
@@ -150,6 +178,8 @@ void tandem_replayer_company(const tandem_replayer *replayer, int c, tandem_repl
 void tandem_replayer_bucket_ns(const tandem_replayer *replayer, int b, double *idle_ns, double *loaded_ns);
 /* Where it comes from: "measured", or the name of the algorithm; NULL where there is one rank. */
 const char *tandem_replayer_bucket_by(const tandem_replayer *replayer, int b);
+/* Whether any time depends on who else is busy: of a task on neighbours or on the wire, of an all-reduce on who computes. */
+int tandem_replayer_interferes(const tandem_replayer *replayer);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

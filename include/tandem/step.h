@@ -11,6 +11,10 @@
  * optimizer, bucket by bucket. Gradients of weights are written into their bucket where they are computed, so nothing is
  * packed: parameters lie in memory in the order in which backward finishes them.
  *
+ * Two variants of it (tandem_step_options): with micro-steps, all tasks but all-reduces and updates run several times a step,
+ * each time on other samples, and a task behind each wgrad adds its result to what the step has so far; with recomputation,
+ * forward tasks stand in the list a second time (`again`), before the backward tasks that read what they write.
+ *
  * The gradient of a tensor has the type of the tensor. */
 #ifndef TANDEM_STEP_H
 #define TANDEM_STEP_H
@@ -30,9 +34,10 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_RESTORE,       /* a saved input of op, from → to, for its backward pass */
     TANDEM_TASK_WGRAD,
     TANDEM_TASK_DGRAD,
-    TANDEM_TASK_ACCUMULATE, /* gradient of a tensor that arrives over several edges: sum so far + one more */
-    TANDEM_TASK_REDUCE,     /* all-reduce of a bucket, on the communication stream */
-    TANDEM_TASK_UPDATE,     /* optimizer over the parameters of a bucket */
+    TANDEM_TASK_ACCUMULATE, /* gradient of a tensor that arrives over several edges, or (parameter ≥ 0) of a parameter over
+                             * several micro-steps: sum so far + one more. In the first micro-step the sum so far is nothing */
+    TANDEM_TASK_REDUCE, /* all-reduce of a bucket, on the communication stream */
+    TANDEM_TASK_UPDATE, /* optimizer over the parameters of a bucket */
     TANDEM_N_TASK_KIND
 } tandem_task_kind;
 const char *tandem_task_kind_name(tandem_task_kind kind); /* "weight cast", "forward", … */
@@ -50,7 +55,7 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 4, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
+enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {
@@ -65,7 +70,7 @@ typedef struct tandem_task {
     tandem_stream stream;
     int active;    /* whether this plan has it */
     int op;        /* −1 for reduce and update */
-    int parameter; /* weight cast: which; else −1 */
+    int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
@@ -77,6 +82,7 @@ typedef struct tandem_task {
      * TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where it is written. */
     int read[TANDEM_TASK_READS];
     int write[TANDEM_TASK_WRITES];
+    int again; /* forward, cast: 1 = for the backward pass, of what was dropped after the forward pass */
 } tandem_task;
 
 typedef struct tandem_bucket {
@@ -85,6 +91,19 @@ typedef struct tandem_bucket {
     int ready_task; /* the task that completes it */
     int reduce_task, update_task;
 } tandem_bucket;
+
+/* What a step program can be laid out for beside a graph; all zero = one batch a step, all activations kept. */
+enum { TANDEM_SEGMENTS_SQRT = -1, TANDEM_MAX_MICRO = 1024 };
+typedef struct tandem_step_options {
+    int n_micro; /* micro-steps: gradients of so many local batches are summed before the one all-reduce and update; 0 = 1 */
+    int n_segment; /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
+                    * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
+                    * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
+} tandem_step_options;
+/* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
+tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error);
+enum { TANDEM_RECOMPUTE_TEXT = 16 };
+char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /* returns text */
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
@@ -101,13 +120,21 @@ typedef struct tandem_step {
     int64_t n_flat; /* elements of the flat arrays: every bucket's, its padding included; the last element of
                                    a bucket is spare (bucket 0's carries the loss through the all-reduce) */
     struct tandem_step_index *index; /* private */
+    tandem_step_options options;     /* as asked for, but n_micro ≥ 1 */
+    int n_segment;                   /* that the graph was cut into, 1 = it was not */
 } tandem_step;
 
 /* tandem_step_open: the step program of a graph, all operators in fp32. bucket_bytes: gradients reduced together
  * (0 = 25 MiB). Borrows the graph. TANDEM_NO_MEMORY. Cost: O(operators + edges). */
 tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
                                uint64_t bucket_bytes, tandem_error *error);
+/* tandem_step_open_with: the same with micro-steps or recomputation; options NULL = all zero. TANDEM_USAGE: more than
+ * TANDEM_MAX_MICRO micro-steps, or a number below 0. */
+tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
+                                    uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
+/* How often a task of the list runs in one step. */
+int tandem_step_repeats(const tandem_step *step, const tandem_task *task);
 
 /* tandem_step_set: give one adjustable operator a precision; the field `precision` is for reading. Undone by setting the old
  * one. The caller has checked that the operator exists in it (op row). Types and activity are brought up to date by
@@ -153,6 +180,7 @@ typedef struct tandem_memory {
     /* what is alive there, by kind */
     uint64_t activations, activation_gradients, weight_copies, workspace;
     uint64_t peak; /* weights + gradients + optimizer + arena: what the executor allocates, to the byte */
+    uint64_t weight_gradients; /* alive at the arena's peak: of one micro-step, not yet summed */
 } tandem_memory;
 
 /* tandem_memory_plan: place every value and workspace of the current plan in one arena.

@@ -101,12 +101,14 @@ tandem_status tandem_store_load_collective(tandem_collective_point **points, int
                                            tandem_error *error);
 
 /* --- Interference: a measured slowdown (1 = none) of `kind` on `device` in a group --------------------------------
- * kind "compute_under_comm": compute, while an all-reduce runs on the same core. */
+ * kind "compute_under_comm": compute, while an all-reduce of `bytes` runs on the same core. */
 tandem_status tandem_store_put_interference(tandem_store *store, const char *device, const char *group,
-                                            const char *kind, double factor, int64_t n, tandem_error *error);
-/* TANDEM_MISSING where it was not measured. */
+                                            const char *kind, uint64_t bytes, double factor, int64_t n,
+                                            tandem_error *error);
+/* That of the size nearest to `bytes`. TANDEM_MISSING where none was measured. */
 tandem_status tandem_store_get_interference(double *factor, tandem_store *store, const char *device,
-                                            const char *group, const char *kind, tandem_error *error);
+                                            const char *group, const char *kind, uint64_t bytes,
+                                            tandem_error *error);
 
 /* --- Statistics over real batches, from which sensitivities are computed (predictor.h says what each is for) ------- */
 /* One adjustable operator's operands; for matmul the second input stands for the weight. Means over `n_batch` batches. */

@@ -33,10 +33,12 @@ extern "C" {
 typedef enum tandem_recording {
     TANDEM_RECORDING_JOB,   /* CSV: tandem_job_read */
     TANDEM_RECORDING_TORCH, /* JSON of the PyTorch profiler: torch_trace.h */
-    TANDEM_RECORDING_STEP   /* JSON of tandem's own: tandem_whatif_trace */
+    TANDEM_RECORDING_STEP,  /* JSON of tandem's own: tandem_whatif_trace */
+    TANDEM_RECORDING_CHAKRA /* execution trace of MLCommons Chakra: tandem_whatif_chakra */
 } tandem_recording;
 
-/* tandem_recording_find: by its beginning: JSON begins with a bracket, and tandem's events say which task they are.
+/* tandem_recording_find: a name that ends in .et or .et.gz is Chakra's; else by its beginning: JSON begins with a bracket, and
+ * tandem's events say which task they are; what holds control characters is Chakra's; the rest is CSV.
  * TANDEM_MALFORMED, TANDEM_IO, TANDEM_NO_MEMORY. Cost: up to the first slice. */
 tandem_status tandem_recording_find(tandem_recording *recording, const char *path, tandem_error *error);
 
@@ -132,6 +134,12 @@ typedef struct tandem_whatif_rank {
     int64_t idle_ns;               /* stands still, and nothing accounts for it */
 } tandem_whatif_rank;
 
+/* An operator of the critical path: the next one begins when it ends. */
+typedef struct tandem_whatif_link {
+    char who[TANDEM_WHATIF_NAME], what[TANDEM_WHATIF_NAME], name[TANDEM_WHATIF_NAME]; /* worker, operator type, operator */
+    int64_t start_ns, end_ns; /* of a collective: from when its last part is there */
+} tandem_whatif_link;
+
 typedef struct tandem_whatif {
     int n_worker, n_step, n_rank;
     int64_t n_op;
@@ -139,7 +147,9 @@ typedef struct tandem_whatif {
     int64_t recorded_ns, step_ns, ideal_ns;                           /* means; recorded 0 = not known */
     tandem_whatif_parts by_operator, by_stage, by_dp_rank, by_worker; /* n = 0: the job has no such thing */
     tandem_whatif_cause cause;
-    tandem_whatif_rank *rank; /* [n_rank]; none for a job */
+    tandem_whatif_rank *rank; /* [n_rank]; of tandem's own JSON alone */
+    int n_link;
+    tandem_whatif_link *link; /* [n_link] what the step is as long as, in order of time; of Chakra alone */
 } tandem_whatif;
 
 /* tandem_whatif_job: analyse a job. What waits for what, for each worker and step:
@@ -169,6 +179,28 @@ tandem_status tandem_whatif_trace(tandem_whatif **whatif, const char *path, cons
                                   tandem_error *error);
 tandem_status tandem_whatif_parse_trace(tandem_whatif **whatif, const void *bytes, size_t n,
                                         const char *source, tandem_error *error);
+
+/* tandem_whatif_chakra: the same for execution traces of MLCommons Chakra, schema 0.0.4 (profiles/chakra.proto), one file a rank, read as
+ * streams, plain or compressed. x.3.et is of rank 3; where a name does not say, ranks go by their places.
+ *
+ * A node waits for its data_deps and ctrl_deps and for nothing else. It takes duration_micros, or its attribute
+ * tandem_duration_ns. The k-th COMM_COLL_NODE of a comm_type and pg_name in each file is one collective: of all ranks where it
+ * names no group, else of those that have any with that name. The k-th COMM_SEND_NODE from a rank to another with one
+ * comm_tag and the k-th COMM_RECV_NODE are one message; alone where no file is of the other rank. Each takes what its
+ * shortest part took: beyond that, parts waited.
+ * Ideal: a node takes what the k-th node of its name takes on the rank that computes least of those that have one;
+ * communication what it took. by_operator: attribute `kind`, or the types of nodes and collectives; by_worker: ranks.
+ * recorded_ns: of the rank that took longest; 0 where no node has a start.
+ *
+ * TANDEM_MALFORMED with file, node and what was expected: no metadata first, a message that is damaged or over 1 MiB, an id
+ * twice, a dependency on what is not there or in a circle, a time that is negative or over 104 days, all durations 0, a
+ * collective or message without a part, all-reduces of different sizes, two files of one rank. TANDEM_USAGE beyond 4096 files.
+ * Cost: O((nodes + dependencies) log nodes); memory: about 100 bytes a node, 8 a dependency and the names that differ.
+ * tandem_whatif_parse_chakra: the same from memory. */
+tandem_status tandem_whatif_chakra(tandem_whatif **whatif, const char *const *path, int n,
+                                   const char *trace_path, tandem_error *error);
+tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *const *source, const void *const *bytes,
+                                         const size_t *n_byte, int n, tandem_error *error);
 void tandem_whatif_close(tandem_whatif *whatif); /* NULL is fine */
 
 #pragma GCC visibility pop

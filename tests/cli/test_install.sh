@@ -47,12 +47,17 @@ declared() {
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)
-mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'backend.h|data.h')
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'backend.h|data.h|kernels.h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
 [ "$(wc -l <expected)" -gt 50 ] && diff expected out >err
 report "libtandem.so exports what its headers declare, versioned, and nothing else" $?
+
+declared kernels.h | sed 's/$/@@TANDEM_0.1/' >expected 2>err
+exported "$at/lib/libtandem_kernels.so" >out
+[ "$(wc -l <expected)" -gt 10 ] && diff expected out >err
+report "libtandem_kernels.so exports what kernels.h and status.h declare, versioned, and nothing else" $?
 
 echo tandem_backend_get >expected
 exported "$at/lib/libtandem_backend.so" >out && diff expected out >err
@@ -64,6 +69,11 @@ ldd "$at/lib/libtandem.so.0" >out 2>err && ! grep 'not found' out &&
     ! { needs "$at/lib/libtandem.so.0"; [ -n "$sanitizers" ] || cat out; } | grep -E 'dnnl|gloo|gomp|libomp|cuda|cublas|cudnn|stdc\+\+' &&
     readelf -d "$at/lib/libtandem.so.0" | grep -q 'SONAME.*\[libtandem\.so\.0\]' && [ "$(readlink "$at/lib/libtandem.so")" = libtandem.so.0 ]
 report "libtandem.so.0 needs neither oneDNN nor Gloo, OpenMP, CUDA or C++" $?
+
+needs "$at/lib/libtandem_kernels.so.0" | grep -vE '^lib(m|c|asan|ubsan|tsan)\.so' >out
+[ ! -s out ] && readelf -d "$at/lib/libtandem_kernels.so.0" | grep -q 'SONAME.*\[libtandem_kernels\.so\.0\]' &&
+    [ "$(readlink "$at/lib/libtandem_kernels.so")" = libtandem_kernels.so.0 ]
+report "libtandem_kernels.so.0 needs libc and libm" $?
 
 ! nm -D --undefined-only "$at/lib/libtandem_backend.so" | grep ' tandem_' >out
 report "libtandem_backend.so takes nothing from the program that opens it" $?
@@ -79,6 +89,29 @@ done
 [ "${#headers[@]}" -gt 10 ] || code=1
 report "every header compiles alone, as C11 and as C++17" $code
 
+# --- Kernels, without a device, a store or a graph --------------------------------------------------------------------------------
+export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+pkg-config --cflags --libs tandem_kernels >kernel_flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem_kernels" kernel_flags
+report "pkg-config says how to compile and link with the kernels" $?
+# multiply NAME COMPILER…: the installed example, complete as it is linked, and what it says of its error
+multiply() {
+    local name=$1
+    shift
+    # shellcheck disable=SC2046 # flags are words
+    "$@" -Wall -Wextra -Werror ${sanitizers:+-fsanitize=$sanitizers} $(cat kernel_flags) -Wl,-rpath,"$at/lib" -Wl,--no-undefined \
+        -lm -o "$name" >out 2>err || return 1
+    grep -qE '^flags.*sse4_1' /proc/cpuinfo || { "./$name" sse41 >out 2>err; [ $? = 4 ]; return; }
+    "./$name" best >out 2>err && grep -qE '^[a-z0-9_]+: 64 x 48 x 256 in int8, relative error 0\.[0-9]+%$' out &&
+        "./$name" sse41 >out.sse41 2>err && [ "$(sed 's/.*: //' out)" = "$(sed 's/.*: //' out.sse41)" ]
+}
+multiply multiply_int8 gcc -std=c11 "$at/share/doc/tandem/examples/multiply_int8.c"
+report "docs/examples/multiply_int8.c multiplies, with the same figures in every instruction set" $?
+multiply multiply_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ "$at/share/doc/tandem/examples/multiply_int8.c" -x none
+report "the same example as C++" $?
+./multiply_int8 avx3 >out 2>err
+[ $? = 2 ] && [ ! -s out ] && grep -q "^multiply_int8: .*'avx3'.*avx512_vnni" err
+report "an instruction set that does not exist is named, with those that do" $?
+
 # --- A store, by the installed program and its installed backend -----------------------------------------------------------------
 device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)
 model="gpt_tiny:width=16,depth=1,heads=2,length=8"
@@ -93,7 +126,6 @@ yes 'unlike devices train one model together, each in the precision that suits i
 report "the installed program profiles: it finds the installed backend" $?
 
 # --- Examples, by pkg-config -----------------------------------------------------------------------------------------------------
-export PKG_CONFIG_PATH=$at/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
 pkg-config --cflags --libs tandem >flags 2>err && grep -q -- "-I$at/include.* -L$at/lib.* -ltandem" flags
 report "pkg-config says how to compile and link" $?
 example() { # example NAME STANDARD-AND-COMPILER…: an installed example, compiled

@@ -30,6 +30,11 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {11, 6, 17}, .out = 19, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 6, .n_dim = 3, .dim = {8, 8, 32}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {4, 4, 2}, .out = 1, .window_h = 4, .stride = 1, .pad = 0},
+    /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, or is smaller than */
+    {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 2, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {8, 8, 256}, .out = 128, .window_h = 3, .stride = 1, .pad = 1},
     /* of the large models: stem, strided 3x3, bottleneck, shortcut, patches */
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {16, 15, 3}, .out = 32, .window_h = 7, .stride = 2, .pad = 3},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {8, 8, 64}, .out = 64, .window_h = 3, .stride = 2, .pad = 1},
@@ -57,6 +62,9 @@ const operator_case operator_cases[] = {
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
     {OF(RELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(RELU), .batch = 1, .n_dim = 1, .dim = {1}},
+    {OF(DROPOUT), .batch = 3, .n_dim = 2, .dim = {7, 11}, .scale = 0.3f},
+    {OF(DROPOUT), .batch = 5, .n_dim = 3, .dim = {3, 9, 13}, .scale = 0.1f},
+    {OF(DROPOUT), .batch = 1, .n_dim = 1, .dim = {1}, .scale = 0.5f},
     {OF(ADD), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(ADD), .batch = 2, .n_dim = 3, .dim = {5, 3, 33}},
     {OF(MAXPOOL), .batch = 2, .n_dim = 3, .dim = {7, 9, 3}, .window_h = 3, .stride = 2, .pad = 1},
@@ -92,6 +100,10 @@ const operator_case operator_cases[] = {
     {OF(BATCHNORM), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
     {OF(BATCHNORM), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
     {OF(BATCHNORM), .batch = 2, .n_dim = 3, .dim = {8, 3, 19}},
+    {OF(BATCHNORM), .batch = 3, .n_dim = 3, .dim = {33, 40, 21}},
+    {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
+    {OF(BATCHNORM_RELU), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
+    {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {33, 40, 21}},
     {OF(CROSS_ENTROPY), .batch = 5, .n_dim = 2, .dim = {1, 10}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {7, 37}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
@@ -161,6 +173,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
         return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
+    case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, "op", x, c->scale);
     case TANDEM_OP_ADD:
         made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
         return tandem_build_add(b, "op", x, made->pre2);
@@ -174,6 +187,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
     case TANDEM_OP_BATCHNORM: return tandem_build_batchnorm(b, "op", x);
+    case TANDEM_OP_BATCHNORM_RELU: return tandem_build_batchnorm_relu(b, "op", x);
     case TANDEM_OP_CROSS_ENTROPY:
         return tandem_build_cross_entropy(b, "op", x, tandem_build_labels(b, "labels", c->dim[0]));
     default: return -1;
@@ -437,6 +451,8 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
     run->call.workspace = run->workspace.data;
     run->call.draws = (tandem_draws){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
     run->call.row_weight = row_weight;
+    run->call.smoothing = case_smoothing;
+    run->call.first_place = case_first_place;
 }
 
 static int once(kernel_run *run, task_operands *operands, char *complaint, size_t size)
@@ -504,6 +520,7 @@ int operands_run(task_operands *operands, const tandem_device_backend *backend, 
         return 0;
     }
     array_open(&run.workspace, TANDEM_S8, workspace_bytes);
+    operands->seed = seed;
     prepare_call(&run, operands, seed, row_weight);
     const int good = twice(&run, operands, complaint, size);
     for (int k = 0; k < operands->n_out; k++) {

@@ -25,6 +25,11 @@ typedef struct operator_case {
 extern const operator_case operator_cases[];
 extern const int n_operator_case;
 
+/* What every kernel is called with: the share of a label that all classes have alike, and samples before this rank's. Not 0, so
+ * that a kernel that ignored them would be seen. */
+static const float case_smoothing = 0.15f;
+enum { case_first_place = 3 };
+
 /* The graph of a case and which of its operators is the one; "pre", "pre2" and "post" are −1 where there is
  * none. */
 typedef struct case_graph {
@@ -64,6 +69,7 @@ double case_random(uint64_t key, uint32_t index);
 /* --- Operands of a task --------------------------------------------------------------------------------- */
 typedef struct task_operands {
     int n_in, n_out;
+    uint64_t seed; /* of the draws, where operands_run has run */
     uint64_t prior_key; /* of what an output holds that the task adds to; 0: zeros */
     case_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES];
 } task_operands;

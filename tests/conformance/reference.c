@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/philox.h"
+
 static const double u = 0x1p-24;          /* rounding of f32 */
 static const double own = 0x1p-45;        /* of the reference itself, where a kernel is exact */
 static const double elementary = 0x1p-20; /* oneDNN's exp and tanh */
@@ -187,6 +189,21 @@ static void relu(const work *w)
                                                             : 0;
 }
 
+/* What is kept is multiplied in f32, so that it has its rounding; operands_run draws from the stream {3, 1, ACTIVATION} of key 7 or 1. */
+static void dropout(const work *w)
+{
+    const tandem_shape *shape = shape_out(w);
+    const int64_t n = tandem_shape_elements(shape), first = case_first_place * (n / shape->dim[0]);
+    const double rate = (double)w->op->rate;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t counter[4] = {(uint32_t)((first + i) / 4), 3, 1, TANDEM_DRAW_ACTIVATION};
+        const uint32_t word = tandem_philox(counter, w->operands->seed).word[(first + i) % 4];
+        const int drops = word < (uint32_t)(rate * 0x1p32);
+        w->out[0][i] = drops ? 0 : w->in[0][i] / (1 - rate);
+        w->bound[0][i] = drops ? 0 : 4 * u * fabs(w->out[0][i]);
+    }
+}
+
 static void add(const work *w, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
@@ -286,6 +303,12 @@ static void softmax(const work *w)
     }
 }
 
+static double target(int64_t j, int64_t label, int64_t n)
+{
+    const double s = (double)case_smoothing;
+    return s / (double)n + (j == label ? 1 - s : 0);
+}
+
 static void cross_entropy(const work *w)
 {
     const tandem_shape *logits = shape_in(w, 0);
@@ -295,7 +318,7 @@ static void cross_entropy(const work *w)
             const int64_t label = (int64_t)w->in[0][r];
             for (int64_t j = 0; j < n && label >= 0; j++) {
                 const double p = w->in[1][r * n + j];
-                w->out[0][r * n + j] = (p - (j == label)) * w->row_weight;
+                w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
                 w->bound[0][r * n + j] = 4 * u * w->row_weight;
             }
             continue;
@@ -305,7 +328,7 @@ static void cross_entropy(const work *w)
         softmax_row(w->in[0] + r * n, p, n, 0, 1);
         for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
         if (label < 0) continue; /* it is not predicted */
-        w->out[0][0] += -log(p[label]) * w->row_weight;
+        for (int64_t j = 0; j < n; j++) w->out[0][0] += -target(j, label, n) * log(p[j]) * w->row_weight;
         w->bound[0][0] += (16 * elementary + (double)n * u) * w->row_weight;
     }
 }
@@ -342,6 +365,8 @@ static norm_layout layout_of(const work *w)
     return (norm_layout){c, rows, c, 1, 1};
 }
 
+static int rectifies(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU; }
+
 static void norm_forward(const work *w)
 {
     const norm_layout l = layout_of(w);
@@ -357,11 +382,18 @@ static void norm_forward(const work *w)
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - g.mean) / sigma;
             const double size = fabs(w->in[1][p]) * (fabs(x[at]) + g.mean_size) / sigma;
-            w->out[0][k * l.step + at] = w->in[1][p] * hat + w->in[2][p];
+            const double y = w->in[1][p] * hat + w->in[2][p];
+            w->out[0][k * l.step + at] = rectifies(w) ? fmax(y, 0) : y;
             w->bound[0][k * l.step + at] =
                 (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * fabs(w->in[2][p]);
         }
     }
+}
+
+/* g where the rectifier lets it through. */
+static double passed(const work *w, int64_t at, double hat, int64_t p)
+{
+    return !rectifies(w) || hat * w->in[3][p] + w->in[4][p] > 0 ? w->in[0][at] : 0;
 }
 
 /* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g. */
@@ -369,25 +401,27 @@ static void norm_dgrad(const work *w)
 {
     const norm_layout l = layout_of(w);
     for (int64_t k = 0; k < l.groups; k++) {
-        const double *g = w->in[0] + k * l.step, *x = w->in[1] + k * l.step;
+        const double *x = w->in[1] + k * l.step;
         const double mean = w->in[2][k], sigma = sqrt(w->in[2][l.groups + k] + (double)w->op->epsilon);
         double sum = 0, sum_size = 0, dot = 0, dot_size = 0;
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
-            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
+            const double s = g * w->in[3][p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             sum += s / (double)l.n;
             sum_size += fabs(s) / (double)l.n;
             dot += s * hat / (double)l.n;
             dot_size += fabs(s) * hat_size / (double)l.n;
-            w->out[1][p] += g[at] * hat;
-            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]) * hat_size;
-            w->out[2][p] += g[at];
-            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g[at]);
+            w->out[1][p] += g * hat;
+            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g) * hat_size;
+            w->out[2][p] += g;
+            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g);
         }
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
-            const double s = g[at] * w->in[3][p], hat = (x[at] - mean) / sigma;
+            const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
+            const double s = g * w->in[3][p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             w->out[0][k * l.step + at] = (s - sum - hat * dot) / sigma;
             w->bound[0][k * l.step + at] =
@@ -496,6 +530,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_EMBEDDING: embedding(w); return 1;
     case TANDEM_OP_BIAS: bias(w); return 1;
     case TANDEM_OP_RELU: relu(w); return 1;
+    case TANDEM_OP_DROPOUT: dropout(w); return 1;
     case TANDEM_OP_ADD: add(w, tandem_shape_elements(&w->op->shape)); return 1;
     case TANDEM_OP_MAXPOOL: maxpool(w); return 1;
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
@@ -508,6 +543,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU:
         if (w->task->kind == TANDEM_TASK_FORWARD)
             norm_forward(w);
         else
@@ -614,7 +650,8 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
     case TANDEM_OP_SOFTMAX: fill_softmax(&operands->in[1], &op->shape, op->causal, 3); break;
     case TANDEM_OP_CROSS_ENTROPY: fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3); break;
     case TANDEM_OP_LAYERNORM:
-    case TANDEM_OP_BATCHNORM: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;
     }

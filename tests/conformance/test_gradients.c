@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
+#include "base/philox.h"
 #include "graph/build.h"
 #include "tandem/cluster.h"
 #include "tests/conformance/operator_case.h"
@@ -108,13 +109,30 @@ static void keep_from_bends(case_array *x, tandem_op_kind kind)
         if (kind == TANDEM_OP_RELU) x->value[i] += x->value[i] < 0 ? -0.2 : 0.2;
         if (kind == TANDEM_OP_MAXPOOL)
             x->value[i] = (double)(i * 37 % 101) / 8; /* distinct within any window */
+        if (kind == TANDEM_OP_BATCHNORM_RELU) x->value[i] += x->value[i] < 0 ? -2 : 2;
     }
     array_store(x);
 }
 
+/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift nothing is near the bend. */
+static void keep_norm_from_bend(task_operands *forward)
+{
+    case_array *scale = &forward->in[1], *shift = &forward->in[2];
+    for (size_t j = 0; j < scale->n; j++) {
+        scale->value[j] = 1 + fabs(scale->value[j]);
+        shift->value[j] /= 4;
+    }
+    array_store(scale);
+    array_store(shift);
+}
+
 static double loss(subject *s, double *size)
 {
-    tandem_kernel_call call = {.workspace = s->workspace, .row_weight = 1};
+    tandem_kernel_call call = {.workspace = s->workspace,
+                               .row_weight = 1,
+                               .smoothing = case_smoothing,
+                               .first_place = case_first_place,
+                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}}; /* as operands_run's */
     tandem_error error = {0};
     for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
     for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;
@@ -212,9 +230,11 @@ static void hand_over(subject *s)
     case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
+    case TANDEM_OP_BATCHNORM_RELU:
         copy(&d->in[1], &f->in[0]);
         copy(&d->in[2], &f->out[1]);
         copy(&d->in[3], &f->in[1]);
+        if (kind == TANDEM_OP_BATCHNORM_RELU) copy(&d->in[4], &f->in[2]);
         break;
     default: break;
     }
@@ -226,6 +246,7 @@ static void check_gradients(subject *s)
     const tandem_op_row *row = tandem_op_row_get(kind);
     operands_fill(&s->of_forward, s->step, s->forward, 17);
     keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
+    if (kind == TANDEM_OP_BATCHNORM_RELU) keep_norm_from_bend(&s->of_forward);
     if (!run(s, &s->of_forward, s->forward)) return;
     hand_over(s);
     if (s->dgrad >= 0 && run(s, &s->of_dgrad, s->dgrad)) {

@@ -23,17 +23,19 @@ static const char *const names[N_TABLES] = {"sse41",  "avx",         "avx2",    
 
 /* --- What runs here ------------------------------------------------------------------------------------- */
 
-/* Whether this machine has what the table's functions are compiled with; the VNNI rows share the older sets' code. */
+/* Whether this machine has what the table's functions are compiled with. */
 static int runs_here(const char *name)
 {
     __builtin_cpu_init();
     if (strcmp(name, "sse41") == 0) return __builtin_cpu_supports("sse4.1");
     if (strcmp(name, "avx") == 0) return __builtin_cpu_supports("avx");
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    if (strncmp(name, "avx2", 4) == 0) return 1;
+    if (strcmp(name, "avx2") == 0) return 1;
+    if (strcmp(name, "avx2_vnni") == 0) return __builtin_cpu_supports("avxvnni");
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("avx512cd");
+           __builtin_cpu_supports("avx512cd") &&
+           (strcmp(name, "avx512") == 0 || __builtin_cpu_supports("avx512vnni"));
 }
 
 /* The next table that can run, or NULL; `at` counts through `names`. */
@@ -164,8 +166,7 @@ static void test_every_set_has_a_table(void **state)
         assert_non_null(table);
         assert_string_equal(table->isa, names[i]);
         const int has_vnni = strstr(names[i], "_vnni") || strstr(names[i], "_bf16");
-        assert_int_equal(table->gemm_s8 == NULL, has_vnni);
-        assert_int_equal(table->gemm_s8_workspace(64, 64, 64) == 0, has_vnni);
+        assert_int_equal(table->has_dots, has_vnni);
         if (!runs_here(names[i])) print_message("SKIP: this machine cannot run %s\n", names[i]);
     }
     assert_null(tandem_isa_kernels_find("avx3"));
@@ -233,7 +234,8 @@ static void test_amax_is_the_largest_magnitude(void **state)
 
 static int8_t rounded(float x, size_t i, float inv_scale, const tandem_rounding *rounding)
 {
-    const uint32_t counter[4] = {(uint32_t)(i / 8), rounding->stream[0], rounding->stream[1], rounding->stream[2]};
+    const uint32_t counter[4] = {rounding->block + (uint32_t)(i / 8), rounding->stream[0], rounding->stream[1],
+                                 rounding->stream[2]};
     const tandem_philox_block block = tandem_philox(counter, rounding->seed);
     const uint32_t draw = block.word[i % 8 / 2] >> 16 * (i % 2) & 0xFFFF;
     const float steps = x * inv_scale;
@@ -259,7 +261,7 @@ static void test_quantise_gives_the_bits_of_its_definition(void **state)
     float x[LARGEST];
     uint16_t half[LARGEST];
     int8_t want[LARGEST], want_half[LARGEST];
-    const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}};
+    const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}, 0xfffffd00};
     static const float inv_scales[] = {1, 0.37f, 1e-3f, 0};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
@@ -283,11 +285,68 @@ static void test_quantise_gives_the_bits_of_its_definition(void **state)
     }
 }
 
+static int8_t to_nearest(float x, float inv_scale)
+{
+    const float steps = rintf(x * inv_scale);
+    return (int8_t)(steps > 127 ? 127 : steps >= -127 ? steps : -127);
+}
+
+static void test_quantise_to_nearest(void **state)
+{
+    (void)state;
+    float x[LARGEST];
+    uint16_t half[LARGEST];
+    int8_t want[LARGEST], want_half[LARGEST];
+    static const float inv_scales[] = {1, 0.37f, 1e-3f, 0};
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (int s = 0; s < N_SIZES * 4; s++) {
+            const size_t n = sizes[s / 4];
+            const float inv_scale = inv_scales[s % 4];
+            fill_extreme(x, n, 3);
+            for (size_t i = 1; i < n; i += 3) x[i] = (float)(i % 255) - 127.5f; /* ties */
+            for (size_t i = 0; i < n; i++) {
+                half[i] = narrowed(x[i]);
+                want[i] = to_nearest(x[i], inv_scale);
+                want_half[i] = to_nearest(widened(half[i]), inv_scale);
+            }
+            guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);
+            table->quantise_nearest_f32(q.at, x, n, inv_scale);
+            table->quantise_nearest_bf16(q_half.at, half, n, inv_scale);
+            assert_same_s8(table->isa, "quantise_nearest_f32", q.at, want, n);
+            assert_same_s8(table->isa, "quantise_nearest_bf16", q_half.at, want_half, n);
+            guarded_free(&q);
+            guarded_free(&q_half);
+        }
+    }
+}
+
+static void test_transpose(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{0, 5}, {5, 0}, {1, 1}, {16, 16}, {17, 33}, {64, 48}, {130, 70}, {3, 200}};
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));) {
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            const int64_t rows = shapes[s][0], columns = shapes[s][1], from_row = columns + 3, to_row = rows + 5;
+            int8_t from[130 * 204];
+            fill_s8(from, (size_t)(rows * from_row), 31);
+            guarded to = guarded_new((size_t)(columns * to_row), 1);
+            table->transpose_s8(to.at, to_row, from, from_row, rows, columns);
+            for (int64_t j = 0; j < columns; j++)
+                for (int64_t i = 0; i < to_row; i++)
+                    assert_int_equal(((const int8_t *)to.at)[j * to_row + i],
+                                     i < rows ? from[i * from_row + j] : (int8_t)GUARD_BYTE);
+            guarded_free(&to);
+        }
+    }
+}
+
 /* x = 1 − u_i reaches 1 exactly; 2^−17 less does not. */
 static void test_quantise_turns_at_each_draw(void **state)
 {
     (void)state;
-    const tandem_rounding rounding = {5, {1, 2, 3}};
+    const tandem_rounding rounding = {5, {1, 2, 3}, 0};
     float at_turn[LARGEST], before[LARGEST];
     int8_t q[LARGEST];
     for (size_t i = 0; i < LARGEST; i++) {
@@ -320,7 +379,7 @@ static void test_quantise_is_unbiased(void **state)
         for (int f = 0; f < 8; f++) {
             const double fraction = fractions[f / 2];
             const float value = (float)((f % 2 ? -1 : 1) * (3 + fraction));
-            const tandem_rounding rounding = {99, {1, (uint32_t)f, 0}};
+            const tandem_rounding rounding = {99, {1, (uint32_t)f, 0}, 0};
             for (int i = 0; i < N; i++) x[i] = value;
             table->quantise_f32(q, x, N, 1, &rounding);
             double sum = 0;
@@ -345,12 +404,14 @@ static void test_dequantise(void **state)
     int8_t q[LARGEST];
     float want[LARGEST];
     uint16_t want_half[LARGEST];
-    const float scale = 0.0123f;
+    static const float scales[] = {0.0123f, -0.5f, INFINITY, NAN, 0, 1e-40f, 3e38f};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
+        for (int s = 0; s < N_SIZES * 14; s++) {
+            const size_t n = sizes[s / 14];
+            const float scale = scales[s % 7];
             fill_s8(q, n, 4);
+            for (size_t i = 600; i < n && s % 14 > 6; i += 997) q[i] = -128; /* never made, but a byte all the same */
             for (size_t i = 0; i < n; i++) {
                 want[i] = (float)q[i] * scale;
                 want_half[i] = narrowed(want[i]);
@@ -496,6 +557,44 @@ static void test_relu_and_its_gradient(void **state)
         table->relu_bf16(&y_half, &nan_half, 1);
         assert_true(isnan(y) && isnan(widened(y_half))); /* a NaN is passed on, to be seen */
     }
+}
+
+/* Against the generator itself, from places within and at the ends of a group, and beyond 2^34, where the block's index has more
+ * than 32 bits. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 34) - 5};
+    float x[LARGEST], want[LARGEST];
+    uint16_t half[LARGEST], want_half[LARGEST];
+    fill_f32(x, LARGEST, 21);
+    fill_bf16(half, LARGEST, 22);
+    x[3] = INFINITY; /* what is dropped is 0, whatever it was */
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));)
+        for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
+            for (int s = 0; s < N_SIZES; s++) {
+                const size_t n = sizes[s];
+                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x40000000u, 4.0f / 3};
+                size_t dropped = 0;
+                for (size_t i = 0; i < n; i++) {
+                    const uint64_t block = (firsts[f] + i) / 4;
+                    const uint32_t counter[4] = {(uint32_t)block, 5, 9, TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
+                    const int drops = tandem_philox(counter, 77).word[(firsts[f] + i) % 4] < mask.threshold;
+                    dropped += (size_t)drops;
+                    want[i] = drops ? 0 : mask.scale * x[i];
+                    want_half[i] = drops ? 0 : narrowed(mask.scale * widened(half[i]));
+                }
+                guarded y = guarded_new(n * sizeof(float), sizeof(float));
+                guarded z = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+                table->dropout_f32(y.at, x, n, &mask);
+                table->dropout_bf16(z.at, half, n, &mask);
+                assert_same_f32(table->isa, "dropout_f32", y.at, want, n);
+                assert_same_bf16(table->isa, "dropout_bf16", z.at, want_half, n);
+                if (n >= 1000) assert_true(dropped > n / 5 && dropped < n * 3 / 10);
+                guarded_free(&y);
+                guarded_free(&z);
+            }
 }
 
 static void test_bias_and_its_gradient(void **state)
@@ -670,7 +769,8 @@ typedef struct product_case {
     int transpose_a, transpose_b;
     strides strides;
     values values;
-    int is_bf16;
+    tandem_dtype c_type;
+    int row_scale, column_scale, bias; /* whether there is one */
 } product_case;
 
 static void set_strides(int64_t *row, int64_t *column, int64_t rows, int64_t columns, int transpose, strides kind)
@@ -691,33 +791,49 @@ static void fill_operand(int8_t *x, size_t n, values kind, uint32_t purpose)
     }
 }
 
-static void check_element(const char *isa, const tandem_gemm_s8 *p, int64_t i, int64_t j)
+static void check_element(const char *isa, const tandem_product_s8 *p, int64_t i, int64_t j)
 {
     int64_t sum = 0;
     for (int64_t l = 0; l < p->k; l++)
         sum += (int64_t)p->a[i * p->a_row + l * p->a_column] * p->b[l * p->b_row + j * p->b_column];
-    const float want = (float)sum * p->scale;
+    const float of_row = p->row_scale ? p->scale * p->row_scale[i] : p->scale;
+    float want = (float)sum * of_row;
+    if (p->column_scale) want *= p->column_scale[j];
+    if (p->bias) want += p->bias[j];
     const int64_t at = i * p->c_row + j;
-    const int same = p->c_is_bf16 ? ((const uint16_t *)p->c)[at] == narrowed(want)
-                                  : bits_of(((const float *)p->c)[at]) == bits_of(want);
+    const int same = p->c_type == TANDEM_S32    ? ((const int32_t *)p->c)[at] == sum
+                     : p->c_type == TANDEM_BF16 ? ((const uint16_t *)p->c)[at] == narrowed(want)
+                                                : bits_of(((const float *)p->c)[at]) == bits_of(want);
     if (!same)
         fail_msg("%s gemm_s8 %" PRId64 " x %" PRId64 " x %" PRId64 ", strides %" PRId64 " %" PRId64
-                 ", %" PRId64 " %" PRId64 ", bf16 %d: element (%" PRId64 ", %" PRId64 ") is not %g",
-                 isa, p->m, p->n, p->k, p->a_row, p->a_column, p->b_row, p->b_column, p->c_is_bf16, i, j,
+                 ", %" PRId64 " %" PRId64 ", type %d: element (%" PRId64 ", %" PRId64 ") is not %g",
+                 isa, p->m, p->n, p->k, p->a_row, p->a_column, p->b_row, p->b_column, (int)p->c_type, i, j,
                  (double)want);
 }
 
 /* Every element where these are few, else the edges of C and some others. */
 static void check_product(const tandem_isa_kernels *table, const product_case *of)
 {
-    tandem_gemm_s8 p = {.m = of->m, .n = of->n, .k = of->k, .c_is_bf16 = of->is_bf16, .scale = 0.0037f};
+    enum { MOST = 1100 };
+    float row_scale[MOST], column_scale[MOST], bias[MOST];
+    fill_f32(row_scale, MOST, 26);
+    fill_f32(column_scale, MOST, 27);
+    fill_f32(bias, MOST, 28);
+    tandem_product_s8 p = {.m = of->m,
+                           .n = of->n,
+                           .k = of->k,
+                           .c_type = of->c_type,
+                           .scale = 0.0037f,
+                           .row_scale = of->row_scale ? row_scale : NULL,
+                           .column_scale = of->column_scale ? column_scale : NULL,
+                           .bias = of->bias ? bias : NULL};
     set_strides(&p.a_row, &p.a_column, p.m, p.k, of->transpose_a, of->strides);
     set_strides(&p.b_row, &p.b_column, p.k, p.n, of->transpose_b, of->strides);
     p.c_row = p.n + (of->strides == PLAIN ? 0 : 3);
     const int empty_a = p.m == 0 || p.k == 0, empty_b = p.n == 0 || p.k == 0;
     const size_t a_bytes = empty_a ? 0 : (size_t)((p.m - 1) * p.a_row + (p.k - 1) * p.a_column + 1);
     const size_t b_bytes = empty_b ? 0 : (size_t)((p.k - 1) * p.b_row + (p.n - 1) * p.b_column + 1);
-    const size_t element = of->is_bf16 ? sizeof(uint16_t) : sizeof(float), c_bytes = (size_t)(p.m * p.c_row) * element;
+    const size_t element = of->c_type == TANDEM_BF16 ? sizeof(uint16_t) : sizeof(float), c_bytes = (size_t)(p.m * p.c_row) * element;
     const size_t workspace_bytes = table->gemm_s8_workspace(p.m, p.n, p.k);
     /* Operands of exactly their size, so that a sanitizer sees any byte read past them. */
     int8_t *a = malloc(a_bytes), *b = malloc(b_bytes);
@@ -754,7 +870,6 @@ static void check_products(const product_case *cases, size_t n)
 {
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
-        if (!table->gemm_s8) continue;
         for (size_t i = 0; i < n; i++) {
             product_case of = cases[i];
             for (int transposition = 0; transposition < 4; transposition++) {
@@ -773,12 +888,15 @@ static void test_products_of_odd_shapes(void **state)
                                         {9, 33, 31},  {17, 47, 16},  {64, 64, 64}, {65, 10, 63},
                                         {3, 100, 65}, {16, 16, 100}, {5, 49, 33},  {12, 17, 2}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-        for (int kind = 0; kind < 6; kind++) {
+        for (int kind = 0; kind < 16; kind++) {
             const product_case of = {.m = shapes[s][0],
                                      .n = shapes[s][1],
                                      .k = shapes[s][2],
-                                     .strides = (strides)(kind / 2),
-                                     .is_bf16 = kind % 2};
+                                     .strides = (strides)(kind % 3),
+                                     .c_type = kind % 4 == 3 ? TANDEM_S32 : (tandem_dtype)(kind % 2),
+                                     .row_scale = kind >> 1 & 1,
+                                     .column_scale = kind >> 2 & 1,
+                                     .bias = kind >> 3 & 1};
             check_products(&of, 1);
         }
     }
@@ -792,7 +910,7 @@ static void test_products_of_several_blocks(void **state)
                                          {.m = 20, .n = 1050, .k = 33},
                                          {.m = 9, .n = 21, .k = 3000},
                                          {.m = 270, .n = 530, .k = 1100},
-                                         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .is_bf16 = 1}};
+                                         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .c_type = TANDEM_BF16, .bias = 1}};
     check_products(cases, sizeof cases / sizeof *cases);
 }
 
@@ -805,7 +923,8 @@ static void test_products_are_exact_at_the_extremes(void **state)
                                          {.m = 19, .n = 35, .k = 4096, .values = MIXED_SIGNS},
                                          {.m = 19, .n = 35, .k = 4095, .values = MIXED_SIGNS, .strides = SPREAD},
                                          {.m = 9, .n = 17, .k = 131, .values = ALL_128},
-                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_127},
+                                         {.m = 9, .n = 33, .k = 131, .values = ALL_128, .c_type = TANDEM_S32},
+                                         {.m = 2, .n = 3, .k = 131072, .values = ALL_127, .c_type = TANDEM_S32},
                                          {.m = 2, .n = 3, .k = 131072, .values = ALL_OPPOSED}};
     check_products(cases, sizeof cases / sizeof *cases);
 }
@@ -825,6 +944,8 @@ int main(void)
         cmocka_unit_test(test_philox_gives_the_published_answers),
         cmocka_unit_test(test_amax_is_the_largest_magnitude),
         cmocka_unit_test(test_quantise_gives_the_bits_of_its_definition),
+        cmocka_unit_test(test_quantise_to_nearest),
+        cmocka_unit_test(test_transpose),
         cmocka_unit_test(test_quantise_turns_at_each_draw),
         cmocka_unit_test(test_quantise_is_unbiased),
         cmocka_unit_test(test_dequantise),
@@ -832,6 +953,7 @@ int main(void)
         cmocka_unit_test(test_bf16_rounds_to_nearest_even),
         cmocka_unit_test(test_add),
         cmocka_unit_test(test_relu_and_its_gradient),
+        cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_adamw),

@@ -24,7 +24,7 @@
 #include "base/philox.h"
 
 enum {
-    HEADER = 200 + TANDEM_CHECKPOINT_RECIPE,
+    HEADER = 232 + TANDEM_CHECKPOINT_RECIPE,
     AT_VERSION = 8,
     AT_STEP = 16,
     AT_OPTIMIZER = 168,
@@ -49,7 +49,7 @@ static int open_fixture(void **out)
     (void)snprintf(f->path, sizeof f->path, "%s/run.ckpt", f->folder);
     assert_int_equal(tandem_graph_open(&f->graph, model, 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open(&f->step, f->graph, TANDEM_F32, 0, NULL), TANDEM_OK);
-    f->state = (tandem_training_state){.step = f->step, .n_array = 3};
+    f->state = (tandem_training_state){.step = f->step, .n_array = 3, .n_rank = 1};
     for (int k = 0; k < 3; k++) {
         f->state.array[k] = malloc((size_t)f->step->n_flat * sizeof(float));
         assert_non_null(f->state.array[k]);
@@ -199,7 +199,7 @@ static void what_is_foreign_is_refused_by_name(void **state)
     const uint32_t newer = TANDEM_CHECKPOINT_VERSION + 1;
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_VERSION, &newer, sizeof newer);
-    expect_refused(f, TANDEM_FOREIGN, "of version 2, this tandem reads version 1");
+    expect_refused(f, TANDEM_FOREIGN, "of version 3, this tandem reads version 2");
     write_bytes(f->path, "SQLite format 3", 16);
     expect_refused(f, TANDEM_FOREIGN, "no checkpoint");
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "tandem/replayer.h"
+#include "replayer/collective.h"
+#include "tandem/expansion.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/unit/replay_store.h"
 
@@ -44,7 +45,8 @@ static int set_up(void **state)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.member[c].device.name,
                               neighbour[beside], price, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.member[c].device.name,
-                                                       "cpu:avx2+cpu:avx512", "compute_under_comm", 1.5, 1, NULL),
+                                                       "cpu:avx2+cpu:avx512", "compute_under_comm", 4096, 1.5,
+                                                       1, NULL),
                          TANDEM_OK);
     }
     for (int loaded = 0; loaded < 2; loaded++)
@@ -61,9 +63,9 @@ static int tear_down(void **state)
     return 0;
 }
 
-static void survive_opening(const bench *b, const tandem_graph *const *graphs, int predict, long least)
+static void survive_opening(const bench *b, const tandem_graph *const *graphs,
+                            tandem_replayer_options options, long least)
 {
-    const tandem_replayer_options options = {.predict = predict};
     long k = 0;
     for (int failed = 1; failed; k++) {
         const long alive = tandem_allocations_alive();
@@ -88,7 +90,8 @@ static void survive_opening(const bench *b, const tandem_graph *const *graphs, i
 static void opening_survives(void **state)
 {
     const bench *b = *state;
-    survive_opening(b, b->graphs, 0, 40); /* both classes: step program, costs, list and timeline; the wire */
+    survive_opening(b, b->graphs, (tandem_replayer_options){0}, 40); /* both classes: step program, costs, list and timeline; the wire */
+    survive_opening(b, b->graphs, (tandem_replayer_options){.step = {2, TANDEM_SEGMENTS_SQRT}}, 42);
 }
 
 /* Costs at other batches: their graphs, step programs and tables, too. */
@@ -105,7 +108,7 @@ static void opening_between_batches_survives(void **state)
     }
     assert_int_equal(tandem_graph_open(&between, "mlp", 8, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {between, between};
-    survive_opening(b, graphs, 0, 200);
+    survive_opening(b, graphs, (tandem_replayer_options){0}, 200);
     tandem_graph_close(between);
     for (int i = 0; i < 2; i++) tandem_graph_close(graph[i]);
 }
@@ -117,8 +120,31 @@ static void opening_with_predictions_survives(void **state)
     tandem_graph *other = NULL;
     assert_int_equal(tandem_graph_open(&other, "mlp:width=40,depth=1", 3, NULL), TANDEM_OK);
     const tandem_graph *const graphs[2] = {other, other};
-    survive_opening(b, graphs, 1, 100);
+    survive_opening(b, graphs, (tandem_replayer_options){.predict = 1}, 100);
     tandem_graph_close(other);
+}
+
+/* The memory of a plan and its timeline, when the one allocation of each fails. */
+static void looking_at_memory_survives(void **state)
+{
+    bench *b = *state;
+    tandem_replayer *replayer = NULL;
+    tandem_memory_row row[256];
+    tandem_memory memory = {.peak = 7};
+    assert_int_equal(tandem_replayer_open(&replayer, &b->cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    const tandem_step *step = tandem_replayer_step(replayer, 0);
+    assert_in_range(step->n_task, 1, 256);
+    for (int fails = 1; fails >= 0; fails--) {
+        const tandem_status wanted = fails ? TANDEM_NO_MEMORY : TANDEM_OK;
+        row[0].bytes[0] = 7;
+        tandem_fail_allocation_after(fails ? 0 : -1);
+        assert_int_equal(tandem_replayer_plan_memory(replayer, 0, &memory, NULL), wanted);
+        tandem_fail_allocation_after(fails ? 0 : -1);
+        assert_int_equal(tandem_memory_timeline(row, step, tandem_replayer_workspace(replayer, 0), NULL), wanted);
+        tandem_fail_allocation_after(-1);
+        assert_true((memory.peak == 7) == fails && (row[0].bytes[0] == 7) == fails);
+    }
+    tandem_replayer_close(replayer);
 }
 
 static void running_allocates_nothing_without_memory(void **state)
@@ -177,14 +203,53 @@ static void another_time_plans_no_memory(void **state)
     tandem_replayer_close(replayer);
 }
 
+/* The links of a cluster and their messages; every rank by itself in the general engine. */
+static void ranks_one_by_one_survive(void **state)
+{
+    const bench *b = *state;
+    tandem_cluster cluster;
+    assert_int_equal(tandem_cluster_parse(&cluster, "5*a100@2 + 3*v100 node=1GB/s,1us net=1GB/s,1us", NULL), TANDEM_OK);
+    const tandem_replayer_options options = {.predict = 1, .collective = TANDEM_AUTO};
+    tandem_replayer *replayer = NULL;
+    tandem_replay replay, expanded;
+    long n_open = 0, n_expand = 0;
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; n_open++) {
+        const long alive = tandem_allocations_alive();
+        tandem_topology *topology = NULL;
+        tandem_fail_allocation_after(n_open);
+        status = tandem_topology_open(&topology, &cluster, TANDEM_AUTO, NULL);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        tandem_fail_allocation_after(-1);
+        tandem_topology_close(topology);
+        assert_int_equal(tandem_allocations_alive(), alive);
+    }
+    assert_int_equal(tandem_replayer_open_with(&replayer, &cluster, b->graphs, NULL, &options, NULL), TANDEM_OK);
+    assert_int_equal(tandem_replayer_run(replayer, &replay, 0, NULL), TANDEM_OK);
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; n_expand++) {
+        const long alive = tandem_allocations_alive();
+        expanded = (tandem_replay){.step_ns = -1};
+        tandem_fail_allocation_after(n_expand);
+        status = tandem_replayer_run_expanded(replayer, &expanded, NULL, NULL);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(tandem_allocations_alive(), alive);
+        if (status != TANDEM_OK) assert_int_equal(expanded.step_ns, -1);
+    }
+    assert_memory_equal(&expanded, &replay, sizeof replay);
+    assert_true(n_open > 6 && n_expand > 9);
+    tandem_replayer_close(replayer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_survives),
+        cmocka_unit_test(looking_at_memory_survives),
         cmocka_unit_test(opening_between_batches_survives),
         cmocka_unit_test(opening_with_predictions_survives),
         cmocka_unit_test(running_allocates_nothing_without_memory),
         cmocka_unit_test(another_time_plans_no_memory),
+        cmocka_unit_test(ranks_one_by_one_survive),
     };
     return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
 }

@@ -141,7 +141,7 @@ static tandem_status put_other(tandem_store *store, tandem_error *error)
     const tandem_event_record event = {.kind = "forward", .stream = "compute"};
     tandem_status status = tandem_store_put_collective(store, "a+b", "all-reduce", 0, &point, error);
     if (status == TANDEM_OK)
-        status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 1.5, 3, error);
+        status = tandem_store_put_interference(store, "cpu:avx2", "a+b", "compute_under_comm", 4096, 1.5, 3, error);
     if (status == TANDEM_OK) status = tandem_store_put_run(store, &record, &run, error);
     return status == TANDEM_OK ? tandem_store_put_events(store, run, &event, 1, error) : status;
 }
@@ -172,7 +172,7 @@ static tandem_status read_all(const char *path, tandem_store_mode mode, int64_t 
     if (status == TANDEM_OK)
         status = tandem_store_load_collective(&points, &n_point, store, "a+b", "all-reduce", 0, error);
     if (status == TANDEM_OK) {
-        status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", error);
+        status = tandem_store_get_interference(&factor, store, "cpu:avx2", "a+b", "compute_under_comm", 4096, error);
         status = status == TANDEM_MISSING ? TANDEM_OK : status;
     }
     if (status == TANDEM_OK) *n = tandem_cost_table_count(table);

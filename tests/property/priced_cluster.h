@@ -98,7 +98,7 @@ static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_f
     }
     for (int c = 0; c < n && status == TANDEM_OK; c++)
         status = tandem_store_put_interference(p->store, p->cluster.member[c].device.name, group,
-                                               "compute_under_comm", 1.2, 1, error);
+                                               "compute_under_comm", 1 << 20, 1.2, 1, error);
     return status == TANDEM_OK ? tandem_store_commit(p->store, error) : status;
 }
 

@@ -33,10 +33,11 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
     (void)snprintf(first, sizeof first, "%s.in", name);
     (void)snprintf(second, sizeof second, "%s.op", name);
     x = tandem_build_reshape(b, first, x, 4, image);
-    switch (draw_below(c, 4)) {
+    switch (draw_below(c, 5)) {
     case 0: x = tandem_build_conv2d(b, second, x, WIDTH / 2, 3, 1, 1); break;
     case 1: x = tandem_build_maxpool(b, second, x, 3, 1, 1); break;
     case 2: x = tandem_build_batchnorm(b, second, x); break;
+    case 3: x = tandem_build_batchnorm_relu(b, second, x); break;
     default: x = tandem_build_avgpool(b, second, x, 1, 1, 1); break;
     }
     return tandem_build_reshape(b, name, x, 3, shape);
@@ -48,7 +49,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     (void)snprintf(second, sizeof second, "%s.b", name);
     static const int turn[3] = {0, 2, 1};
     static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw_below(c, 18)) {
+    switch (draw_below(c, 19)) {
     case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
     case 1: return tandem_build_bias(b, name, x, 1 + (int)draw_below(c, 2), 0);
     case 2: return tandem_build_relu(b, name, x);
@@ -64,6 +65,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 12: return tandem_build_rows(b, name, x, ROWS + 1, 0.1f);
     case 13:
         return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
+    case 14: return tandem_build_dropout(b, name, x, 0.25f);
     default: return tandem_build_add(b, name, x, y);
     }
 }

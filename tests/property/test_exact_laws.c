@@ -63,11 +63,8 @@ static void try_from(every_plan *all, int k)
 /* All plans that keep the held classes in fp32. */
 static every_plan try_every_plan(const priced_cluster *p, unsigned held, int64_t target_ns)
 {
-    every_plan all = {.p = p,
-                      .problem = priced_problem(p, 0),
-                      .target_ns = target_ns,
-                      .fastest_ns = INT64_MAX,
-                      .least = INFINITY};
+    every_plan all = {
+        .p = p, .problem = priced_problem(p, 0), .target_ns = target_ns, .fastest_ns = INT64_MAX, .least = INFINITY};
     for (int c = 0; c < p->cluster.n_class; c++) {
         all.limit_bytes[c] = p->cluster.member[c].memory_bytes;
         all.smallest_bytes[c] = UINT64_MAX;
@@ -99,7 +96,8 @@ static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t 
     const char *one = seed % 3 == 0 ? "@1" : "", *net = seed % 3 == 0 ? " net=10Gbit/s,20us" : "";
     int at = 0;
     for (int c = 0; c < 2; c++) {
-        at += snprintf(text + at, size - (size_t)at, "%scpu:%s%s", c ? " + " : "", c ? "avx2_vnni" : "avx512_bf16", one);
+        at += snprintf(text + at, size - (size_t)at, "%scpu:%s%s", c ? " + " : "",
+                       c ? "avx2_vnni" : "avx512_bf16", one);
         if (limit_bytes[c])
             at += snprintf(text + at, size - (size_t)at, " memory=%lluB", (unsigned long long)limit_bytes[c]);
     }
@@ -127,8 +125,9 @@ static void open_problem(drawn_problem *d, uint64_t seed)
     if (with_memory) {
         const every_plan all = try_every_plan(&d->p, d->both ? 0 : 1, 0);
         for (int c = d->both ? 0 : 1; c < 2; c++)
-            limit_bytes[c] = all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
-                                                                drawn(seed, 30 + (uint32_t)c));
+            limit_bytes[c] =
+                all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
+                                                   drawn(seed, 30 + (uint32_t)c));
         priced_cluster_close(&d->p);
         open_with(&d->p, model[kind], seed, limit_bytes);
     }
@@ -163,7 +162,8 @@ static void check_refusal(drawn_problem *d, uint64_t seed, tally *sum)
     if (!d->problem.target_ns) return;
     const every_plan all = try_every_plan(&d->p, 0, d->problem.target_ns);
     if (all.least < INFINITY)
-        fail_msg("seed %llu: no plan was found, but there is one of sensitivity %g", (unsigned long long)seed, all.least);
+        fail_msg("seed %llu: no plan was found, but there is one of sensitivity %g", (unsigned long long)seed,
+                 all.least);
     sum->n_refused++;
 }
 
@@ -180,20 +180,22 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     must(status, &error, seed);
     const every_plan all = try_every_plan(&d->p, a.held, a.target_ns);
     if (fabs(a.sensitivity - all.least) > 1e-12 * all.least)
-        fail_msg("seed %llu: exact's sensitivity is %.17g, the least of %lld plans is %.17g", (unsigned long long)seed,
-                 a.sensitivity, (long long)all.n_plan, all.least);
+        fail_msg("seed %llu: exact's sensitivity is %.17g, the least of %lld plans is %.17g",
+                 (unsigned long long)seed, a.sensitivity, (long long)all.n_plan, all.least);
     if (a.certificate.lower_bound > all.least * (1 + 1e-12))
-        fail_msg("seed %llu: a bound of %.17g, the least is %.17g", (unsigned long long)seed, a.certificate.lower_bound,
-                 all.least);
+        fail_msg("seed %llu: a bound of %.17g, the least is %.17g", (unsigned long long)seed,
+                 a.certificate.lower_bound, all.least);
     if (a.certificate.gap > 2e-3)
-        fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap, a.certificate.proof);
+        fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap,
+                 a.certificate.proof);
     sum->n++;
     tandem_allocation verified;
     d->problem.most_seconds = 1;
     must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
-    tandem_status by_greedy = tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
+    tandem_status by_greedy =
+        tandem_allocate(&greedy_plan, &greedy, policy_of("greedy"), &d->problem, "drawn", &error);
     if (by_greedy == TANDEM_NO_FIT) { /* it may overlook the few plans within both limits */
         sum->n_overlooked++;
         tandem_plan_close(plan);
@@ -202,8 +204,8 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     must(by_greedy, &error, seed);
     assert_int_equal(greedy.held, a.held);
     if (greedy.certificate.lower_bound > all.least * (1 + 1e-12) || greedy.sensitivity < all.least * (1 - 1e-12))
-        fail_msg("seed %llu: greedy %.17g, bound %.17g, least %.17g", (unsigned long long)seed, greedy.sensitivity,
-                 greedy.certificate.lower_bound, all.least);
+        fail_msg("seed %llu: greedy %.17g, bound %.17g, least %.17g", (unsigned long long)seed,
+                 greedy.sensitivity, greedy.certificate.lower_bound, all.least);
     if (all.least > 0) {
         sum->n_positive++;
         sum->greedy += greedy.sensitivity / all.least;

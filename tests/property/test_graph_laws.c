@@ -135,7 +135,8 @@ static void grow_matmul(generator *g, int x)
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 6)) {
+    switch (below(&g->draw, 8)) {
+    case 6: took(g, tandem_build_dropout(g->b, next_name(g), x, 0.25f), s, x, -1); break;
     case 4: took(g, tandem_build_tanh(g->b, next_name(g), x), s, x, -1); break;
     case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
     case 1: took(g, tandem_build_gelu(g->b, next_name(g), x), s, x, -1); break;
@@ -144,6 +145,9 @@ static void grow_elementwise(generator *g, int x)
         break;
     case 3:
         if (s.n_dim == 4) took(g, tandem_build_batchnorm(g->b, next_name(g), x), s, x, -1);
+        break;
+    case 5:
+        if (s.n_dim == 4) took(g, tandem_build_batchnorm_relu(g->b, next_name(g), x), s, x, -1);
         break;
     default:
         if (s.n_dim >= 2)
@@ -462,6 +466,7 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 15: return tandem_build_softmax(b, name, x, real, other);
     case 16: return tandem_build_layernorm(b, name, x);
     case 17: return tandem_build_batchnorm(b, name, x);
+    case 18: return tandem_build_batchnorm_relu(b, name, x);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }

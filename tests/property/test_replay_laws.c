@@ -9,6 +9,7 @@
 
 #include "base/philox.h"
 #include "replayer/stages.h"
+#include "tandem/zero.h"
 #include "tests/unit/replay_store.h"
 
 static const uint64_t seed = 20222;
@@ -109,6 +110,7 @@ typedef struct trial {
     uint64_t bucket_bytes;
     tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
     uint32_t contended;
+    tandem_step_options step;
     chance chance;
 } trial;
 
@@ -145,7 +147,7 @@ static void draw_measured(trial *t, world *w)
         const double factor = 1 + draw(&t->chance, 100) / 100.0;
         for (int which = 0; which < 2; which++)
             assert_int_equal(tandem_store_put_interference(w->store[which].store, t->cluster.member[c].device.name,
-                                                           group, "compute_under_comm", factor, 1, NULL),
+                                                           group, "compute_under_comm", 4096, factor, 1, NULL),
                              TANDEM_OK);
     }
 }
@@ -155,7 +157,9 @@ static void draw_measured(trial *t, world *w)
  * node, and nothing slows anything. */
 static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
+    static const int n_micro[] = {1, 1, 2, 5}, n_segment[] = {1, 1, TANDEM_SEGMENTS_SQRT, 3};
     *t = (trial){.contended = contended, .chance = {.series = series}};
+    t->step = (tandem_step_options){n_micro[draw(&t->chance, 4)], n_segment[draw(&t->chance, 4)]};
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
     t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
@@ -180,7 +184,8 @@ static tandem_replayer *open_trial(const trial *t, replay_store *s)
 {
     tandem_replayer *replayer = NULL;
     tandem_error error = {0};
-    if (tandem_replayer_open(&replayer, &t->cluster, t->graph, s->store, t->bucket_bytes, &error) != TANDEM_OK)
+    const tandem_replayer_options options = {.bucket_bytes = t->bucket_bytes, .step = t->step};
+    if (tandem_replayer_open_with(&replayer, &t->cluster, t->graph, s->store, &options, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     for (int c = 0; c < t->cluster.n_class; c++)
         for (int i = 0; i < t->graph[c]->n_op; i++)
@@ -252,7 +257,7 @@ static void alone_a_class_is_busy_for_its_tasks(void **state)
             for (int k = 0; k < step->n_task; k++)
                 if (step->task[k].active)
                     *(step->task[k].stream == TANDEM_STREAM_COMM ? &wire : &busy) +=
-                        tandem_replayer_task_ns(replayer, c, k, 0);
+                        tandem_step_repeats(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
             assert_in_range(replay.member[c].busy_ns - busy + 4 * step->n_bucket, 0, 8 * step->n_bucket); /* rounding */
             assert_true(replay.step_ns >= wire - step->n_bucket);
         }
@@ -274,8 +279,9 @@ static void contention_lies_between_none_and_all(void **state)
             int64_t least = 0, most = 0;
             for (int k = 0; k < step->n_task; k++) {
                 if (!step->task[k].active || step->task[k].stream == TANDEM_STREAM_COMM) continue;
-                const int64_t alone = tandem_replayer_task_ns(replayer, c, k, 0),
-                              beside = tandem_replayer_task_ns(replayer, c, k, 1);
+                const int repeats = tandem_step_repeats(step, &step->task[k]);
+                const int64_t alone = repeats * tandem_replayer_task_ns(replayer, c, k, 0),
+                              beside = repeats * tandem_replayer_task_ns(replayer, c, k, 1);
                 least += alone;
                 most += beside > alone ? beside : alone;
             }
@@ -437,6 +443,45 @@ static void the_recurrence_agrees_with_the_events(void **state)
     }
 }
 
+static void check_near(const double *a, const double *b, int n_class)
+{
+    for (int c = 0; c < n_class; c++)
+        if (!(fabs(a[c] - b[c]) < 0.002)) fail_msg("class %d: %.6f, not %.6f", c, a[c], b[c]);
+}
+
+/* A lap that goes from event to event, as one that is recorded does, and one that takes every shortcut, with what it knows of
+ * the tails of laps before the change, are the same, wherever they begin. */
+static void shortcuts_change_nothing(void **state)
+{
+    enum { LAPS = 3 };
+    world *w = *state;
+    for (uint32_t n = 0; n < 8 * CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, 1 + n % 2);
+        if (n % 4 == 3) t.cluster.member[0].slow_millionths = 200000 + draw(&t.chance, 5000000);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        for (int k = 0; k < 2 * CHANGES; k++) {
+            const change to = draw_change(&t, replayer);
+            make_change(replayer, &to);
+            const tandem_replay plain = run(replayer, 0), timed = run(replayer, TANDEM_REPLAY_EVENTS);
+            check_same(&plain, &timed);
+            tandem_lap lap = {.rest_ns = {0}};
+            for (int l = 0; l < LAPS; l++) {
+                tandem_lap by_events = lap;
+                tandem_lap_by_events(&lap, replayer, -1, 0);
+                tandem_lap_by_events(&by_events, replayer, 0, 0);
+                if (!(fabs(lap.step_ns - by_events.step_ns) < 0.002))
+                    fail_msg("%u %d %d step %.6f %.6f", n, k, l, lap.step_ns, by_events.step_ns);
+                check_near(lap.rest_ns, by_events.rest_ns, replayer->n_class);
+                check_near(lap.exposed_ns, by_events.exposed_ns, replayer->n_class);
+                check_near(lap.waiting_ns, by_events.waiting_ns, replayer->n_class);
+                check_near(lap.backward_end_ns, by_events.backward_end_ns, replayer->n_class);
+            }
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
 /* A place of a list at one pace is the same share of the same task at the other. */
 static void places_are_the_same_at_either_pace(void **state)
 {
@@ -454,7 +499,8 @@ static void places_are_the_same_at_either_pace(void **state)
             for (int pace = 0; pace < 2; pace++)
                 at[pace] = (double)member->sum[pace][i] +
                            share * (double)(member->sum[pace][i + 1] - member->sum[pace][i]);
-            const double found = tandem_prices_place(member, replayer->n_bucket, at[from], from, !from);
+            int likely = (int)draw(&t.chance, (uint32_t)(2 * replayer->n_bucket));
+            const double found = tandem_prices_place(member, replayer->n_bucket, at[from], from, !from, &likely);
             assert_true(fabs(found - at[!from]) < 1e-6);
         }
         tandem_replayer_close(replayer);
@@ -541,18 +587,18 @@ typedef struct times {
     int64_t start_ns, end_ns;
 } times;
 
-/* Collects the times of tasks; the compute stream's events follow one upon the other without gap. */
+/* Collects the times of tasks, in the last micro-step; the compute stream's events follow one upon the other without gap. */
 static void check_lane(const tandem_replayer *replayer, int c, const tandem_replay *replay, int contended,
                        times *of_task)
 {
     const tandem_step *step = tandem_replayer_step(replayer, c);
-    int n_event = 0, n_wire = 0, last = -1;
+    int n_event = 0, n_wire = 0, last = -1, micro = 0;
     const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
     int64_t idle_ns = 0;
     for (int i = 0; i < n_event; i++) {
         assert_true(event[i].end_ns >= event[i].start_ns);
         if (event[i].task >= 0) {
-            assert_true(step->task[event[i].task].active && of_task[event[i].task].start_ns < 0);
+            assert_true(step->task[event[i].task].active && event[i].start_ns >= of_task[event[i].task].end_ns);
             of_task[event[i].task] = (times){event[i].start_ns, event[i].end_ns};
         }
         if (event[i].task >= 0 && step->task[event[i].task].stream == TANDEM_STREAM_COMM) {
@@ -561,11 +607,12 @@ static void check_lane(const tandem_replayer *replayer, int c, const tandem_repl
         }
         assert_int_equal(n_wire, 0);
         assert_true(i == 0 || event[i].start_ns == event[i - 1].end_ns);
-        assert_true(event[i].task < 0 || event[i].task > last);
+        micro += event[i].task >= 0 && event[i].task <= last; /* in order, micro-step by micro-step */
         if (event[i].task >= 0) last = event[i].task;
         if (event[i].task < 0) idle_ns += event[i].end_ns - event[i].start_ns;
     }
     assert_int_equal(n_wire, step->n_bucket);
+    assert_int_equal(micro, step->options.n_micro - 1);
     for (int k = 0; k < step->n_task; k++) assert_int_equal(step->task[k].active, of_task[k].start_ns >= 0);
     const int64_t span = event[n_event - n_wire - 1].end_ns - event[0].start_ns;
     const int64_t idle = replay->member[c].exposed_comm_ns + replay->member[c].wait_ns;
@@ -618,6 +665,184 @@ static void timelines_keep_the_rules(void **state)
     }
 }
 
+/* --- Steps that vary ---------------------------------------------------------------------------------------------------- */
+
+static tandem_noise draw_steps(tandem_replayer *replayer, int n_draw, uint64_t from)
+{
+    const tandem_noise_options options = {.n_draw = n_draw, .seed = from, .spread = -1};
+    tandem_noise noise;
+    tandem_error error = {0};
+    if (tandem_replayer_draw(&noise, replayer, &options, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    return noise;
+}
+
+/* Costs of a test were measured once, so that they do not vary; wherever classes interfere, too. Among random costs are some
+ * with which a step is still not like the one before after the most laps that a replay makes. */
+static void without_spread_every_step_is_the_replay(void **state)
+{
+    world *w = *state;
+    uint32_t n_repeating = 0;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, n % 3);
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        const tandem_replay plain = run(replayer, 0);
+        const tandem_noise noise = draw_steps(replayer, 5, n);
+        const double recorded_ns = replayer->wire_end_ns[replayer->n_bucket - 1];
+        assert_int_equal(noise.least_ns, noise.most_ns);
+        assert_int_equal(noise.mean_ns, noise.most_ns);
+        if (fabs(recorded_ns - (double)plain.step_ns) < 0.6) {
+            n_repeating++;
+            assert_int_equal(noise.most_ns, plain.step_ns);
+        }
+        assert_true(noise.sigma == 0 && fabs(noise.measured - 1) < 1e-9);
+        tandem_replayer_close(replayer);
+    }
+    assert_in_range(n_repeating, CASES * 9 / 10, CASES);
+}
+
+static void let_vary(tandem_replayer *replayer, float sigma)
+{
+    for (int c = 0; c < replayer->n_class; c++)
+        for (int k = 0; k < replayer->member[c].step->n_task * TANDEM_MAX_VARIANT; k++)
+            for (int company = 0; company < TANDEM_N_COMPANY; company++)
+                replayer->member[c].costs.sigma[k][company] = sigma;
+}
+
+/* All wait for the slowest: more of them are slower, and a step is no faster than the mean of one rank's. */
+static void more_ranks_are_waited_for_longer(void **state)
+{
+    enum { DRAWS = 200 };
+    world *w = *state;
+    for (uint32_t n = 0; n < N_MODEL; n++) {
+        trial t = {.chance = {.series = n}, .cluster = {.n_class = 1, .link_bytes_per_s = 1e12}};
+        int64_t former_ns = 0;
+        t.graph[0] = w->graph[n];
+        for (int n_rank = 1; n_rank <= 64; n_rank *= 4) {
+            t.cluster.member[0] = replay_class(devices[0].plain, devices[0].wider, n_rank, 1);
+            tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+            const tandem_replay plain = run(replayer, 0);
+            let_vary(replayer, 0.3F);
+            const tandem_noise a = draw_steps(replayer, DRAWS, 1), b = draw_steps(replayer, DRAWS, 1),
+                               other = draw_steps(replayer, DRAWS, 2);
+            assert_memory_equal(&a, &b, sizeof a);
+            assert_true(other.mean_ns != a.mean_ns && other.p50_ns != a.p50_ns);
+            assert_true(a.least_ns < a.p50_ns && a.p50_ns < a.p95_ns && a.p95_ns <= a.most_ns);
+            assert_true(a.p50_ns > former_ns);
+            /* of one rank: the mean of its tasks, to four standard errors of the mean of all draws */
+            const double error_ns = (double)(a.p95_ns - a.p50_ns) / 1.645 * 4 / sqrt(DRAWS);
+            if (n_rank == 1) assert_true(fabs((double)(a.mean_ns - plain.step_ns)) < error_ns);
+            if (n_rank > 1) assert_true((double)a.mean_ns > (double)plain.step_ns + error_ns);
+            former_ns = a.p50_ns;
+            tandem_replayer_close(replayer);
+        }
+    }
+}
+
+/* --- ZeRO ------------------------------------------------------------------------------------------------------------------ */
+
+static tandem_zero run_zero(tandem_replayer *replayer, int stage)
+{
+    tandem_zero zero;
+    tandem_error error = {0};
+    if (tandem_replayer_zero(&zero, replayer, stage, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    return zero;
+}
+
+static void zero_of_one_rank_is_the_plain_step(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, FREE);
+        t.cluster.n_class = t.cluster.member[0].n_rank = 1;
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
+        for (int stage = 1; stage <= TANDEM_MOST_ZERO; stage++) {
+            const tandem_zero zero = run_zero(replayer, stage);
+            check_same(&zero.replay, &plain);
+            assert_memory_equal(&zero.memory[0], tandem_replayer_memory(replayer, 0), sizeof zero.memory[0]);
+            assert_int_equal(zero.scatter_ns + zero.gather_ns, 0);
+        }
+        tandem_replayer_close(replayer);
+    }
+}
+
+/* With every stage, and with more ranks; what is sharded as 1/n, but for 16 elements a bucket. All classes spend the step. */
+static void zero_shares_memory_out(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        uint64_t former[TANDEM_MOST_ZERO + 1];
+        draw_trial(&t, w, n, n % 3);
+        for (int n_rank = 2; n_rank <= 128; n_rank *= 4) {
+            t.cluster.member[0].n_rank = n_rank;
+            if (t.contended)
+                t.cluster.member[0].per_node = 1; /* no neighbour of its own that was not measured */
+            tandem_error error = {0};
+            tandem_replayer *replayer = NULL;
+            if (tandem_replayer_open(&replayer, &t.cluster, t.graph, w->store[0].store, t.bucket_bytes, &error) != TANDEM_OK)
+                fail_msg("%s", error.text);
+            const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
+            const tandem_memory memory = *tandem_replayer_memory(replayer, 0);
+            const int n_all = tandem_cluster_n_rank(&t.cluster);
+            uint64_t less = plain.member[0].peak_bytes;
+            for (int stage = 1; stage <= TANDEM_MOST_ZERO; stage++) {
+                const tandem_zero zero = run_zero(replayer, stage);
+                const tandem_memory *own = &zero.memory[0];
+                const uint64_t padding = (uint64_t)tandem_replayer_step(replayer, 0)->n_bucket * 17 * sizeof(float);
+                const uint64_t n_state = memory.optimizer / memory.weights;
+                assert_true(own->optimizer * (uint64_t)n_all >= memory.optimizer);
+                assert_true(own->optimizer <= memory.optimizer / (uint64_t)n_all + n_state * padding);
+                assert_true(own->peak <= less && own->weights <= memory.weights && own->gradients <= memory.gradients);
+                assert_true(own->peak == own->weights + own->gradients + own->optimizer + memory.arena);
+                if (n_rank > 2) assert_true(own->peak <= former[stage]);
+                for (int c = 0; c < zero.replay.n_class; c++) {
+                    const tandem_replay_class *of = &zero.replay.member[c];
+                    assert_true(of->busy_ns > 0 && of->exposed_comm_ns >= 0 && of->wait_ns >= 0);
+                    assert_int_equal(of->busy_ns + of->exposed_comm_ns + of->wait_ns, zero.replay.step_ns);
+                }
+                less = former[stage] = own->peak;
+            }
+            tandem_replayer_close(replayer);
+        }
+    }
+}
+
+/* Nothing is left of stages 1 and 2 but shorter updates, and of stage 2 that three buckets of gradients are too many. */
+static void zero_over_an_endless_wire_is_plain(void **state)
+{
+    world *w = *state;
+    for (uint32_t n = 0; n < CASES; n++) {
+        trial t;
+        draw_trial(&t, w, n, FREE);
+        t.cluster.link_bytes_per_s = 1e300;
+        t.cluster.link_latency_ns = 0;
+        tandem_replayer *replayer = open_trial(&t, &w->store[0]);
+        const tandem_zero zero = run_zero(replayer, 1), second = run_zero(replayer, 2),
+                          third = run_zero(replayer, 3);
+        const int n_rank = tandem_cluster_n_rank(&t.cluster);
+        for (int c = 0; c < t.cluster.n_class; c++) {
+            const tandem_step *step = tandem_replayer_step(replayer, c);
+            for (int b = 0; b < step->n_bucket; b++) {
+                const int task = step->bucket[b].update_task;
+                const int64_t elements = step->bucket[b].elements;
+                int64_t shard = (elements / n_rank + (elements % n_rank > 0) + 15) / 16 * 16;
+                if (shard > elements) shard = elements;
+                const double ns =
+                    (double)tandem_replayer_task_ns(replayer, c, task, 0) * (double)shard / (double)elements;
+                tandem_replayer_set_form_ns(replayer, c, task, step->task[task].variant, 0, (int64_t)floor(ns + 0.5));
+            }
+        }
+        const tandem_replay plain = run(replayer, 0);
+        assert_int_equal(zero.replay.step_ns, plain.step_ns);
+        assert_true(second.replay.step_ns >= zero.replay.step_ns);
+        assert_true(third.replay.step_ns >= zero.replay.step_ns);
+        tandem_replayer_close(replayer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -627,12 +852,18 @@ int main(void)
         cmocka_unit_test(a_change_undone_leaves_nothing_behind),
         cmocka_unit_test(changes_add_up_to_a_fresh_replay),
         cmocka_unit_test(the_recurrence_agrees_with_the_events),
+        cmocka_unit_test(shortcuts_change_nothing),
         cmocka_unit_test(places_are_the_same_at_either_pace),
         cmocka_unit_test(all_times_as_long_make_the_step_as_long),
         cmocka_unit_test(the_order_of_classes_changes_nothing),
         cmocka_unit_test(a_class_of_two_ranks_is_two_classes_of_one),
         cmocka_unit_test(a_faster_wire_never_hurts),
         cmocka_unit_test(timelines_keep_the_rules),
+        cmocka_unit_test(without_spread_every_step_is_the_replay),
+        cmocka_unit_test(more_ranks_are_waited_for_longer),
+        cmocka_unit_test(zero_of_one_rank_is_the_plain_step),
+        cmocka_unit_test(zero_shares_memory_out),
+        cmocka_unit_test(zero_over_an_endless_wire_is_plain),
     };
     return cmocka_run_group_tests_name("replay laws", tests, make_world, unmake_world);
 }

@@ -39,7 +39,7 @@ static void draw_plan(chance *c, tandem_step *step)
 
 /* --- What every task should read: values carry symbols instead of numbers ------------------------------- */
 
-enum symbol_kind { ACTIVATION, AUX, WEIGHT, BROUGHT };
+enum symbol_kind { ACTIVATION, AUX, WEIGHT, BROUGHT, PART };
 static uint64_t symbol(enum symbol_kind kind, int id, int slot)
 {
     const uint32_t counter[4] = {(uint32_t)id, (uint32_t)slot, (uint32_t)kind, 1};
@@ -128,6 +128,11 @@ static void check_parameter_write(run *r, int t, int k, int parameter)
     const tandem_task *task = &r->step->task[t];
     assert_true(k < task->n_write);
     const tandem_parameter *p = &r->step->graph->parameter[parameter];
+    const int adds_itself = p->tied >= 0 && task->op == p->op;
+    if (r->step->options.n_micro > 1 && task->kind != TANDEM_TASK_ACCUMULATE && !adds_itself) {
+        check_write(r, t, k, symbol(PART, parameter, 0), TANDEM_F32, (uint64_t)p->elements * 4);
+        return;
+    }
     assert_int_equal(task->write[k], TANDEM_PARAMETER(parameter));
     if (p->tied >= 0 && task->op == p->op) { /* added to what the tied linear wrote */
         assert_true(r->gradient_writer[parameter] >= 0);
@@ -230,12 +235,14 @@ static void check_dgrad(run *r, int t)
     else if (row->op_class == TANDEM_ADJUSTABLE)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->from);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        check_read(r, t, k++, activation(r, op->input[0]), TANDEM_F32);
+        check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
-        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), TANDEM_F32);
+        const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
+        for (int j = 0; j < n_read; j++)
+            check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0), TANDEM_F32);
         for (int j = 0; j < row->n_parameter; j++) check_parameter_write(r, t, written++, op->parameter[j]);
     }
     check_counts(task, k, written);
@@ -245,6 +252,12 @@ static void check_accumulate(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
     assert_int_equal(task->from, task->to);
+    if (task->parameter >= 0) {
+        check_read(r, t, 0, symbol(PART, task->parameter, 0), TANDEM_F32);
+        check_parameter_write(r, t, 0, task->parameter);
+        check_counts(task, 1, 1);
+        return;
+    }
     uint64_t sum = 0;
     for (int k = 0; k < 2; k++) {
         const int v = task->read[k];
@@ -324,6 +337,27 @@ static void *array(size_t n, size_t size)
     return a;
 }
 
+/* Of what is computed again the forward pass leaves nothing behind, and something is read. */
+static void check_again(const run *r, const int *n_reader)
+{
+    const tandem_step *step = r->step;
+    int first = step->n_task;
+    for (int t = step->n_task - 1; t >= 0; t--)
+        if (step->task[t].kind == TANDEM_TASK_WGRAD || step->task[t].kind == TANDEM_TASK_DGRAD) first = t;
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *again = &step->task[t];
+        if (!again->active || !again->again || again->kind != TANDEM_TASK_FORWARD) continue;
+        const int forward = step->index->forward[again->op];
+        assert_int_equal(again->variant, step->task[forward].variant);
+        int n = 0;
+        for (int k = 0; k < again->n_write; k++) {
+            assert_true(step->value[step->task[forward].write[k]].last < first);
+            n += n_reader[again->write[k]];
+        }
+        assert_true(n > 0);
+    }
+}
+
 static void check_program(const tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
@@ -356,6 +390,7 @@ static void check_program(const tandem_step *step)
         assert_int_equal(step->task[r.gradient_writer[p]].op, graph->parameter[p].op);
     }
     for (int b = 0; b < step->n_bucket; b++) assert_int_equal(r.updated[b], 2);
+    check_again(&r, n_reader);
     free(n_reader);
     free(r.updated);
     free(r.gradient_writer);
@@ -503,8 +538,8 @@ static void check_memory(const tandem_step *step, chance *c)
     check_pieces(&memory, all, n);
     check_first_fit(step, workspace, offset, workspace_offset);
     assert_true(memory.arena_live == most_alive(all, n, step->n_task));
-    assert_true(memory.arena_live ==
-                memory.activations + memory.activation_gradients + memory.weight_copies + memory.workspace);
+    assert_true(memory.arena_live == memory.activations + memory.activation_gradients + memory.weight_copies +
+                                         memory.workspace + memory.weight_gradients);
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
@@ -537,7 +572,8 @@ static void check_equal(const tandem_step *a, const tandem_step *b)
 static void check_against_fresh(const tandem_step *step, uint64_t bucket_bytes)
 {
     tandem_step *fresh = NULL;
-    assert_int_equal(tandem_step_open(&fresh, step->graph, step->wider, bucket_bytes, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&fresh, step->graph, step->wider, bucket_bytes, &step->options, NULL),
+                     TANDEM_OK);
     memcpy(fresh->precision, step->precision, (size_t)step->graph->n_op * sizeof *step->precision);
     tandem_step_resolve_all(fresh);
     check_equal(step, fresh);
@@ -559,6 +595,16 @@ static void check_undo(tandem_step *step, chance *c, uint64_t bucket_bytes)
 
 enum { CHANGES = 8, MOST_TOGETHER = 3 };
 
+static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t bucket_bytes)
+{
+    static const int n_micro[] = {0, 1, 3}, n_segment[] = {0, TANDEM_SEGMENTS_SQRT, 2, 7};
+    tandem_step *step = NULL;
+    const tandem_dtype wider = draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32;
+    const tandem_step_options options = {n_micro[draw_below(c, 3)], n_segment[draw_below(c, 4)]};
+    assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
+    return step;
+}
+
 static int draw_adjustable(chance *c, const tandem_graph *graph)
 {
     int i;
@@ -570,9 +616,7 @@ static int draw_adjustable(chance *c, const tandem_graph *graph)
 /* A few operators at a time, some of them twice before the program is resolved; every other change is undone. */
 static void check_changes(const tandem_graph *graph, chance *c, uint64_t bucket_bytes)
 {
-    tandem_step *step = NULL;
-    assert_int_equal(tandem_step_open(&step, graph, draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32, bucket_bytes, NULL),
-                     TANDEM_OK);
+    tandem_step *step = draw_step(c, graph, bucket_bytes);
     for (int n = 0; n < CHANGES; n++) {
         int op[MOST_TOGETHER];
         tandem_precision before[MOST_TOGETHER];
@@ -597,10 +641,8 @@ static void check_graph(const tandem_graph *graph, chance *c, int n_plan)
     static const uint64_t bucket_bytes[] = {0, 1, 4096, 65536};
     check_changes(graph, c, bucket_bytes[draw_below(c, 4)]);
     for (int n = 0; n < n_plan; n++) {
-        tandem_step *step = NULL;
         const uint64_t bytes = bucket_bytes[draw_below(c, 4)];
-        assert_int_equal(tandem_step_open(&step, graph, draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32, bytes, NULL),
-                         TANDEM_OK);
+        tandem_step *step = draw_step(c, graph, bytes);
         check_buckets(step);
         for (int k = 0; k < 2; k++) {
             if (n + k > 0) draw_plan(c, step); /* the very first: all in fp32 */

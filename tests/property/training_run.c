@@ -20,7 +20,8 @@ static tandem_status open_step(tandem_step **step, const tandem_graph *graph, co
 {
     tandem_device device;
     tandem_status status = tandem_device_find(&device, e->device, error);
-    if (status == TANDEM_OK) status = tandem_step_open(step, graph, device.wider, e->bucket_bytes, error);
+    if (status == TANDEM_OK)
+        status = tandem_step_open_with(step, graph, device.wider, e->bucket_bytes, &e->variant, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         const unsigned has = tandem_op_row_get(graph->op[i].kind)->precisions;
         if (!has) continue;
@@ -41,6 +42,19 @@ static tandem_status resume(const tandem_backend_api *backend, tandem_executor *
     return status;
 }
 
+/* FNV-1a over the bits. */
+static uint64_t hash_gradients(const tandem_backend_api *backend, const tandem_executor *executor,
+                               const tandem_graph *graph)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int p = 0; p < graph->n_parameter; p++) {
+        const uint32_t *word = backend->executor_value(executor, TANDEM_PARAMETER(p), 1, NULL);
+        for (int64_t k = 0; k < graph->parameter[p].elements; k++)
+            hash = (hash ^ word[k]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
 static tandem_status run_rank(const experiment *e, int rank, const char *store, record *r, tandem_error *error)
 {
     const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
@@ -58,13 +72,18 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             &executor, worker,
             &(tandem_executor_options){.step = step,
                                        .seed = e->seed,
-                                       .global_batch = e->batch * e->n_rank,
-                                       .first_place = e->batch * rank,
+                                       .global_batch = e->batch * step->options.n_micro * e->n_rank,
+                                       .first_place = e->batch * step->options.n_micro * rank,
                                        .memory_limit_bytes = e->memory_bytes ? &e->memory_bytes : NULL,
                                        .optimizer = e->optimizer,
+                                       .clip = e->clip,
+                                       .label_smoothing = e->label_smoothing,
+                                       .loss_scale = e->loss_scale,
+                                       .no_decay = e->no_decay,
                                        .allow_nan = e->allow_nan},
             error);
     training_view view = {.step = step, .rank = rank, .n_rank = e->n_rank};
+    if (status == TANDEM_OK && e->init) status = backend->executor_import(executor, e->init, error);
     if (status == TANDEM_OK && e->resume) status = resume(backend, executor, e, &r->resumed_at[rank], error);
     if (status == TANDEM_OK && e->observer) backend->executor_observe(executor, e->observer, &view);
     for (int i = (int)r->resumed_at[rank]; i < e->steps && status == TANDEM_OK; i++) {
@@ -72,6 +91,11 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
         status = backend->executor_step(executor, i, &r->loss[rank][i], error);
         if (status == TANDEM_OK && e->save && (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
             status = backend->executor_save(executor, e->save, i + 1, "by a test", error);
+        if (status == TANDEM_OK) r->report[rank][i] = backend->executor_report(executor);
+        if (status == TANDEM_OK && e->export && i + 1 == e->steps)
+            status = backend->executor_export(executor, e->export, error);
+        if (status == TANDEM_OK && e->hash_gradients)
+            r->gradients[rank][i] = hash_gradients(backend, executor, graph);
         r->steps_done[rank] = i + 1;
     }
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */

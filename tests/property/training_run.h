@@ -10,12 +10,14 @@ enum { MOST_STEPS = 64, MOST_RANKS = 2 };
 
 /* What ranks leave behind, in memory shared with them. */
 typedef struct record {
-    double loss[MOST_RANKS][MOST_STEPS]; /* by step */
+    double loss[MOST_RANKS][MOST_STEPS];        /* by step */
+    uint64_t gradients[MOST_RANKS][MOST_STEPS]; /* a hash of their bits, where the experiment wants it */
     tandem_status status[MOST_RANKS];
     tandem_error error[MOST_RANKS];
     int64_t failed_ns[MOST_RANKS];
     uint64_t allocated[MOST_RANKS], planned[MOST_RANKS];
     int64_t resumed_at[MOST_RANKS];
+    tandem_step_report report[MOST_RANKS][MOST_STEPS];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
 
@@ -33,6 +35,12 @@ typedef struct experiment {
     int allow_nan;
     tandem_observer *observer; /* of every rank; its context is a training_view */
     const tandem_optimizer_options *optimizer;
+    double clip;
+    float label_smoothing, loss_scale;
+    const char *no_decay;
+    const char *init, *export; /* weights: read before the first step, written behind the last */
+    tandem_step_options variant;
+    int hash_gradients;
 } experiment;
 
 typedef struct training_view {

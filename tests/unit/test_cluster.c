@@ -163,6 +163,12 @@ static tandem_cluster parse(const char *text)
     return cluster;
 }
 
+static void assert_same_link(tandem_link a, tandem_link b)
+{
+    assert_true(a.bytes_per_s == b.bytes_per_s);
+    assert_int_equal(a.latency_ns, b.latency_ns);
+}
+
 static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
 {
     assert_int_equal(a->n_class, b->n_class);
@@ -174,8 +180,10 @@ static void assert_same(const tandem_cluster *a, const tandem_cluster *b)
         assert_int_equal(x->per_node, y->per_node);
         assert_int_equal(x->batch, y->batch);
         assert_int_equal(x->memory_bytes, y->memory_bytes);
+        assert_same_link(x->link, y->link);
         assert_int_equal(x->slow_millionths, y->slow_millionths);
     }
+    assert_same_link(a->node, b->node);
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
     assert_int_equal(a->link_latency_ns, b->link_latency_ns);
 }
@@ -241,7 +249,16 @@ static void a_cluster_is_read(void **state)
     assert_true(cluster.link_bytes_per_s == 12.5e9);
     assert_int_equal(cluster.link_latency_ns, 5000);
 
+    const tandem_cluster tiers =
+        parse("8*a100@4 link=600GB/s,1us node=96Gbit/s,2us batch=8 + 2*t4 net=25Gbit/s,5us");
+    assert_same_link(tiers.member[0].link, (tandem_link){600e9, 1000});
+    assert_same_link(tiers.member[1].link, (tandem_link){0});
+    assert_same_link(tiers.node, (tandem_link){12e9, 2000});
+    assert_int_equal(tiers.member[0].batch, 8);
+    assert_true(tiers.link_bytes_per_s == 25e9 / 8);
+
     const tandem_cluster plain = parse("cpu:avx512_bf16 + cpu:avx2_vnni");
+    assert_same_link(plain.node, (tandem_link){0});
     assert_int_equal(plain.n_class, 2);
     assert_true(plain.link_bytes_per_s == 0);
     assert_int_equal(plain.member[0].batch, 0);
@@ -297,6 +314,9 @@ static void what_is_printed_parses_to_the_same(void **state)
         {"cpu:avx2 net=41.279125MBps,59.904us", "cpu:avx2 net=330233kbit/s,59904ns"},
         {"cpu:avx2 net=1Tbit/s,0ns", "cpu:avx2 net=1Tbit/s,0ns"},
         {"cpu:avx2 net=0.3bit/s,2s", "cpu:avx2 net=2.9999999999999999e-01bit/s,2s"},
+        {"4*a100@2 link=600GB/s,1us + t4 node=12GB/s,3us net=1GB/s,5us batch=2",
+         "4*a100@2 link=4800Gbit/s,1us + t4 batch=2 node=96Gbit/s,3us net=8Gbit/s,5us"},
+        {"t4 node=0.3bit/s,0s link=1bit/s,1ns", "t4 link=1bit/s,1ns node=2.9999999999999999e-01bit/s,0ns"},
         {"cpu:avx2 net=8e9GB/s,1us", "cpu:avx2 net=6.4000000000000000e19bit/s,1us"},
     };
     char text[512];
@@ -353,6 +373,15 @@ static void what_is_wrong_is_said(void **state)
         {"cpu:avx2 cpu:avx", TANDEM_USAGE, "behind a device may stand"},
         {"cpu:avx2 batch", TANDEM_USAGE, "behind a device may stand"},
         {"cpu:avx2 bitch=4", TANDEM_USAGE, "behind a device may stand"},
+        {"cpu:avx2 bitch=4", TANDEM_USAGE, "Did you mean 'batch'?"},
+        {"t4 nod=1GB/s,1us", TANDEM_USAGE, "Did you mean 'node'?"},
+        {"t4 lnk=1GB/s,1us", TANDEM_USAGE, "Did you mean 'link'?"},
+        {"t4 node", TANDEM_USAGE, "behind a device may stand"},
+        {"t4 =1", TANDEM_USAGE, "behind a device may stand"},
+        {"t4 link=1GB/s", TANDEM_USAGE, "link is a rate and a latency, as in link=100Gbit/s,5us; got '1GB/s'"},
+        {"t4 node=1GB,1us", TANDEM_USAGE, "class 1, 'node=1GB,1us'"},
+        {"t4 link=1GB/s,1us link=1GB/s,1us", TANDEM_USAGE, "link is given twice"},
+        {"t4 node=1GB/s,1us + t4 node=1GB/s,1us", TANDEM_USAGE, "node is given twice"},
         {"cpu:avx2 batch=0", TANDEM_USAGE, "class 1, 'batch=0': batch must be"},
         {"cpu:avx2 batch=4x", TANDEM_USAGE, "batch must be"},
         {"cpu:avx2 batch=4 batch=4", TANDEM_USAGE, "batch is given twice"},
@@ -397,11 +426,11 @@ static void a_file_says_the_same(void **state)
 {
     (void)state;
     static const char json[] =
-        "{\"schema\": \"tandem.cluster/1\", \"net\": \"100Gbit/s,5us\", \"classes\": ["
-        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\", \"slow\": 1.1},"
-        "{\"device\": \"cpu:avx2\", \"batch\": null}]}";
-    const tandem_cluster text =
-        parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 + cpu:avx2 net=100Gbit/s,5us");
+        "{\"schema\": \"tandem.cluster/1\", \"node\": \"300Gbit/s,2us\", \"net\": \"100Gbit/s,5us\", \"classes\": ["
+        "{\"device\": \"cpu:avx512_bf16\", \"ranks\": 16, \"per_node\": 8, \"batch\": 32, \"memory\": \"12GiB\", \"slow\": 1.1, "
+        "\"link\": \"600GB/s,1us\"}, {\"device\": \"cpu:avx2\", \"batch\": null, \"link\": null}]}";
+    const tandem_cluster text = parse("16*cpu:avx512_bf16@8 batch=32 memory=12GiB slow=1.1 link=600GB/s,1us + cpu:avx2 "
+                                      "node=300Gbit/s,2us net=100Gbit/s,5us");
     tandem_cluster cluster;
     tandem_error error = {0};
     if (parse_json(&cluster, json, &error) != TANDEM_OK) fail_msg("%s", error.text);
@@ -448,6 +477,9 @@ static void a_wrong_file_is_said(void **state)
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":12}"), TANDEM_MALFORMED, "must be a text"},
         {CLUSTER("{\"device\":\"cpu:avx2\",\"memory\":\"12\"}"), TANDEM_MALFORMED, "the unit is missing"},
         {"{\"schema\":\"tandem.cluster/1\",\"net\":\"fast\",\"classes\":[]}", TANDEM_MALFORMED, "net: "},
+        {"{\"schema\":\"tandem.cluster/1\",\"node\":1,\"classes\":[]}", TANDEM_MALFORMED, "node: must be a text"},
+        {CLUSTER("{\"device\":\"t4\",\"link\":\"1GB/s,5\"}"), TANDEM_MALFORMED, "classes[0].link: "},
+        {CLUSTER("{\"device\":\"t4\",\"lnk\":\"1GB/s,5us\"}"), TANDEM_MALFORMED, "Did you mean 'link'"},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_error error = {0};

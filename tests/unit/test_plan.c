@@ -190,6 +190,8 @@ static void a_plan_comes_back(void **state)
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("mlp:width=64"), *opened = NULL;
     tandem_plan *const plan = full_plan(graph), *read = NULL;
+    plan->cluster.node = (tandem_link){37.5e9, 2000};
+    plan->cluster.member[1].link = (tandem_link){600e9, 1000};
     char *const text = text_of(plan, graph);
     if (tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", &error) != TANDEM_OK)
         fail_msg("%s", error.text);
@@ -214,6 +216,7 @@ static void a_plan_comes_back(void **state)
     tandem_cluster_print(after, sizeof after, &read->cluster);
     assert_string_equal(after, before);
     assert_true(read->cluster.link_bytes_per_s == plan->cluster.link_bytes_per_s);
+    assert_non_null(strstr(after, "link=4800Gbit/s,1us node=300Gbit/s,2us"));
     for (int c = 0; c < 2; c++)
         assert_memory_equal(read->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
     assert_int_equal(opened->batch, 8);
@@ -304,6 +307,10 @@ static void what_is_wrong_in_a_file_is_said(void **state)
         {"\"fc1\": \"bf16\"", "\"fc1\": \"bf16\", \"fc1\": \"bf16\"", TANDEM_MALFORMED, "duplicate"},
         {"\"fc1\": \"int8_full\"", "\"fc1\": \"bf16\"", TANDEM_MALFORMED, "the device cpu:avx2 has no bf16"},
         {"\"precision\"", "\"precisions\"", TANDEM_MALFORMED, "Did you mean 'precision'"},
+        {"\"policy\"", "\"micro_steps\": 0, \"policy\"", TANDEM_MALFORMED, "micro_steps: must be a whole number"},
+        {"\"policy\"", "\"micro_steps\": 1025, \"policy\"", TANDEM_MALFORMED, "micro_steps: must be a whole number"},
+        {"\"policy\"", "\"recompute\": \"all\", \"policy\"", TANDEM_MALFORMED, "recompute: activations are recomputed"},
+        {"\"policy\"", "\"recompute\": 4, \"policy\"", TANDEM_MALFORMED, "recompute: must be a text"},
         {"\"classes\": [", "\"classes\": [[],", TANDEM_MALFORMED, "classes[0]: must be an object"},
     };
     tandem_graph *const graph = open_graph("mlp"), *const no_graph = (tandem_graph *)(uintptr_t)16;
@@ -323,6 +330,38 @@ static void what_is_wrong_in_a_file_is_said(void **state)
     }
     free(good);
     tandem_plan_close(plan);
+    tandem_graph_close(graph);
+}
+
+/* Micro-steps and recomputation stand in plans that have them. */
+static void the_way_of_a_step_comes_back(void **state)
+{
+    (void)state;
+    static const struct {
+        tandem_step_options step;
+        const char *micro, *recompute; /* as written; NULL = not */
+    } cases[] = {{{0, 0}, NULL, NULL},
+                 {{1, 1}, NULL, NULL},
+                 {{8, TANDEM_SEGMENTS_SQRT}, "\"micro_steps\": 8,", "\"recompute\": \"sqrt\","},
+                 {{1, 5}, NULL, "\"recompute\": \"5\","}};
+    tandem_graph *const graph = open_graph("mlp");
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_plan *const plan = full_plan(graph), *read = NULL;
+        tandem_graph *opened = NULL;
+        plan->step = cases[i].step;
+        char *const text = text_of(plan, graph);
+        if (cases[i].micro) assert_non_null(strstr(text, cases[i].micro));
+        if (cases[i].recompute) assert_non_null(strstr(text, cases[i].recompute));
+        assert_int_equal(strstr(text, "micro_steps") != NULL, cases[i].micro != NULL);
+        assert_int_equal(strstr(text, "recompute") != NULL, cases[i].recompute != NULL);
+        assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
+        assert_int_equal(read->step.n_micro, cases[i].micro ? plan->step.n_micro : 0);
+        assert_int_equal(read->step.n_segment, cases[i].recompute ? plan->step.n_segment : 0);
+        free(text);
+        tandem_graph_close(opened);
+        tandem_plan_close(read);
+        tandem_plan_close(plan);
+    }
     tandem_graph_close(graph);
 }
 
@@ -530,6 +569,7 @@ int main(void)
         cmocka_unit_test(a_plan_comes_back),
         cmocka_unit_test(the_text_is_this),
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
+        cmocka_unit_test(the_way_of_a_step_comes_back),
         cmocka_unit_test(an_older_file_is_read),
         cmocka_unit_test(an_operator_without_it_is_said),
         cmocka_unit_test(a_file_is_old_or_new),

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "replayer/stages.h"
+#include "tandem/zero.h"
 #include "tests/unit/replay_store.h"
 
 /* Its step in fp32: 8 forward tasks (image, label, fc1, its bias and relu, head, its bias, loss), 3 dgrads
@@ -185,6 +186,66 @@ static void a_straggler_is_waited_for(void **state)
     replay = open_and_run(&b, ONE_BUCKET);
     check_class(&replay, 1, 9 * ONE_STEP / 2, 0, 0);
     check_class(&replay, 0, 3 * ONE_STEP, 0, 3 * ONE_STEP / 2);
+    tear_down(&b);
+}
+
+static tandem_zero run_zero(bench *b, int stage)
+{
+    tandem_zero zero;
+    if (tandem_replayer_zero(&zero, b->replayer, stage, &b->error) != TANDEM_OK)
+        fail_msg("%s", b->error.text);
+    return zero;
+}
+
+/* One bucket of 80 elements on two ranks: shards of 48, an update of 48/80 of its time. A collective takes 1000 ns and 160
+ * bytes over 1 GB/s. The gathered weights are waited for behind two operators without any, image and label. */
+static void zero_shares_out_a_bucket(void **state)
+{
+    enum { WIRE = 1160, BEFORE = 2 * FORWARD, SHARD = 48 * 4, FULL = 80 * 4 };
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9;
+    b.cluster.link_latency_ns = 1000;
+    (void)open_and_run(&b, ONE_BUCKET);
+    for (int stage = 1; stage <= 3; stage++) {
+        const tandem_zero zero = run_zero(&b, stage);
+        const tandem_memory *memory = &zero.memory[0];
+        assert_int_equal(zero.replay.step_ns, ONE_STEP - UPDATE + WIRE + UPDATE * 48 / 80 + WIRE - BEFORE);
+        check_class(&zero.replay, 0, ONE_STEP - UPDATE + UPDATE * 48 / 80, 2 * WIRE - BEFORE, 0);
+        assert_int_equal(zero.scatter_ns, WIRE);
+        assert_int_equal(zero.gather_ns, WIRE);
+        assert_int_equal(zero.n_gather, 1); /* what the forward pass has used is still there */
+        assert_int_equal(memory->optimizer, SHARD * tandem_optimizer_n_state(b.graph->optimizer.kind));
+        assert_int_equal(memory->gradients, FULL); /* the one bucket is in full at some time */
+        assert_int_equal(memory->weights, FULL);
+        assert_int_equal(memory->peak, memory->weights + memory->gradients + memory->optimizer + memory->arena);
+    }
+    tandem_zero untouched = {.n_gather = -7};
+    assert_int_equal(tandem_replayer_zero(&untouched, b.replayer, 4, &b.error), TANDEM_USAGE);
+    assert_int_equal(untouched.n_gather, -7);
+    tear_down(&b);
+}
+
+/* Four buckets of 32 elements, one parameter each: fc1, fc1.bias, head, head.bias in the order of the forward pass, so that an
+ * operator uses two; two are kept, so that the backward pass of head finds both, and that of fc1 fetches none: it has no
+ * input's gradient to compute. A shard is 16 elements; three are in full at most, two of gradients. */
+static void zero_keeps_three_buckets_of_weights(void **state)
+{
+    enum { SHARD = 16 * 4, REST = 16 * 4 };
+    (void)state;
+    bench b;
+    set_up(&b);
+    put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});
+    add_class(&b, "cpu:avx2", 2, 1);
+    b.cluster.link_bytes_per_s = 1e9;
+    (void)open_and_run(&b, FOUR_BUCKETS);
+    const tandem_zero zero = run_zero(&b, 3);
+    assert_int_equal(zero.n_gather, 4);
+    assert_int_equal(zero.memory[0].weights, 4 * SHARD + 3 * REST);
+    assert_int_equal(zero.memory[0].gradients, 4 * SHARD + 2 * REST);
     tear_down(&b);
 }
 
@@ -446,7 +507,7 @@ static void compute_and_wire_slow_each_other(void **state)
     assert_non_null(strstr(b.error.text, "compute_under_comm"));
     assert_null(b.replayer);
     assert_int_equal(tandem_store_put_interference(b.profile.store, "cpu:avx2", "2*cpu:avx2",
-                                                   "compute_under_comm", 2, 1, NULL),
+                                                   "compute_under_comm", 128, 2, 1, NULL),
                      TANDEM_OK);
     const tandem_replay replay = open_and_run(&b, FOUR_BUCKETS);
     /* As before until 1350: bucket 0 takes 656 until 2006, and compute is twice as slow meanwhile: wgrad
@@ -457,6 +518,51 @@ static void compute_and_wire_slow_each_other(void **state)
     check_class(&replay, 0, 3906, 206, 0);
     check_event(&b, 0, bucket_of(&b, 3)->reduce_task, 3612, 4062);
     check_event(&b, 0, bucket_of(&b, 0)->update_task, 3556, 3656);
+    tear_down(&b);
+}
+
+static void slow_compute(bench *b, uint64_t bytes, double factor)
+{
+    assert_int_equal(tandem_store_put_interference(b->profile.store, "cpu:avx2", "2*cpu:avx2",
+                                                   "compute_under_comm", bytes, factor, 1, NULL),
+                     TANDEM_OK);
+}
+
+/* Buckets of two sizes, each of which slows compute by a factor of its own: as one factor would that costs as much time. */
+static void each_size_slows_compute_by_its_own(void **state)
+{
+    (void)state;
+    enum { TWO_SIZES = 200, SMALL = 4, LARGE = 2 };
+    bench b;
+    pricing p = {.times = 1};
+    set_up(&b);
+    replay_store_fill(&b.profile, b.graph, TANDEM_F32, TWO_SIZES, "cpu:avx2", "", price, &p);
+    add_class(&b, "cpu:avx2", 2, 1);
+    for (int loaded = 0; loaded < 2; loaded++) {
+        replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 100, 50);
+        replay_store_put_curve(&b.profile, "2*cpu:avx2", loaded, 300, 150);
+    }
+    slow_compute(&b, 128, SMALL);
+    slow_compute(&b, 256, LARGE);
+    const int64_t step_ns = open_and_run(&b, TWO_SIZES).step_ns;
+    double all_ns = 0, computed_ns = 0;
+    int n_small = 0;
+    const tandem_step *step = tandem_replayer_step(b.replayer, 0);
+    for (int k = 0; k < step->n_bucket; k++) {
+        const double bytes = 4 * (double)step->bucket[k].elements, ns = bytes / 2;
+        n_small += bytes < 192;
+        all_ns += ns;
+        computed_ns += ns / (bytes < 192 ? SMALL : LARGE);
+    }
+    assert_true(n_small > 0 && n_small < step->n_bucket);
+    tandem_replayer_close(b.replayer);
+    slow_compute(&b, 128, all_ns / computed_ns);
+    slow_compute(&b, 256, all_ns / computed_ns);
+    assert_int_equal(open_and_run(&b, TWO_SIZES).step_ns, step_ns);
+    tandem_replayer_close(b.replayer);
+    slow_compute(&b, 128, LARGE);
+    slow_compute(&b, 256, LARGE);
+    assert_true(open_and_run(&b, TWO_SIZES).step_ns < step_ns);
     tear_down(&b);
 }
 
@@ -657,6 +763,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_alone_takes_the_sum_of_its_tasks),
         cmocka_unit_test(a_straggler_is_waited_for),
+        cmocka_unit_test(zero_shares_out_a_bucket),
+        cmocka_unit_test(zero_keeps_three_buckets_of_weights),
         cmocka_unit_test(a_precision_changes_its_tasks_and_is_undone),
         cmocka_unit_test(a_task_tells_its_time),
         cmocka_unit_test(a_task_may_take_another_time),
@@ -667,6 +775,7 @@ int main(void)
         cmocka_unit_test(a_fast_wire_leaves_the_updates),
         cmocka_unit_test(a_slight_gain_adds_up_to_a_wait),
         cmocka_unit_test(compute_and_wire_slow_each_other),
+        cmocka_unit_test(each_size_slows_compute_by_its_own),
         cmocka_unit_test(neighbours_slow_each_other_while_both_compute),
         cmocka_unit_test(ranks_of_a_class_are_their_own_neighbours),
         cmocka_unit_test(a_missing_cost_is_named_where_a_plan_needs_it),

@@ -401,16 +401,25 @@ static void interference_comes_back(void **state)
     double factor = -1;
     tandem_store *const store = open_store(p->path, TANDEM_STORE_WRITE);
     const char *const kind = "compute_under_comm";
-    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, &error), TANDEM_MISSING);
+    static const struct {
+        uint64_t bytes;
+        double factor;
+    } nearest[] = {{0, 1.5}, {4096, 1.5}, {8000, 1.5}, {9000, 1.75}, {INT64_MAX, 1.75}};
+    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, 4096, &error), TANDEM_MISSING);
     assert_true(factor == -1);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1.25, 30, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1.5, 30, &error), TANDEM_OK);
-    assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, &error), TANDEM_OK);
-    assert_true(factor == 1.5);
-    assert_int_equal(tandem_store_get_interference(&factor, store, "b", "a+b", kind, &error), TANDEM_MISSING);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, NAN, 30, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 0, 30, &error), TANDEM_USAGE);
-    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 1, 0, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.25, 30, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1.5, 30, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 12288, 1.75, 30, &error), TANDEM_OK);
+    for (size_t i = 0; i < sizeof nearest / sizeof nearest[0]; i++) {
+        assert_int_equal(tandem_store_get_interference(&factor, store, "a", "a+b", kind, nearest[i].bytes, &error),
+                         TANDEM_OK);
+        assert_true(factor == nearest[i].factor);
+    }
+    assert_int_equal(tandem_store_get_interference(&factor, store, "b", "a+b", kind, 4096, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, NAN, 30, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 0, 30, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, 4096, 1, 0, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_put_interference(store, "a", "a+b", kind, UINT64_MAX, 1, 1, &error), TANDEM_USAGE);
     tandem_store_close(store);
 }
 

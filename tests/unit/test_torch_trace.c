@@ -649,9 +649,41 @@ static void intervals_take_no_more_than_their_room(void **state)
     tandem_spans_free(&spans);
 }
 
+/* Times cut to whole us: what begins where a short scope seems to end is within it yet; with parts of a us it is behind it. A copy
+ * within a cast is one, too. */
+static void cut_times_are_seen_through(void **state)
+{
+    (void)state;
+    for (int is_exact = 0; is_exact < 2; is_exact++) {
+        writer w;
+        begin(&w, 0);
+        slice(&w, "cpu_op", "autograd::engine::evaluate_function: X", 1, 10, 3, "");
+        slice(&w, "cpu_op", "aten::add_", 1, 13, 1, "");
+        slice(&w, "cpu_op", "aten::mul", 1, 15 + 0.5 * is_exact, 4, "");
+        slice(&w, "cpu_op", "aten::_to_copy", 1, 20, 6, "");
+        slice(&w, "cpu_op", "aten::copy_", 1, 22, 3, "");
+        slice(&w, "cpu_op", "aten::copy_", 1, 30, 9, "");
+        end(&w);
+        tandem_torch *const torch = parse(&w);
+        expect_cost(torch, "aten::add_", is_exact ? TANDEM_TORCH_FORWARD : TANDEM_TORCH_BACKWARD, 1, 1000, 1000);
+        expect_cost(torch, "aten::mul", TANDEM_TORCH_FORWARD, 1, 4000, 4000); /* 2 us behind it is behind it */
+        int n_copy = 0;
+        for (int k = 0; k < torch->n_operator; k++) {
+            const tandem_torch_operator *const one = &torch->operators[k];
+            if (strcmp(one->name, "aten::copy_") != 0) continue;
+            assert_int_equal(one->cost.self_ns, one->is_cast ? 3000 : 9000);
+            n_copy++;
+        }
+        assert_int_equal(n_copy, 2);
+        tandem_torch_close(torch);
+        free(w.text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cut_times_are_seen_through),
         cmocka_unit_test(a_step_on_the_host),
         cmocka_unit_test(a_note_within_an_operator_is_no_operator),
         cmocka_unit_test(slices_that_begin_together_nest),

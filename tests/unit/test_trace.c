@@ -89,12 +89,17 @@ static void events_are_complete(void **state)
               relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu"),
               reduce = task_of(f->step, TANDEM_TASK_REDUCE, NULL);
     const tandem_trace_event event[] = {{1234567, 1234568, forward}, {0, 2000000, relu}, {5, 5, reduce}, {7, 9, -1}};
-    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, f->step, event, 4},
-                                      {"cpu:avx512", 3, 2, f->step, event, 1}};
+    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, f->step, event, 4, NULL},
+                                      {"cpu:avx512", 3, 2, f->step, event, 1, NULL}};
     json_t *const root = write_and_read(f, "uniform int8", lane, 2);
     assert_string_equal(text_at(root, "displayTimeUnit"), "ns");
     assert_string_equal(text_at(json_object_get(root, "otherData"), "title"), "uniform int8");
-    const json_t *const all = json_object_get(root, "traceEvents");
+    json_t *const all = json_object_get(root, "traceEvents");
+    assert_int_equal(json_array_size(all), 6 + 5 + 3);
+    for (size_t i = json_array_size(all); i-- > 0;) { /* memory is looked at below */
+        const int is_counter = strcmp(text_at(json_array_get(all, i), "ph"), "C") == 0;
+        if (is_counter) json_array_remove(all, i);
+    }
     assert_int_equal(json_array_size(all), 6 + 5);
     static const struct {
         const char *name, *value;
@@ -144,6 +149,115 @@ static void events_are_complete(void **state)
     assert_int_equal(whole_at(json_object_get(wait, "args"), "task"), -1);
     assert_int_equal(whole_at(json_array_get(all, 10), "pid"), 3);
     json_decref(root);
+}
+
+/* Every task that runs, one after another from 100 ns on, all-reduces beside them. Returns how many. */
+static int lay_out(const tandem_step *step, tandem_trace_event *event)
+{
+    int n = 0;
+    for (int t = 0; t < step->n_task; t++)
+        if (step->task[t].active) event[n] = (tandem_trace_event){100 * (n + 1), 100 * (n + 1) + 100, t}, n++;
+    return n;
+}
+
+static int64_t place_of(const tandem_trace_event *event, int n, int task)
+{
+    for (int e = 0; e < n; e++)
+        if (event[e].task == task) return event[e].start_ns;
+    fail_msg("task %d has not run", task);
+    return 0;
+}
+
+static int64_t ns_at(const json_t *object, const char *member)
+{
+    return (int64_t)(json_number_value(json_object_get(object, member)) * 1000 + 0.5);
+}
+
+/* Counters tell what has changed: added up they are the rows of the memory timeline, at every task. */
+static void memory_is_counted(void **state)
+{
+    const fixture *const f = *state;
+    tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
+    tandem_memory_row *const row = calloc((size_t)f->step->n_task, sizeof *row);
+    uint64_t *const workspace = calloc((size_t)f->step->n_task, sizeof *workspace);
+    const int relu = task_of(f->step, TANDEM_TASK_FORWARD, "fc1.relu");
+    workspace[relu] = 4096;
+    const int n = lay_out(f->step, event);
+    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, event, n, workspace};
+    assert_int_equal(tandem_memory_timeline(row, f->step, workspace, NULL), TANDEM_OK);
+    json_t *const root = write_and_read(f, "", &lane, 1), *const sums = json_object();
+    const json_t *const all = json_object_get(root, "traceEvents");
+    size_t at = 0;
+    int n_checked = 0;
+    for (int e = 0; e < n; e++) {
+        if (f->step->task[event[e].task].stream == TANDEM_STREAM_COMM) continue;
+        for (; at < json_array_size(all); at++) {
+            const json_t *const one = json_array_get(all, at);
+            if (strcmp(text_at(one, "ph"), "C") != 0) continue;
+            if (ns_at(one, "ts") > event[e].start_ns) break;
+            assert_string_equal(text_at(one, "name"), "memory");
+            json_object_update(sums, json_object_get(one, "args"));
+        }
+        for (int k = 0; k < TANDEM_MEMORY_UNUSED; k++, n_checked++)
+            assert_int_equal(
+                json_integer_value(json_object_get(sums, tandem_memory_category_name((tandem_memory_category)k))),
+                row[event[e].task].bytes[k]);
+    }
+    assert_true(n_checked > 10 * TANDEM_MEMORY_UNUSED);
+    json_decref(sums);
+    json_decref(root);
+    free(workspace);
+    free(row);
+    free(event);
+}
+
+/* From the task that completes a bucket to its all-reduce, from there to its update; each end within its slice. */
+static void buckets_have_arrows(void **state)
+{
+    const fixture *const f = *state;
+    tandem_trace_event *const event = calloc((size_t)f->step->n_task, sizeof *event);
+    const int n = lay_out(f->step, event), n_bucket = f->step->n_bucket;
+    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, event, n, NULL};
+    json_t *const root = write_and_read(f, "", &lane, 1);
+    const json_t *const all = json_object_get(root, "traceEvents");
+    const size_t n_event = json_array_size(all), first = n_event - (size_t)(4 * n_bucket);
+    for (int arrow = 0; arrow < 2 * n_bucket; arrow++) {
+        const json_t *const from = json_array_get(all, first + 2 * (size_t)arrow), *const to = json_array_get(
+                                                                                       all, first + 2 * (size_t)arrow +
+                                                                                                1);
+        const tandem_bucket *const bucket = &f->step->bucket[arrow / 2];
+        const int is_second = arrow % 2;
+        assert_string_equal(text_at(from, "ph"), "s");
+        assert_string_equal(text_at(to, "ph"), "f");
+        assert_string_equal(text_at(to, "bp"), "e");
+        assert_int_equal(whole_at(from, "id"), arrow);
+        assert_int_equal(whole_at(to, "id"), arrow);
+        assert_int_equal(whole_at(from, "tid"), is_second);
+        assert_int_equal(whole_at(to, "tid"), !is_second);
+        assert_int_equal(ns_at(from, "ts"),
+                         place_of(event, n, is_second ? bucket->reduce_task : bucket->ready_task) + 99);
+        assert_int_equal(ns_at(to, "ts"), place_of(event, n, is_second ? bucket->update_task : bucket->reduce_task));
+    }
+    json_decref(root);
+    free(event);
+}
+
+/* More names than the buffer holds, some longer than it, some that need escapes. */
+static void buffers_are_flushed(void **state)
+{
+    const fixture *const f = *state;
+    enum { LONG = 200000 };
+    char *const title = malloc(LONG + 1);
+    assert_non_null(title);
+    for (int n = LONG - 70000; n <= LONG; n += 4999) {
+        memset(title, 'x', LONG);
+        title[n] = '\0';
+        if (n % 2) title[n / 2] = '"';
+        json_t *const root = write_and_read(f, title, NULL, 0);
+        assert_string_equal(text_at(json_object_get(root, "otherData"), "title"), title);
+        json_decref(root);
+    }
+    free(title);
 }
 
 static void any_title_is_good_json(void **state)
@@ -198,7 +312,7 @@ static void what_is_wrong_is_said(void **state)
     const fixture *const f = *state;
     tandem_error error = {0};
     tandem_trace_event event = {0, 1, f->step->n_task};
-    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, &event, 1};
+    const tandem_trace_lane lane = {"cpu:avx2", 0, 1, f->step, &event, 1, NULL};
     assert_int_equal(tandem_trace_write(f->path, "", &lane, 1, &error), TANDEM_USAGE);
     event.task = -2;
     assert_int_equal(tandem_trace_write(f->path, "", &lane, 1, &error), TANDEM_USAGE);
@@ -211,6 +325,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(events_are_complete, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(memory_is_counted, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(buckets_have_arrows, open_fixture, close_fixture),
+        cmocka_unit_test_setup_teardown(buffers_are_flushed, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(any_title_is_good_json, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(no_bytes_break_it, open_fixture, close_fixture),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_said, open_fixture, close_fixture),

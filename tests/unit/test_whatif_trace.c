@@ -160,7 +160,7 @@ static void what_the_writer_writes_is_read(void **state)
             event[n] = (tandem_trace_event){1000 * n, 1000 * (n + 1), t};
             n++;
         }
-    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, step, event, n}, {"cpu:sse41", 1, 3, step, event, n}};
+    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, step, event, n, NULL}, {"cpu:sse41", 1, 3, step, event, n, NULL}};
     assert_int_equal(tandem_trace_write(path, "both alike", lane, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_recording_find(&recording, path, &error), TANDEM_OK);
     assert_int_equal(recording, TANDEM_RECORDING_STEP);

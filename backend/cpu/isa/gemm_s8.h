@@ -1,6 +1,12 @@
-/* gemm_s8.h: what the three files of the int8 product share: its method, its packed layout, its block sizes.
+/* gemm_s8.h: what the files of the int8 product share: its methods, its packed layouts, its block sizes.
  *
- * Operands are widened to int16 when they are packed, because the int8 multiply-add of instruction sets without VNNI
+ * With int8 dot products (VNNI) four terms are one instruction, of an unsigned and a signed operand: B is packed with its sign
+ * bits flipped, which makes it b + 128, unsigned, and 128·Σ a of each row is subtracted at the end. A panel holds `slots` rows
+ * of A (or columns of B):
+ *
+ *     int8_t panel[step][slot][RUN]             term = step·RUN + run
+ *
+ * Without them operands are widened to int16 when they are packed, because the int8 multiply-add of instruction sets without VNNI
  * saturates. Products are then formed in pairs, after Winograd: with x = A's row, y = B's column,
  *
  *     x1·y1 + x2·y2  =  (x1 + y2)·(x2 + y1)  −  x1·x2  −  y1·y2
@@ -12,7 +18,7 @@
  * for 4 × (vector bytes / 4) terms, where the plain form needs two pmaddwd and two additions.
  * Source: Winograd, "A new algorithm for inner product", IEEE Transactions on Computers C-17, 1968.
  *
- * A panel holds `slots` rows of A (or columns of B), its depth cut into steps of 2·RUN terms:
+ * The depth of such a panel is cut into steps of 2·RUN terms:
  *
  *     int16_t panel[step][half][slot][RUN]      term = step·2·RUN + half·RUN + run;  half 0 is "1" above, half 1 is "2"
  *
@@ -24,13 +30,33 @@
 
 #include "backend/cpu/isa/isa.h"
 
+#if defined __AVX512VNNI__ || defined __AVXVNNI__
+#define GEMM_S8_DOT 1
+typedef int8_t gemm_s8_packed;
+#else
+#define GEMM_S8_DOT 0
+typedef int16_t gemm_s8_packed;
+#endif
+
 enum {
-#if defined __AVX512BW__
-    RUN = 2,
+#if defined __AVX512VNNI__
+    RUN = 4,
     TILE_ROWS = 8,
     TILE_COLUMNS = 32,
     NARROW_COLUMNS = 16, /* of the last panel of B where they are enough */
     A_SLOTS = 16,        /* two tiles high */
+#elif defined __AVXVNNI__
+    RUN = 4,
+    TILE_ROWS = 6,
+    TILE_COLUMNS = 16,
+    NARROW_COLUMNS = 8,
+    A_SLOTS = 24,
+#elif defined __AVX512BW__
+    RUN = 2,
+    TILE_ROWS = 8,
+    TILE_COLUMNS = 32,
+    NARROW_COLUMNS = 16,
+    A_SLOTS = 16,
 #elif defined __AVX2__
     RUN = 2,
     TILE_ROWS = 4,
@@ -52,29 +78,42 @@ enum {
 #endif
     PACK_DEPTH = 16, /* depths are filled up with zeros to a multiple of it */
     /* Packed, a block of each operand leaves the second cache room for the other. Where k is cut, B is packed again for
-     * each block of rows, so that these are more. */
-    BLOCK_M = 128,
-    BLOCK_M_OF_CUT_K = 256,
+     * each block of rows, so that these are more. Both are whole panels. */
+    BLOCK_M = 128 / A_SLOTS * A_SLOTS,
+    BLOCK_M_OF_CUT_K = 256 / A_SLOTS * A_SLOTS,
     BLOCK_N = 512,
     BLOCK_K = 1024
 };
+
+#if GEMM_S8_DOT
+/* sum += four products, of the unsigned a and the signed b, in each lane. */
+static inline __m256i dot(__m256i sum, __m256i a, __m256i b)
+{
+#if defined __AVX512VNNI__
+    return _mm256_dpbusd_epi32(sum, a, b);
+#else
+    return _mm256_dpbusd_avx_epi32(sum, a, b);
+#endif
+}
+#endif
 
 static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t filled_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
 
 /* Packs rows × depth elements (row i, term l at from[i·row_stride + l·term_stride]) into panels of `slots`, unused slots
- * and terms zero, and adds each row's Σ x1·x2 to correction[row] (filled_up(rows, slots) of them). */
-void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
+ * and terms zero, and adds each row's Σ x1·x2, or 128·Σ x, to correction[row] (filled_up(rows, slots) of them).
+ * `correction` is NULL for B with dot products: its sign bits are flipped, those of unused places too. */
+void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
                        int64_t depth, int64_t row_stride, int64_t term_stride);
 
 /* One block of the product: its place in C, and its operands, packed. */
 typedef struct gemm_s8_block {
-    const tandem_gemm_s8 *product;
+    const tandem_product_s8 *product;
     int64_t i, j, rows, columns;     /* of C */
     int64_t depth;                   /* filled up */
     int k_is_cut, is_first, is_last; /* among the blocks of k */
-    int16_t *a, *b;                  /* panels of A_SLOTS, of TILE_COLUMNS */
-    uint32_t *a_correction, *b_correction;
+    gemm_s8_packed *a, *b;           /* panels of A_SLOTS, of TILE_COLUMNS */
+    uint32_t *a_correction, *b_correction; /* of B: NULL with dot products */
     uint32_t *sums; /* [tile][TILE_ROWS][TILE_COLUMNS], carried from one block of k to the next; unused where k is whole */
 } gemm_s8_block;
 

@@ -1,4 +1,4 @@
-/* gemm_s8_pack.c: int8 operands of the int8 product, in any strides, into panels of int16 (layout in gemm_s8.h). */
+/* gemm_s8_pack.c: int8 operands of the int8 product, in any strides, into panels (layouts in gemm_s8.h). */
 #include "backend/cpu/isa/gemm_s8.h"
 
 #include <string.h>
@@ -17,8 +17,40 @@ static inline __m128i load_8(const int8_t *from)
     return _mm_loadl_epi64((const __m128i *)(const void *)from);
 }
 
+#if GEMM_S8_DOT
+
+static inline void put(gemm_s8_packed *to, __m128i quads) { _mm_storeu_si128((__m128i *)(void *)to, quads); }
+
+/* 8 rows × 16 terms, the terms of a row side by side: 4 × 4 transposes of quads. */
+static inline void place_along(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t row_stride)
+{
+    for (int row = 0; row < PLACE_ROWS; row += 4, to += 4 * RUN, from += 4 * row_stride) {
+        const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
+        const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
+        const __m128i low01 = _mm_unpacklo_epi32(r0, r1), high01 = _mm_unpackhi_epi32(r0, r1);
+        const __m128i low23 = _mm_unpacklo_epi32(r2, r3), high23 = _mm_unpackhi_epi32(r2, r3);
+        put(to, _mm_unpacklo_epi64(low01, low23));
+        put(to + step_stride, _mm_unpackhi_epi64(low01, low23));
+        put(to + 2 * step_stride, _mm_unpacklo_epi64(high01, high23));
+        put(to + 3 * step_stride, _mm_unpackhi_epi64(high01, high23));
+    }
+}
+
+/* 8 rows × 16 terms, a term of all rows side by side. */
+static inline void place_across(gemm_s8_packed *to, int64_t step_stride, const int8_t *from, int64_t term_stride)
+{
+    for (int step = 0; step < PACK_DEPTH / RUN; step++, to += step_stride, from += RUN * term_stride) {
+        const __m128i pair01 = _mm_unpacklo_epi8(load_8(from), load_8(from + term_stride));
+        const __m128i pair23 = _mm_unpacklo_epi8(load_8(from + 2 * term_stride), load_8(from + 3 * term_stride));
+        put(to, _mm_unpacklo_epi16(pair01, pair23));
+        put(to + 4 * RUN, _mm_unpackhi_epi16(pair01, pair23));
+    }
+}
+
+#else
+
 /* Eight rows' pairs of terms, widened: one half step. */
-static inline void put(int16_t *to, __m128i pairs)
+static inline void put(gemm_s8_packed *to, __m128i pairs)
 {
 #if defined __AVX2__
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_cvtepi8_epi16(pairs));
@@ -29,7 +61,7 @@ static inline void put(int16_t *to, __m128i pairs)
 }
 
 /* 8 rows × 16 terms, the terms of a row side by side: an 8 × 8 transpose of pairs. */
-static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
+static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
     __m128i r[8], s[8];
     for (int i = 0; i < 8; i++) r[i] = load_16(from + i * row_stride);
@@ -50,13 +82,15 @@ static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *f
 }
 
 /* 8 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(int16_t *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
+static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
 {
     for (int half = 0; half < 8; half++) {
         const int8_t *term = from + 2 * half * term_stride;
         put(to + half * half_stride, _mm_unpacklo_epi8(load_8(term), load_8(term + term_stride)));
     }
 }
+
+#endif
 
 #else
 
@@ -70,14 +104,14 @@ static inline __m128i load_4(const int8_t *from)
 }
 
 /* Four rows' quads of terms, widened: one half step. */
-static inline void put(int16_t *to, __m128i quads)
+static inline void put(gemm_s8_packed *to, __m128i quads)
 {
     _mm_storeu_si128((__m128i *)(void *)to, _mm_cvtepi8_epi16(quads));
     _mm_storeu_si128((__m128i *)(void *)(to + 8), _mm_cvtepi8_epi16(_mm_unpackhi_epi64(quads, quads)));
 }
 
 /* 4 rows × 16 terms, the terms of a row side by side: a 4 × 4 transpose of quads. */
-static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
+static inline void place_along(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t row_stride)
 {
     const __m128i r0 = load_16(from), r1 = load_16(from + row_stride);
     const __m128i r2 = load_16(from + 2 * row_stride), r3 = load_16(from + 3 * row_stride);
@@ -90,7 +124,7 @@ static inline void place_along(int16_t *to, int64_t half_stride, const int8_t *f
 }
 
 /* 4 rows × 16 terms, a term of all rows side by side. */
-static inline void place_across(int16_t *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
+static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const int8_t *from, int64_t term_stride)
 {
     for (int half = 0; half < 4; half++) {
         const int8_t *term = from + 4 * half * term_stride;
@@ -103,7 +137,7 @@ static inline void place_across(int16_t *to, int64_t half_stride, const int8_t *
 #endif
 
 /* A block that the operand's edge cuts, or whose elements lie apart both ways. */
-static __attribute__((noinline)) void place_piecemeal(int16_t *to, int64_t half_stride, const int8_t *from,
+static __attribute__((noinline)) void place_piecemeal(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
                                                       int64_t rows, int64_t terms, int64_t row_stride,
                                                       int64_t term_stride)
 {
@@ -117,7 +151,7 @@ static __attribute__((noinline)) void place_piecemeal(int16_t *to, int64_t half_
 
 /* An operand to be packed, and where to. */
 typedef struct packing {
-    int16_t *panels;
+    gemm_s8_packed *panels;
     int64_t slots, filled_depth;
     const int8_t *from;
     int64_t rows, depth, row_stride, term_stride;
@@ -126,7 +160,7 @@ typedef struct packing {
 /* The PLACE_ROWS × PACK_DEPTH block at row `slot` of the panel that begins with `row`, and at `term`. */
 static inline void place(const packing *p, int64_t row, int64_t slot, int64_t term)
 {
-    int16_t *to = p->panels + row * p->filled_depth + term * p->slots + slot * RUN;
+    gemm_s8_packed *to = p->panels + row * p->filled_depth + term * p->slots + slot * RUN;
     const int8_t *from = p->from + (row + slot) * p->row_stride + term * p->term_stride;
     const int64_t rows = p->rows - row - slot, terms = p->depth - term, half_stride = p->slots * RUN;
     if (rows < PLACE_ROWS || terms < PACK_DEPTH || (p->row_stride != 1 && p->term_stride != 1))
@@ -136,6 +170,26 @@ static inline void place(const packing *p, int64_t row, int64_t slot, int64_t te
     else
         place_across(to, half_stride, from, p->term_stride);
 }
+
+#if GEMM_S8_DOT
+
+/* correction[slot] += 128·Σ x of a packed panel; where there is no correction, the sign bits are flipped. */
+static void correct(uint32_t *correction, gemm_s8_packed *panel, int64_t slots, int64_t depth)
+{
+    const int64_t elements = slots * depth;
+    if (!correction) {
+        for (int64_t i = 0; i < elements; i++) panel[i] ^= INT8_MIN;
+        return;
+    }
+    for (int64_t slot = 0; slot < slots; slot += 8) {
+        __m256i sum = _mm256_load_si256((const __m256i *)(const void *)(correction + slot));
+        for (const gemm_s8_packed *at = panel + slot * RUN; at < panel + elements; at += slots * RUN)
+            sum = dot(sum, _mm256_set1_epi8(INT8_MIN), _mm256_loadu_si256((const __m256i *)(const void *)at));
+        _mm256_store_si256((__m256i *)(void *)(correction + slot), sum);
+    }
+}
+
+#else
 
 #if defined __AVX2__
 typedef __m256i vector;
@@ -156,12 +210,12 @@ static inline vector plus_products(vector sum, vector a, vector b)
 #endif
 
 /* correction[slot] += Σ x1·x2 of a packed panel. */
-static void correct(uint32_t *correction, const int16_t *panel, int64_t slots, int64_t depth)
+static void correct(uint32_t *correction, const gemm_s8_packed *panel, int64_t slots, int64_t depth)
 {
     enum { SLOTS = (int)(sizeof(vector) / sizeof(uint32_t)) };
     const int64_t half_stride = slots * RUN;
     for (int64_t slot = 0; slot < slots; slot += SLOTS) {
-        const int16_t *at = panel + slot * RUN;
+        const gemm_s8_packed *at = panel + slot * RUN;
 #if defined __AVX__
         vector sum = load(correction + slot);
         for (int64_t l = 0; l < depth; l += 2 * RUN, at += 2 * half_stride)
@@ -178,7 +232,9 @@ static void correct(uint32_t *correction, const int16_t *panel, int64_t slots, i
     }
 }
 
-void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
+#endif
+
+void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
                        int64_t depth, int64_t row_stride, int64_t term_stride)
 {
     const int64_t filled_rows = filled_up(rows, slots), filled_depth = filled_up(depth, PACK_DEPTH);
@@ -189,7 +245,7 @@ void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, con
             for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
                 for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) place(&p, row, slot, term);
             }
-            correct(correction + row, panels + row * filled_depth, slots, filled_depth);
+            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
         }
     } else {
         for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
@@ -198,6 +254,6 @@ void ISA(gemm_s8_pack)(int16_t *panels, uint32_t *correction, int64_t slots, con
             }
         }
         for (int64_t row = 0; row < filled_rows; row += slots)
-            correct(correction + row, panels + row * filled_depth, slots, filled_depth);
+            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
     }
 }

@@ -17,6 +17,13 @@
 #define ACCUMULATE(c, term) __asm__ volatile("paddd %1, %0" : "+x"(c) : "x"(term))
 #endif
 
+/* c += the dot products of four unsigned bytes and four signed ones, in c's own register. */
+#if defined __AVX512VNNI__
+#define ACCUMULATE_DOT(c, a, b) __asm__ volatile("vpdpbusd %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
+#elif defined __AVXVNNI__
+#define ACCUMULATE_DOT(c, a, b) __asm__ volatile("%{vex%} vpdpbusd %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
+#endif
+
 #if defined __AVX512BW__
 typedef __m512i vector;
 static inline vector zero(void) { return _mm512_setzero_si512(); }
@@ -63,26 +70,39 @@ static inline void put_scaled(float *to, vector sum, float scale)
 
 enum {
     LANES = (int)(sizeof(vector) / sizeof(uint32_t)),
-    COLUMNS = (int)(sizeof(vector) / (RUN * sizeof(int16_t))), /* of B in a vector */
-    AHEAD = 6 * 2 * A_SLOTS * RUN * (int)sizeof(int16_t)       /* bytes: six steps */
+    COLUMNS = (int)(sizeof(vector) / (RUN * sizeof(gemm_s8_packed))), /* of B in a vector */
+    STEP = (GEMM_S8_DOT ? 1 : 2) * RUN,                               /* terms */
+    AHEAD = 6 * A_SLOTS * STEP * (int)sizeof(gemm_s8_packed)          /* bytes: six steps */
 };
 
-/* Rows i … of C, columns j …, from a tile that is cut off by C's edge or whose elements are not float. */
-static void put_rows(const tandem_gemm_s8 *product, int64_t i, int64_t j, const float (*tile)[TILE_COLUMNS],
-                     int64_t rows, int64_t columns)
+/* What a row's integers stand for. */
+static inline float scale_of_row(const tandem_product_s8 *product, int64_t i)
+{
+    return product->row_scale ? product->scale * product->row_scale[i] : product->scale;
+}
+
+/* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
+static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product, int64_t i, int64_t j,
+                                               const int32_t (*tile)[TILE_COLUMNS], int64_t rows, int64_t columns)
 {
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = (i + r) * product->c_row + j;
-        if (!product->c_is_bf16) {
-            float *c = (float *)product->c + at;
-            for (int64_t l = 0; l < columns; l++) c[l] = tile[r][l];
-        } else if (columns == TILE_COLUMNS) { /* a constant number, for the sake of the compiler */
-            uint16_t *c = (uint16_t *)product->c + at;
-            for (int64_t l = 0; l < TILE_COLUMNS; l++) c[l] = bf16_of_float(tile[r][l]);
-        } else {
-            uint16_t *c = (uint16_t *)product->c + at;
-            for (int64_t l = 0; l < columns; l++) c[l] = bf16_of_float(tile[r][l]);
+        const float scale = scale_of_row(product, i + r);
+        float value[TILE_COLUMNS];
+        uint16_t half[TILE_COLUMNS];
+        if (product->c_type == TANDEM_S32) {
+            memcpy((int32_t *)product->c + at, tile[r], (size_t)columns * sizeof(int32_t));
+            continue;
         }
+        for (int64_t l = 0; l < columns; l++) value[l] = (float)tile[r][l] * scale;
+        for (int64_t l = 0; product->column_scale && l < columns; l++) value[l] *= product->column_scale[j + l];
+        for (int64_t l = 0; product->bias && l < columns; l++) value[l] += product->bias[j + l];
+        if (product->c_type == TANDEM_F32) {
+            memcpy((float *)product->c + at, value, (size_t)columns * sizeof(float));
+            continue;
+        }
+        for (int64_t l = 0; l < columns; l++) half[l] = bf16_of_float(value[l]);
+        memcpy((uint16_t *)product->c + at, half, (size_t)columns * sizeof(uint16_t));
     }
 }
 
@@ -92,9 +112,9 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
                                                          int64_t columns, uint32_t *sums, vector c[TILE_ROWS][2],
                                                          const int rows, const int vectors)
 {
-    const tandem_gemm_s8 *product = of->product;
-    const float scale = product->scale;
-    const uint32_t *a_correction = of->a_correction + i, *b_correction = of->b_correction + j;
+    const tandem_product_s8 *product = of->product;
+    const uint32_t *a_correction = of->a_correction + i;
+    const uint32_t *b_correction = GEMM_S8_DOT ? NULL : of->b_correction + j;
     if (!of->is_first) {
         UNROLLED
         for (int at = 0; at < rows * vectors; at++)
@@ -105,26 +125,31 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
         for (int at = 0; at < rows * vectors; at++) keep(sums + at * LANES, c[at / vectors][at % vectors]);
         return;
     }
-    float edge[TILE_ROWS][TILE_COLUMNS];
-    const int is_plain = !product->c_is_bf16 && columns == vectors * LANES;
-    const int64_t stride = is_plain ? product->c_row : TILE_COLUMNS;
-    float *to = is_plain ? (float *)product->c + (of->i + i) * stride + of->j + j : edge[0];
+    _Alignas(64) int32_t edge[TILE_ROWS][TILE_COLUMNS];
+    const int is_plain = product->c_type == TANDEM_F32 && columns == vectors * LANES && !product->column_scale &&
+                         !product->bias;
+    float *to = (float *)product->c + (of->i + i) * product->c_row + of->j + j;
     vector correction[2];
     UNROLLED
-    for (int v = 0; v < vectors; v++) correction[v] = load(b_correction + v * LANES);
+    for (int v = 0; v < vectors; v++) correction[v] = b_correction ? load(b_correction + v * LANES) : zero();
     UNROLLED
     for (int r = 0; r < rows; r++) {
         const vector a_row = splat(a_correction[r]);
+        const float scale = scale_of_row(product, of->i + i + r);
         UNROLLED
-        for (int v = 0; v < vectors; v++)
-            put_scaled(to + v * LANES, minus32(c[r][v], plus32(a_row, correction[v])), scale);
-        to += stride;
+        for (int v = 0; v < vectors; v++) {
+            const vector sum = minus32(c[r][v], plus32(a_row, correction[v]));
+            if (is_plain)
+                put_scaled(to + r * product->c_row + v * LANES, sum, scale);
+            else
+                keep(edge[r] + v * LANES, sum);
+        }
     }
-    if (!is_plain) put_rows(product, of->i + i, of->j + j, (const float(*)[TILE_COLUMNS])edge, rows, columns);
+    if (!is_plain) put_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
 }
 
 /* RUN terms of a row, for every column of a vector. */
-static inline vector broadcast(const int16_t *terms)
+static inline vector broadcast(const gemm_s8_packed *terms)
 {
 #if defined __AVX2__
     uint32_t both;
@@ -141,38 +166,71 @@ static inline vector broadcast(const int16_t *terms)
 #endif
 }
 
+#if GEMM_S8_DOT
+
+static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2], const gemm_s8_packed *a,
+                                                                const gemm_s8_packed *b, const int rows,
+                                                                const int vectors)
+{
+    vector y[2];
+    UNROLLED
+    for (int j = 0; j < vectors; j++) {
+        y[j] = load(b + j * COLUMNS * RUN);
+        HELD(y[j]);
+    }
+    UNROLLED
+    for (int i = 0; i < rows; i++) {
+        vector x = broadcast(a + i * RUN);
+        HELD(x);
+        UNROLLED
+        for (int j = 0; j < vectors; j++) ACCUMULATE_DOT(c[i][j], y[j], x);
+    }
+}
+
+#else
+
+static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_ROWS][2], const gemm_s8_packed *a,
+                                                                const gemm_s8_packed *b, const int rows,
+                                                                const int vectors)
+{
+    const gemm_s8_packed *const second = b + vectors * COLUMNS * RUN;
+    vector y1[2], y2[2];
+    UNROLLED
+    for (int j = 0; j < vectors; j++) {
+        y1[j] = load(b + j * COLUMNS * RUN);
+        y2[j] = load(second + j * COLUMNS * RUN);
+        HELD(y1[j]);
+        HELD(y2[j]);
+    }
+    UNROLLED
+    for (int i = 0; i < rows; i++) {
+        vector x1 = broadcast(a + i * RUN), x2 = broadcast(a + (A_SLOTS + i) * RUN);
+        HELD(x1);
+        HELD(x2);
+        UNROLLED
+        for (int j = 0; j < vectors; j++)
+            ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
+    }
+}
+
+#endif
+
 static inline __attribute__((always_inline)) void tile(const gemm_s8_block *of, int64_t i0, int64_t j0, int64_t columns,
                                                        uint32_t *sums, const int rows, const int vectors)
 {
-    const int16_t *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
-    const int16_t *b = of->b + j0 * of->depth;
-    const int64_t half = vectors * COLUMNS * RUN;
+    const gemm_s8_packed *a = of->a + i0 / A_SLOTS * A_SLOTS * of->depth + i0 % A_SLOTS * RUN;
+    const gemm_s8_packed *b = of->b + j0 * of->depth;
+    const int64_t width = vectors * COLUMNS;
     vector c[TILE_ROWS][2];
     UNROLLED
     for (int i = 0; i < rows; i++) {
         UNROLLED
         for (int j = 0; j < vectors; j++) c[i][j] = zero();
     }
-    for (const int16_t *end = a + of->depth * A_SLOTS; a < end; a += 2 * A_SLOTS * RUN, b += 2 * half) {
+    for (const gemm_s8_packed *end = a + of->depth * A_SLOTS; a < end; a += A_SLOTS * STEP, b += width * STEP) {
         /* The panels of A pass through the first cache while b stays: fetched ahead, they are never waited for. */
         _mm_prefetch((const char *)((uintptr_t)a + AHEAD), _MM_HINT_T0);
-        vector y1[2], y2[2];
-        UNROLLED
-        for (int j = 0; j < vectors; j++) {
-            y1[j] = load(b + j * COLUMNS * RUN);
-            y2[j] = load(b + half + j * COLUMNS * RUN);
-            HELD(y1[j]);
-            HELD(y2[j]);
-        }
-        UNROLLED
-        for (int i = 0; i < rows; i++) {
-            vector x1 = broadcast(a + i * RUN), x2 = broadcast(a + (A_SLOTS + i) * RUN);
-            HELD(x1);
-            HELD(x2);
-            UNROLLED
-            for (int j = 0; j < vectors; j++)
-                ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
-        }
+        multiply_step(c, a, b, rows, vectors);
     }
 #if defined __AVX__
     finish(of, i0, j0, columns, sums, c, rows, vectors);
@@ -197,9 +255,11 @@ static void any_tile(const gemm_s8_block *of, int64_t i, int64_t j, int64_t rows
         HEIGHT(1)
         HEIGHT(2)
         HEIGHT(3)
-#if defined __AVX512BW__
+#if defined __AVX512BW__ || GEMM_S8_DOT
         HEIGHT(4)
         HEIGHT(5)
+#endif
+#if defined __AVX512BW__
         HEIGHT(6)
         HEIGHT(7)
 #endif

@@ -1,7 +1,7 @@
 /* isa.h: what the files of this folder share.
  *
- * Every .c file here is compiled once for each instruction set, with -DTANDEM_ISA=<sse41|avx|avx2|avx512> and the
- * compiler flags of that set (no others: nothing here asks the machine what it can do). Each function carries the
+ * Every .c file here is compiled once for each instruction set, with -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni>
+ * and the compiler flags of that set (no others: nothing here asks the machine what it can do). Each function carries the
  * name of its set, so that the objects link side by side:  ISA(amax_f32)  is  tandem_isa_amax_f32_avx2.
  *
  * "Same bits in each table" rests on three things: -ffp-contract=off, each element computed by the same sequence of
@@ -16,7 +16,7 @@
 #include "backend/cpu/isa_kernels.h"
 
 #ifndef TANDEM_ISA
-#error "compile with -DTANDEM_ISA=<sse41|avx|avx2|avx512>"
+#error "compile with -DTANDEM_ISA=<sse41|avx|avx2|avx2_vnni|avx512|avx512_vnni>"
 #endif
 
 #define ISA_JOIN(base, set) tandem_isa_##base##_##set
@@ -64,6 +64,12 @@ float ISA(amax_bf16)(const uint16_t *x, size_t n);
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
 void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
 
+void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
+void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
+
+/* transpose.c */
+void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
+
 /* cast.c */
 void ISA(dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
 void ISA(dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
@@ -71,7 +77,7 @@ void ISA(bf16_from_f32)(uint16_t *y, const float *x, size_t n);
 void ISA(f32_from_bf16)(float *y, const uint16_t *x, size_t n);
 
 /* gemm_s8.c */
-void ISA(gemm_s8)(const tandem_gemm_s8 *product);
+void ISA(gemm_s8)(const tandem_product_s8 *product);
 size_t ISA(gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
 
 /* im2col.c */
@@ -85,6 +91,17 @@ void ISA(relu_f32)(float *y, const float *x, size_t n);
 void ISA(relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
 void ISA(relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
 void ISA(relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
+
+/* dropout.c */
+void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
+void ISA(dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+/* batchnorm.c */
+void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
+void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
+void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+                                 const float *g, const float *x);
+void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+                                  const uint16_t *g, const uint16_t *x);
 
 /* bias.c */
 void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);

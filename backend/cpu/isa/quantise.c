@@ -1,4 +1,4 @@
-/* quantise.c: stochastic rounding to int8.
+/* quantise.c: rounding to int8, stochastically and to nearest.
  *
  * The random words come from Philox4x32-10 computed for 2, 4 or 8 blocks at once. One vector holds one counter word of
  * every block, each in a 64-bit lane of its own, because the multiplication that makes up the generator (32 × 32 → 64)
@@ -75,6 +75,11 @@ static inline words rounded(floats x, floats inv_scale, floats u)
                                     _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
+static inline words nearest(floats x, floats inv_scale)
+{
+    return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), _mm512_mul_ps(x, inv_scale)));
+}
+
 static inline void store(int8_t *q, words v[4])
 {
     const words quads = _mm512_packs_epi16(_mm512_packs_epi32(v[0], v[1]), _mm512_packs_epi32(v[2], v[3]));
@@ -130,6 +135,11 @@ static inline words rounded(floats x, floats inv_scale, floats u)
     return _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_min_ps(_mm256_set1_ps(127.0f), sum)));
 }
 
+static inline words nearest(floats x, floats inv_scale)
+{
+    return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_mul_ps(x, inv_scale)));
+}
+
 static inline void store(int8_t *q, words v[4])
 {
     const words quads = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
@@ -180,6 +190,11 @@ static inline words rounded(floats x, floats inv_scale, floats u)
 {
     const floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
     return _mm_cvttps_epi32(_mm_floor_ps(_mm_min_ps(_mm_set1_ps(127.0f), sum)));
+}
+
+static inline words nearest(floats x, floats inv_scale)
+{
+    return _mm_cvtps_epi32(_mm_min_ps(_mm_set1_ps(127.0f), _mm_mul_ps(x, inv_scale)));
 }
 
 static inline void store(int8_t *q, words v[4])
@@ -291,7 +306,7 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
     const floats factor = splat_f32(inv_scale);                                                              \
     words p0[CHAINS];                                                                                        \
     for (int c = 0; c < CHAINS; c++)                                                                         \
-        p0[c] = product(plus(first_blocks(), splat((uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0));           \
+        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0));           \
     size_t i = 0;                                                                                            \
     for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load);                                   \
     if (i < n) {                                                                                             \
@@ -310,4 +325,34 @@ void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, con
 void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
 {
     QUANTISE(uint16_t, load_bf16)
+}
+
+/* 4 · WIDTH elements. */
+#define NEAREST_GROUP(q, x, load)                                                                            \
+    do {                                                                                                     \
+        words v[4];                                                                                          \
+        for (int part = 0; part < 4; part++) v[part] = nearest(load((x) + part * WIDTH), factor);            \
+        store((q), v);                                                                                       \
+    } while (0)
+
+#define NEAREST(type, load)                                                                                  \
+    const floats factor = splat_f32(inv_scale);                                                              \
+    size_t i = 0;                                                                                            \
+    for (; n - i >= 4 * WIDTH; i += 4 * WIDTH) NEAREST_GROUP(q + i, x + i, load);                            \
+    if (i < n) {                                                                                             \
+        type padded[4 * WIDTH] = {0};                                                                        \
+        int8_t rest[4 * WIDTH];                                                                              \
+        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                             \
+        NEAREST_GROUP(rest, padded, load);                                                                   \
+        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                               \
+    }
+
+void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale)
+{
+    NEAREST(float, load_f32)
+}
+
+void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale)
+{
+    NEAREST(uint16_t, load_bf16)
 }

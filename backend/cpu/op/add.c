@@ -1,13 +1,15 @@
-/* add: y = a + b; its gradient is passed on as it is: no task. The sum of two contributions to the gradient of a tensor
- * (accumulate) is the same kernel. */
+/* add: y = a + b; its gradient is passed on as it is: no task. The sum of two contributions to the gradient of a tensor, or of
+ * a parameter's gradients over micro-steps, in place (accumulate), is the same kernel. */
 #include "backend/cpu/kernel.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     (void)error;
     const tandem_task *task = &kernel->task;
-    const tandem_shape *shape =
-        task->kind == TANDEM_TASK_ACCUMULATE ? cpu_input_shape(kernel, task->slot) : &kernel->op->shape;
+    const tandem_shape *shape = &kernel->op->shape;
+    if (task->kind == TANDEM_TASK_ACCUMULATE)
+        shape = task->parameter >= 0 ? &kernel->graph->parameter[task->parameter].shape
+                                     : cpu_input_shape(kernel, task->slot);
     const size_t n = (size_t)tandem_shape_elements(shape);
     if (task->from == TANDEM_F32)
         kernel->device->isa->add_f32(call->out[0], call->in[0], call->in[1], n);

@@ -1,48 +1,83 @@
 /* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
- * places; aux: mean of each channel, then variance (of all n, not n − 1). There are no running statistics.
- * The gradients of scale and shift are computed beside that of x. */
-#include "backend/cpu/dnnl_primitive.h"
+ * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance are the running ones.
+ * The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
+ *
+ * Images are f32 or bf16; whatever is summed or divided is f32. */
+#include <math.h>
+
 #include "backend/cpu/kernel.h"
+
+enum { WORKSPACE_ROWS = 3 };
+
+/* In an evaluation, which is in f32 throughout. */
+static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    const int64_t n = tandem_shape_elements(&kernel->op->shape), channels = tandem_shape_last(&kernel->op->shape);
+    const float *x = call->in[0], *scale = call->in[1], *shift = call->in[2];
+    const float *mean = call->running, *variance = mean + channels;
+    const float least = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? 0 : -INFINITY;
+    float *y = call->out[0];
+    for (int64_t row = 0; row < n; row += channels)
+        for (int64_t c = 0; c < channels; c++) {
+            const float value =
+                (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+            y[row + c] = value < least ? least : value;
+        }
+}
+
+static tandem_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift,
+                                float *statistics, void *workspace)
+{
+    const int64_t channels = tandem_shape_last(&kernel->op->shape);
+    return (tandem_batchnorm){.rows = (size_t)(tandem_shape_elements(&kernel->op->shape) / channels),
+                              .channels = (size_t)channels,
+                              .rectifies = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU,
+                              .epsilon = kernel->op->epsilon,
+                              .scale = scale,
+                              .shift = shift,
+                              .mean = statistics,
+                              .variance = statistics + channels,
+                              .workspace = workspace};
+}
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    float *const mean = call->out[1], *const variance = mean + tandem_shape_last(&kernel->op->shape);
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], call->in[2], call->out[0], mean, variance},
-                             call->workspace, error);
+    (void)error;
+    if (call->running) {
+        normalise(kernel, call);
+        return TANDEM_OK;
+    }
+    const tandem_batchnorm norm = norm_of(kernel, call->in[1], call->in[2], call->out[1], call->workspace);
+    if (kernel->task.from == TANDEM_F32)
+        kernel->device->isa->batchnorm_f32(&norm, call->out[0], call->in[0]);
+    else
+        kernel->device->isa->batchnorm_bf16(&norm, call->out[0], call->in[0]);
+    return TANDEM_OK;
 }
 
+/* The shift decides what a rectifier lets through; without one, no gradient depends on it. */
 static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    const float *const mean = call->in[2], *const variance = mean + tandem_shape_last(&kernel->op->shape);
-    const void *const shift = call->in[3]; /* oneDNN wants one, and does not look: no gradient depends on it */
-    return cpu_primitive_run(kernel->state, kernel,
-                             (const void *const[]){call->in[0], call->in[1], mean, variance, call->in[3],
-                                                   shift, call->out[0], call->out[1], call->out[2]},
-                             call->workspace, error);
+    (void)error;
+    const float *const shift = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? call->in[4] : call->in[3];
+    const tandem_batchnorm norm = norm_of(kernel, call->in[3], shift, (float *)call->in[2], call->workspace);
+    if (kernel->task.from == TANDEM_F32)
+        kernel->device->isa->batchnorm_backward_f32(&norm, call->out[0], call->out[1], call->out[2],
+                                                    call->in[0], call->in[1]);
+    else
+        kernel->device->isa->batchnorm_backward_bf16(&norm, call->out[0], call->out[1], call->out[2],
+                                                     call->in[0], call->in[1]);
+    return TANDEM_OK;
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    const unsigned flags = dnnl_use_scale | dnnl_use_shift;
-    const dnnl_memory_desc_t x = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
-    dnnl_batch_normalization_desc_t forward, backward;
-    const float epsilon = kernel->op->epsilon;
-    if (dnnl_batch_normalization_forward_desc_init(&forward, dnnl_forward_training, &x, epsilon, flags) != dnnl_success ||
-        dnnl_batch_normalization_backward_desc_init(&backward, dnnl_backward, &x, &x, epsilon, flags) != dnnl_success)
-        return cpu_kernel_refuse(kernel, "oneDNN takes no norm of this shape", error);
-    const int reads[] = {DNNL_ARG_SRC, DNNL_ARG_SCALE, DNNL_ARG_SHIFT,
-                         DNNL_ARG_DST, DNNL_ARG_MEAN,  DNNL_ARG_VARIANCE};
-    const int writes[] = {DNNL_ARG_DIFF_DST, DNNL_ARG_SRC,        DNNL_ARG_MEAN,
-                          DNNL_ARG_VARIANCE, DNNL_ARG_SCALE,      DNNL_ARG_SHIFT,
-                          DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT};
-    cpu_primitive primitive = {0};
-    const tandem_status status =
-        is_forward ? cpu_primitive_make(&primitive, kernel, &forward, NULL, 6, reads, error)
-                   : cpu_primitive_make(&primitive, kernel, &backward, &forward, 9, writes, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, is_forward ? run_forward : run_dgrad, error)
-                               : status;
+    const tandem_task *task = &kernel->task;
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+        return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+    kernel->workspace_bytes = WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    return TANDEM_OK;
 }
 
-const cpu_operator cpu_batchnorm = {prepare};
+const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare};

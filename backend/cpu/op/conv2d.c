@@ -1,9 +1,12 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out), which oneDNN calls hwio.
  *
- * f32 and bf16: oneDNN's convolution on channels-last images. Its fast implementations want a blocked weight,
- * so the weight (or its gradient) goes through a reorder in the workspace: microseconds against milliseconds
- * (measured on resnet20's layers: 2 to 5 times faster than on plain weights from AVX on). With SSE4.1 plain
- * weights are as fast, and stay.
+ * f32 and bf16: oneDNN's convolution, in the layouts in which it is fastest; operands that lie in another one go through a
+ * reorder in the workspace. Weights (or their gradient) want to be blocked: microseconds against milliseconds (measured on
+ * resnet20's layers: 2 to 5 times faster than on plain weights from AVX on; with SSE4.1 plain weights are as fast, and
+ * stay). Images stay channels last, for a blocked copy costs what it gains (measured on resnet50's 1x1 weight gradients),
+ * but for one case: 3x3 without stride in f32 with AVX-512 is Winograd's algorithm, F(4x4, 3x3), which does a quarter of
+ * the multiplications. Its rounding errors are some times those of a plain sum, and within the bound for sums.
+ * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016.
  *
  * int8 has a forward pass only (its gradients run in the device's wider type): oneDNN's where it is exact and
  * fast (AVX-512 with VNNI), else columns of some images at a time, times the weight. */
@@ -16,11 +19,15 @@
 /* Columns of as many images as stay in the second-level cache. */
 enum { COLUMN_BYTES = 256 << 10 };
 
+enum { LARGEST_WINOGRAD_GRADIENT = 1 << 16 }; /* channels by channels */
+
+enum { N_OPERAND = 3 }; /* two that are read and the result */
+
 typedef struct conv_state {
     cpu_primitive convolution;
-    cpu_primitive reorder; /* of the weight before, or of its gradient behind; none where the layout is plain */
-    uint64_t weight_offset;
-    uint64_t result_offset; /* of an f32 gradient that is narrowed to bf16 */
+    cpu_primitive reorder[N_OPERAND]; /* before, before, behind; none where the layout is what the convolution wants */
+    uint64_t place[N_OPERAND]; /* of a reordered operand, in the workspace */
+    uint64_t result_offset;    /* of an f32 gradient that is narrowed to bf16 */
     int narrows;
     int clears;             /* the scratchpad, before a weight gradient */
     cpu_product product;    /* of columns, where there is no convolution */
@@ -28,67 +35,47 @@ typedef struct conv_state {
     uint64_t columns_offset;
 } conv_state;
 
+static void close_convolution(conv_state *conv)
+{
+    cpu_primitive_close(&conv->convolution);
+    for (int k = 0; k < N_OPERAND; k++) cpu_primitive_close(&conv->reorder[k]);
+}
+
 static void destroy(void *state)
 {
     conv_state *conv = state;
-    cpu_primitive_close(&conv->convolution);
-    cpu_primitive_close(&conv->reorder);
+    close_convolution(conv);
     cpu_product_close(&conv->product);
     free(conv);
 }
 
-/* --- Floating point ------------------------------------------------------------------------------------- */
+/* --- Floating point, and oneDNN's int8 ------------------------------------------------------------------------------ */
 
-static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
-    const void *weight = call->in[1];
-    if (state->reorder.primitive) {
-        void *const blocked = cpu_workspace_at(call->workspace, state->weight_offset);
-        const tandem_status status = cpu_primitive_run(
-            &state->reorder, kernel, (const void *const[]){weight, blocked}, call->workspace, error);
-        if (status != TANDEM_OK) return status;
-        weight = blocked;
-    }
     const float scale = cpu_product_scale(call);
-    return cpu_primitive_run(&state->convolution, kernel,
-                             (const void *const[]){call->in[0], weight, call->out[0], &scale},
-                             call->workspace, error);
-}
-
-static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
-{
-    const conv_state *state = kernel->state;
-    const void *weight = call->in[1];
-    tandem_status status = TANDEM_OK;
-    if (state->reorder.primitive) {
-        void *const blocked = cpu_workspace_at(call->workspace, state->weight_offset);
-        status = cpu_primitive_run(&state->reorder, kernel, (const void *const[]){weight, blocked},
-                                   call->workspace, error);
-        weight = blocked;
-    }
     void *const result = state->narrows ? cpu_workspace_at(call->workspace, state->result_offset) : call->out[0];
+    const void *data[] = {call->in[0], call->in[1], result, &scale};
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < N_OPERAND; k++) {
+        if (!state->reorder[k].primitive) continue;
+        void *const place = cpu_workspace_at(call->workspace, state->place[k]);
+        if (k < 2 && status == TANDEM_OK)
+            status = cpu_primitive_run(&state->reorder[k], kernel, (const void *const[]){data[k], place},
+                                       call->workspace, error);
+        data[k] = place;
+    }
+    if (state->clears) memset(call->workspace, 0, state->convolution.scratchpad_bytes);
     if (status == TANDEM_OK)
-        status = cpu_primitive_run(&state->convolution, kernel,
-                                   (const void *const[]){call->in[0], weight, result}, call->workspace, error);
+        status = cpu_primitive_run(&state->convolution, kernel, data, call->workspace, error);
+    if (status == TANDEM_OK)
+        status = cpu_primitive_run(&state->reorder[2], kernel, (const void *const[]){data[2], result},
+                                   call->workspace, error);
     if (status == TANDEM_OK && state->narrows)
         kernel->device->isa->bf16_from_f32(call->out[0], result,
                                            (size_t)tandem_shape_elements(cpu_input_shape(kernel, 0)));
     return status;
-}
-
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
-{
-    const conv_state *state = kernel->state;
-    if (state->clears) memset(call->workspace, 0, state->convolution.scratchpad_bytes);
-    void *const gradient =
-        state->reorder.primitive ? cpu_workspace_at(call->workspace, state->weight_offset) : call->out[0];
-    const tandem_status status =
-        cpu_primitive_run(&state->convolution, kernel,
-                          (const void *const[]){call->in[0], call->in[1], gradient}, call->workspace, error);
-    if (status != TANDEM_OK) return status;
-    return cpu_primitive_run(&state->reorder, kernel, (const void *const[]){gradient, call->out[0]},
-                             call->workspace, error);
 }
 
 static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_dtype dtype, dnnl_format_tag_t tag)
@@ -103,17 +90,16 @@ static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_
 
 /* What the three passes are to oneDNN; x, w and y may be gradients. */
 static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
-                              int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
-                              const dnnl_memory_desc_t *y)
+                              dnnl_alg_kind_t algorithm, int trains, const dnnl_memory_desc_t *x,
+                              const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y)
 {
     const dnnl_dims_t stride = {op->stride, op->stride}, pad = {op->pad, op->pad};
-    const dnnl_alg_kind_t direct = dnnl_convolution_direct;
     if (kind == TANDEM_TASK_DGRAD)
-        return dnnl_convolution_backward_data_desc_init(operation, direct, x, w, y, stride, pad, pad);
+        return dnnl_convolution_backward_data_desc_init(operation, algorithm, x, w, y, stride, pad, pad);
     if (kind == TANDEM_TASK_WGRAD)
-        return dnnl_convolution_backward_weights_desc_init(operation, direct, x, w, NULL, y, stride, pad, pad);
+        return dnnl_convolution_backward_weights_desc_init(operation, algorithm, x, w, NULL, y, stride, pad, pad);
     return dnnl_convolution_forward_desc_init(operation, trains ? dnnl_forward_training : dnnl_forward_inference,
-                                              direct, x, w, NULL, y, stride, pad, pad);
+                                              algorithm, x, w, NULL, y, stride, pad, pad);
 }
 
 static const int argument_of[][3] = {
@@ -133,43 +119,91 @@ static int wants_plain(const tandem_kernel *kernel)
            op->stride > 1 && tandem_shape_last(cpu_input_shape(kernel, 0)) < 8;
 }
 
-static tandem_status open_convolution(conv_state *state, const tandem_kernel *kernel, tandem_error *error)
+static int has_avx512(const tandem_kernel *kernel)
+{
+    return strncmp(kernel->device->isa->isa, "avx512", 6) == 0;
+}
+
+/* Blocks are of 16 channels; below 32 there is too little to multiply for what the transformations cost. In images smaller
+ * than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. Gradients of large weights need so much
+ * workspace (100 MB for 512 by 512 channels), just where a step needs the most memory, that they are left as they are: they
+ * would gain a tenth. */
+static int wants_winograd(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    const tandem_shape *in = cpu_input_shape(kernel, 0);
+    const int64_t from = tandem_shape_last(in), to = tandem_shape_last(&op->shape);
+    if (kernel->task.kind == TANDEM_TASK_WGRAD && from * to > LARGEST_WINOGRAD_GRADIENT) return 0;
+    return has_avx512(kernel) && kernel->task.from == TANDEM_F32 && op->kernel_h == 3 && op->kernel_w == 3 &&
+           op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 && from % 16 == 0 &&
+           to % 16 == 0 && from >= 32 && to >= 32;
+}
+
+static dnnl_memory_desc_t image_descriptor(tandem_dtype dtype, const tandem_shape *shape, int blocked)
+{
+    dnnl_memory_desc_t layout = cpu_image_descriptor(dtype, shape);
+    if (blocked) layout.format_kind = dnnl_format_kind_any;
+    return layout;
+}
+
+/* The operands as the kernel gets them: what the pass reads, then its result. */
+static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
+{
+    const tandem_task *task = &kernel->task;
+    const int is_wgrad = task->kind == TANDEM_TASK_WGRAD;
+    const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;
+    const tandem_shape *first = task->kind == TANDEM_TASK_DGRAD ? out : in;
+    const tandem_shape *last = task->kind == TANDEM_TASK_DGRAD ? in : out;
+    plain[0] = cpu_image_descriptor(task->from, first);
+    plain[1] = is_wgrad ? cpu_image_descriptor(task->from, out) : weight_descriptor(kernel, task->from, dnnl_hwio);
+    plain[2] = is_wgrad ? weight_descriptor(kernel, to, dnnl_hwio) : cpu_image_descriptor(to, last);
+}
+
+static tandem_status open_convolution(conv_state *state, const tandem_kernel *kernel,
+                                      dnnl_alg_kind_t algorithm, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const tandem_task_kind kind = task->kind;
     const tandem_dtype to = state->narrows ? TANDEM_F32 : task->to;
     const dnnl_format_tag_t tag = wants_plain(kernel) ? dnnl_hwio : dnnl_format_tag_any;
+    const int blocked = algorithm == dnnl_convolution_winograd;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;
-    const dnnl_memory_desc_t x = cpu_image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in);
+    const dnnl_memory_desc_t x = image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in, blocked);
     const dnnl_memory_desc_t w = weight_descriptor(kernel, kind == TANDEM_TASK_WGRAD ? to : task->from, tag);
-    const dnnl_memory_desc_t y = cpu_image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out);
-    const dnnl_memory_desc_t hint_x = cpu_image_descriptor(task->from, in),
-                             hint_y = cpu_image_descriptor(task->from, out);
+    const dnnl_memory_desc_t y = image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out, blocked);
+    const dnnl_memory_desc_t hint_x = image_descriptor(task->from, in, blocked),
+                             hint_y = image_descriptor(task->from, out, blocked);
     const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
-    if (describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
-        describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
+    if (describe(&operation, kernel->op, kind, algorithm, 1, &x, &w, &y) != dnnl_success ||
+        describe(&forward, kernel->op, TANDEM_TASK_FORWARD, algorithm, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     return cpu_primitive_make(&state->convolution, kernel, &operation,
                               kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, argument_of[kind], error);
 }
 
-/* The reorder between the plain weight and what the convolution wants. */
-static tandem_status open_reorder(conv_state *state, const tandem_kernel *kernel, uint64_t *end, tandem_error *error)
+/* Reorders between the operands as they lie and as the convolution wants them. */
+static tandem_status open_reorders(conv_state *state, const tandem_kernel *kernel, tandem_dtype to,
+                                   uint64_t *end, tandem_error *error)
 {
-    const int is_wgrad = kernel->task.kind == TANDEM_TASK_WGRAD;
-    const dnnl_memory_desc_t plain = weight_descriptor(kernel, is_wgrad ? TANDEM_F32 : kernel->task.from, dnnl_hwio);
-    const dnnl_memory_desc_t *wanted = NULL;
-    dnnl_memory_get_memory_desc(state->convolution.argument[is_wgrad ? 2 : 1].memory, &wanted);
-    if (!wanted) return cpu_kernel_no_memory(kernel, error);
-    const tandem_status status = is_wgrad
-                                     ? cpu_primitive_reorder(&state->reorder, kernel, wanted, &plain, error)
-                                     : cpu_primitive_reorder(&state->reorder, kernel, &plain, wanted, error);
-    if (status != TANDEM_OK) return status;
-    const uint64_t one = state->convolution.scratchpad_bytes, other = state->reorder.scratchpad_bytes;
-    cpu_workspace_reserve(end, one > other ? one : other);
-    if (state->reorder.primitive)
-        state->weight_offset = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted));
+    dnnl_memory_desc_t plain[N_OPERAND];
+    const dnnl_memory_desc_t *wanted[N_OPERAND] = {NULL};
+    uint64_t scratchpad_bytes = state->convolution.scratchpad_bytes;
+    plain_operands(plain, kernel, to);
+    for (int k = 0; k < N_OPERAND; k++) {
+        dnnl_memory_get_memory_desc(state->convolution.argument[k].memory, &wanted[k]);
+        if (!wanted[k]) return cpu_kernel_no_memory(kernel, error);
+        cpu_primitive *reorder = &state->reorder[k];
+        const tandem_status status = k == 2
+                                         ? cpu_primitive_reorder(reorder, kernel, wanted[k], &plain[k], error)
+                                         : cpu_primitive_reorder(reorder, kernel, &plain[k], wanted[k], error);
+        if (status != TANDEM_OK) return status;
+        if (reorder->scratchpad_bytes > scratchpad_bytes) scratchpad_bytes = reorder->scratchpad_bytes;
+    }
+    cpu_workspace_reserve(end, scratchpad_bytes);
+    for (int k = 0; k < N_OPERAND; k++)
+        if (state->reorder[k].primitive)
+            state->place[k] = cpu_workspace_reserve(end, dnnl_memory_desc_get_size(wanted[k]));
     return TANDEM_OK;
 }
 
@@ -181,17 +215,19 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
      * written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies there may be no number. */
     state->clears = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
                     cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
-    tandem_status status = open_convolution(state, kernel, error);
+    tandem_status status = TANDEM_NO_KERNEL;
+    if (wants_winograd(kernel)) /* where oneDNN has none of this shape, the direct one */
+        status = open_convolution(state, kernel, dnnl_convolution_winograd, NULL);
+    if (status == TANDEM_NO_KERNEL) status = open_convolution(state, kernel, dnnl_convolution_direct, error);
     uint64_t end = 0;
-    if (status == TANDEM_OK) status = open_reorder(state, kernel, &end, error);
+    if (status == TANDEM_OK)
+        status = open_reorders(state, kernel, state->narrows ? TANDEM_F32 : task->to, &end, error);
     if (status != TANDEM_OK) return status;
     if (state->narrows)
         state->result_offset = cpu_workspace_reserve(
             &end, (uint64_t)tandem_shape_elements(cpu_input_shape(kernel, 0)) * sizeof(float));
     kernel->workspace_bytes = end;
-    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward
-                  : task->kind == TANDEM_TASK_DGRAD ? run_dgrad
-                                                    : run_wgrad;
+    kernel->run = run_convolution;
     return TANDEM_OK;
 }
 
@@ -203,12 +239,12 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
 static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel, uint64_t *end, tandem_error *error)
 {
     const tandem_isa_kernels *isa = kernel->device->isa;
-    if (isa->gemm_s8 || strncmp(isa->isa, "avx512", 6) != 0) return TANDEM_OK;
+    if (!isa->has_dots || !has_avx512(kernel)) return TANDEM_OK;
     const dnnl_memory_desc_t x = cpu_image_descriptor(TANDEM_S8, cpu_input_shape(kernel, 0));
     const dnnl_memory_desc_t w = weight_descriptor(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
     dnnl_convolution_desc_t operation;
-    if (describe(&operation, kernel->op, TANDEM_TASK_FORWARD, 0, &x, &w, &y) != dnnl_success)
+    if (describe(&operation, kernel->op, TANDEM_TASK_FORWARD, dnnl_convolution_direct, 0, &x, &w, &y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     dnnl_memory_desc_t one;
     dnnl_memory_desc_init_by_tag(&one, 4, (dnnl_dims_t){1, 1, 1, 1}, dnnl_f32, dnnl_abcd);
@@ -233,7 +269,7 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     const int argument[] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
                             DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1};
     status = cpu_primitive_open(&state->convolution, kernel, description, 4, argument, error);
-    return status == TANDEM_OK ? open_reorder(state, kernel, end, error) : status;
+    return status == TANDEM_OK ? open_reorders(state, kernel, TANDEM_F32, end, error) : status;
 }
 
 static tandem_status run_columns(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
@@ -303,7 +339,7 @@ static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tand
     if (status != TANDEM_OK) return status;
     if (!state->convolution.primitive) return prepare_columns(state, kernel, error);
     kernel->workspace_bytes = end;
-    kernel->run = run_forward;
+    kernel->run = run_convolution;
     return TANDEM_OK;
 }
 

@@ -1,9 +1,10 @@
-/* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities.
- * The gradient of the logits is (p − one-hot)·row_weight. A row labelled −1 is not predicted: it adds nothing to the loss,
+/* cross_entropy: loss = row_weight · Σ rows Σ_j −t[j]·log softmax(logits)[j]; aux: the probabilities. The target t is 1 at the
+ * label, or with a smoothing s it is s/classes everywhere and 1 − s more at the label. The gradient of the logits is
+ * (p − t)·row_weight. A row labelled −1 is not predicted: it adds nothing to the loss,
  * and its gradient is 0.
  *
  * The probabilities are oneDNN's softmax. The largest logit m has p(m) = 1/Σ exp(x − m), so a row's loss is
- * (m − x[label]) − log p(m): as stable as log-sum-exp, and without a second pass of exponentials. */
+ * (m − Σ t[j]·x[j]) − log p(m): as stable as log-sum-exp, and without a second pass of exponentials. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -28,6 +29,15 @@ static int64_t largest(const float *x, int64_t n)
     return place;
 }
 
+/* Σ t[j]·x[j], the mean logit counted from the largest: none of it cancels. */
+static double target_logit(const float *x, int64_t n, int64_t m, int64_t label, double smoothing)
+{
+    if (!(smoothing > 0)) return (double)x[label];
+    double below = 0;
+    for (int64_t j = 0; j < n; j++) below += (double)x[m] - (double)x[j];
+    return (1 - smoothing) * (double)x[label] + smoothing * ((double)x[m] - below / (double)n);
+}
+
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const tandem_shape *shape = cpu_input_shape(kernel, 0);
@@ -43,7 +53,8 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
         if (label[r] < -1 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
         if (label[r] < 0) continue;
         const int64_t m = largest(x, classes);
-        sum += ((double)x[m] - (double)x[label[r]]) - log((double)p[m]);
+        const double target = target_logit(x, classes, m, label[r], (double)call->smoothing);
+        sum += ((double)x[m] - target) - log((double)p[m]);
     }
     *(float *)call->out[0] = (float)(sum * (double)call->row_weight);
     return TANDEM_OK;
@@ -54,7 +65,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     const tandem_shape *shape = cpu_input_shape(kernel, 0);
     const int64_t classes = tandem_shape_last(shape), rows = tandem_shape_elements(shape) / classes;
     const int32_t *const label = call->in[0];
-    const float *p = call->in[1], weight = call->row_weight;
+    const float *p = call->in[1], weight = call->row_weight, wrong = call->smoothing / (float)classes;
     float *gradient = call->out[0];
     for (int64_t r = 0; r < rows; r++, p += classes, gradient += classes) {
         if (label[r] < -1 || label[r] >= classes) return bad_label(kernel, r, label[r], classes, error);
@@ -63,8 +74,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
             continue;
         }
         const float right = p[label[r]];
-        for (int64_t j = 0; j < classes; j++) gradient[j] = p[j] * weight;
-        gradient[label[r]] = (right - 1) * weight;
+        for (int64_t j = 0; j < classes; j++) gradient[j] = (p[j] - wrong) * weight;
+        gradient[label[r]] = (right - wrong - (1 - call->smoothing)) * weight;
     }
     return TANDEM_OK;
 }

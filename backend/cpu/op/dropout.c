@@ -1,0 +1,43 @@
+/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws, which are made again rather
+ * than kept. In an evaluation y = x. Source: Srivastava et al., Journal of Machine Learning Research 15 (2014), section 10. */
+#include <string.h>
+
+#include "backend/cpu/kernel.h"
+
+static tandem_dropout mask_of(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    const tandem_op *op = kernel->op;
+    const int64_t sample = tandem_shape_elements(&op->shape) / kernel->graph->batch;
+    const tandem_draws *draws = &call->draws;
+    return (tandem_dropout){.seed = draws->seed,
+                            .first = (uint64_t)(call->first_place * sample),
+                            .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
+                            .threshold = (uint32_t)((double)op->rate * 0x1p32),
+                            .scale = 1 / (1 - op->rate)};
+}
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    const tandem_isa_kernels *isa = kernel->device->isa;
+    const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
+    const tandem_dropout mask = mask_of(kernel, call);
+    if (call->evaluates)
+        memcpy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from));
+    else if (kernel->task.from == TANDEM_F32)
+        isa->dropout_f32(call->out[0], call->in[0], n, &mask);
+    else
+        isa->dropout_bf16(call->out[0], call->in[0], n, &mask);
+    return TANDEM_OK;
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+        return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+    kernel->run = run;
+    return TANDEM_OK;
+}
+
+const cpu_operator cpu_dropout = {prepare};

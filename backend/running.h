@@ -1,0 +1,31 @@
+/* running.h: what batch normalisation has seen while it trained: a running mean and variance of each channel, for evaluation.
+ *
+ * Behind each forward pass r becomes 0.9·r + 0.1·b, where b is the batch's mean, or n/(n − 1) times its variance over n numbers:
+ * as torch.nn.BatchNorm2d does. Source: Ioffe and Szegedy, ICML 2015, algorithm 2, whose average over batches this is.
+ *
+ * Each rank follows its own batches, so that training exchanges nothing. What counts is the mean over the ranks, taken where the
+ * statistics are used: since the rule is linear, it is what following the ranks' mean would give. */
+#ifndef TANDEM_BACKEND_RUNNING_H
+#define TANDEM_BACKEND_RUNNING_H
+
+#include "backend/worker.h"
+
+typedef struct tandem_running {
+    int64_t n;      /* numbers: 2 × channels of all batchnorms; 0 where a model has none */
+    float *value;   /* [n] of each batchnorm the means, then the variances */
+    int64_t *start; /* [n_op] where an operator's begin; −1: it is no batchnorm */
+} tandem_running;
+
+int64_t tandem_running_count(const tandem_graph *graph); /* n of a graph */
+/* Means 0 and variances 1. TANDEM_NO_MEMORY. */
+tandem_status tandem_running_open(tandem_running *statistics, const tandem_graph *graph, tandem_error *error);
+void tandem_running_close(tandem_running *statistics); /* an all-zero one is fine */
+/* After a forward pass of batchnorm `op`: aux holds the batch's means and variances. */
+void tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op, const float *aux);
+/* mean[n] over n_copy copies, one behind the other: the same bits on every rank that does it. */
+void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n);
+/* The statistics of all ranks, on every rank (all call together): copies[n_rank][n], the caller's; NULL where n is 0. */
+tandem_status tandem_running_gather(float **copies, const tandem_running *statistics, tandem_worker *worker,
+                                       tandem_error *error);
+
+#endif

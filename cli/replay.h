@@ -1,0 +1,17 @@
+/* replay.h: what `tandem replay` can simulate beside the plain step: steps whose times are drawn, and ZeRO. */
+#ifndef TANDEM_CLI_REPLAY_H
+#define TANDEM_CLI_REPLAY_H
+
+#include "cli/cli.h"
+#include "tandem/zero.h"
+
+/* --draws, --seed, --spread. */
+tandem_status replay_draw(tandem_noise *noise, tandem_replayer *replayer, const cli_options *options,
+                          tandem_error *error);
+json_t *replay_noise_json(const tandem_noise *noise, uint64_t seed);
+void replay_noise_print(const tandem_noise *noise, uint64_t seed);
+
+json_t *replay_zero_json(const tandem_zero *zero, int stage);
+void replay_zero_print(const tandem_zero *zero, int stage);
+
+#endif

@@ -1,0 +1,41 @@
+/* replay_memory.h: parts of `tandem replay`: what memory holds task by task, and what would have to go where it does not fit. */
+#ifndef TANDEM_CLI_REPLAY_MEMORY_H
+#define TANDEM_CLI_REPLAY_MEMORY_H
+
+#include "cli/prediction.h"
+
+/* The memory of one class at each task of its plan. */
+typedef struct replay_timeline {
+    const tandem_step *step;
+    const tandem_memory *memory;
+    tandem_memory_row *row; /* [n_task] */
+} replay_timeline;
+
+/* After a run with TANDEM_REPLAY_MEMORY. TANDEM_NO_MEMORY. */
+tandem_status replay_timeline_open(replay_timeline *timeline, const tandem_replayer *replayer, int c,
+                                   tandem_error *error);
+void replay_timeline_close(replay_timeline *timeline);
+json_t *replay_timeline_json(const replay_timeline *timeline);
+int replay_timeline_print(const replay_timeline *timeline, const char *device);
+/* "dgrad of block0.mlp.fc1": the task at the peak. Returns text. */
+enum { REPLAY_TASK_TEXT = 96 };
+char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, int task);
+
+/* One way to take less, with the figures of the plan made anew. */
+typedef struct replay_remedy {
+    char what[128]; /* "--recompute sqrt" */
+    uint64_t peak_bytes;
+    int64_t step_ns; /* −1 = a cost of it is missing */
+    int fits;
+} replay_remedy;
+
+enum { REPLAY_MOST_REMEDIES = 12 };
+/* Those that save anything for class c, which needs peak_bytes: recomputation that fits at the least time, micro-steps of a part
+ * of the batch, both, precisions, smaller buckets, and last the largest batch that fits. */
+tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], int *n, const cli_options *options,
+                                   const cli_subject *subject, int c, uint64_t peak_bytes, tandem_error *error);
+json_t *replay_remedies_json(const replay_remedy *remedy, int n, uint64_t peak_bytes);
+int replay_remedies_print(const replay_remedy *remedy, int n, uint64_t peak_bytes, uint64_t limit_bytes,
+                          const char *device);
+
+#endif

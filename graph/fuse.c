@@ -1,0 +1,70 @@
+/* fuse.c: two operators made one where a kernel computes both at once with the same result: the result of the first is then
+ * neither written nor read. */
+#include "graph/op.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What `first` and its only reader, `second`, are together. */
+static const struct {
+    tandem_op_kind first, second, both;
+} pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU}};
+enum { N_PAIR = sizeof pairs / sizeof pairs[0] };
+
+/* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */
+static int pair_of(const tandem_graph *graph, int i, const int *place)
+{
+    const tandem_op *second = &graph->op[i];
+    const int x = second->input[0];
+    for (int k = 0; k < N_PAIR; k++)
+        if (second->kind == pairs[k].second && graph->op[place[x]].kind == pairs[k].first &&
+            graph->consumer_start[x + 1] - graph->consumer_start[x] == 1)
+            return k;
+    return -1;
+}
+
+static void renumber(int *id, const int *place)
+{
+    if (*id >= 0) *id = place[*id];
+}
+
+/* The first of a pair takes the place of both; place[i]: where operator i is then found. */
+static void join(tandem_graph *graph, int *place)
+{
+    int n = 0;
+    for (int i = 0; i < graph->n_op; i++) {
+        tandem_op *op = &graph->op[i];
+        const int k = pair_of(graph, i, place);
+        for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) renumber(&op->input[slot], place);
+        if (k >= 0) {
+            place[i] = op->input[0];
+            graph->op[place[i]].kind = pairs[k].both;
+            continue;
+        }
+        place[i] = n;
+        if (n != i) graph->op[n] = *op;
+        n++;
+    }
+    graph->n_op = n;
+}
+
+tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error)
+{
+    int *const place = malloc((size_t)graph->n_op * sizeof *place);
+    if (!place)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a graph of %d operators", graph->n_op);
+    join(graph, place);
+    for (int p = 0; p < graph->n_parameter; p++) {
+        renumber(&graph->parameter[p].op, place);
+        renumber(&graph->parameter[p].tied, place);
+    }
+    renumber(&graph->loss, place);
+    renumber(&graph->input, place);
+    renumber(&graph->label, place);
+    free(place);
+    for (int i = 0; i < graph->n_op; i++) {
+        tandem_op_count(&graph->op[i], graph->op);
+        tandem_op_sign(&graph->op[i], graph->op, graph->parameter);
+    }
+    return tandem_graph_connect(graph, error);
+}

@@ -1,0 +1,169 @@
+/* kernels.h: quantised kernels for those who bring their own tensors: plain pointers, sizes and strides, no graph.
+ *
+ * libtandem_kernels.so needs libc and libm only. It holds every kernel once for each instruction set; a program opens one by
+ * name, or several side by side. Every instruction set gives the same bits.
+ *
+ * Nothing here allocates memory, starts a thread, or keeps anything between two calls: what a product needs beside its
+ * operands is a workspace of the caller's. Any number of threads may use one tandem_kernels at a time, each with outputs and a
+ * workspace of its own. A call reads its operands once and runs on the calling thread.
+ *
+ * Matrices are (rows, columns), element (i, j) at x[i·x_row + j]; x_row counts elements and is at least `columns`; 0 stands
+ * for `columns`. A vector is a matrix of one row. Empty ones are fine. Pointers need the alignment of their type only.
+ * Outputs do not overlap inputs, unless a line says so.
+ *
+ * Bad arguments are TANDEM_USAGE, with the argument's name; outputs are then untouched. int8 data stands for scale·q. */
+#ifndef TANDEM_KERNELS_H
+#define TANDEM_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/dtype.h"
+#include "tandem/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* --- The kernels of an instruction set ---------------------------------------------------------------------------------- */
+
+typedef struct tandem_isa_kernels tandem_kernels; /* constant; nothing to close */
+
+/* tandem_kernels_open: `isa` is "sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16", or "best" for the
+ * last of them that this machine has. TANDEM_UNKNOWN_NAME; TANDEM_NO_DEVICE where the machine lacks it. */
+tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error);
+const char *tandem_kernels_isa(const tandem_kernels *kernels); /* its name */
+
+/* --- To int8 ------------------------------------------------------------------------------------------------------------ */
+
+/* Which random numbers stochastic rounding draws: Philox4x32-10 with key = seed and counter {block, stream[0..2]}. Element
+ * (i, j) takes half-word j % 8 of block  block + i·⌈columns/8⌉ + j/8: bits 16·(j%2) … of word (j%8)/2. So it neither matters how
+ * rows lie in memory nor, where `block` says where they begin, in how many calls they come.
+ * Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. */
+typedef struct tandem_rounding {
+    uint64_t seed;
+    uint32_t stream[3];
+    uint32_t block; /* of the first row */
+} tandem_rounding;
+
+typedef enum tandem_scaling {
+    TANDEM_SCALE_TENSOR,    /* one scale, from the largest magnitude found: x is read twice */
+    TANDEM_SCALE_ROW,       /* a scale for each row, from its own largest magnitude */
+    TANDEM_SCALE_KNOWN      /* one scale, from `range`: x is read once; larger magnitudes become ±127 */
+} tandem_scaling;
+
+/* scale = range/127, range being the largest magnitude (or the known one);
+ *   stochastic   q = clamp(floor(x/scale + u), −127, 127), u = (draw + ½)/65536: unbiased within 2^−17 of a step
+ *   nearest      q = clamp(x/scale to nearest, ties to even, −127, 127)
+ * x/scale is computed as x·(127/range). A row (or tensor) that is 0, or so small that 127/range is no finite number, has
+ * scale 0 and q 0. */
+typedef struct tandem_quantise_call {
+    const void *x; /* (rows, columns) */
+    tandem_dtype from; /* TANDEM_F32 or TANDEM_BF16 */
+    int64_t rows, columns, x_row;
+    int8_t *q; /* (rows, columns) */
+    int64_t q_row;
+    int8_t *transposed; /* (columns, rows), the same numbers, made in the same pass; NULL = not wanted */
+    int64_t transposed_row;
+    tandem_scaling scaling;
+    float range;                     /* TANDEM_SCALE_KNOWN: at least 0 and finite */
+    const tandem_rounding *rounding; /* NULL = to nearest */
+    float *scale;                    /* result: one, or one for each row */
+    float *amax; /* result: the largest magnitude of all of x, NaN where one is in it; NULL = not wanted */
+} tandem_quantise_call;
+
+/* tandem_kernels_quantise: TANDEM_OVER_LIMIT where a scale would have to be taken from a NaN or an infinity; q is then
+ * undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127 and infinities ±127: look at *amax.
+ * rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
+tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call, tandem_error *error);
+
+/* tandem_kernels_amax: the largest magnitude; 0 of nothing; NaN where one is in it. */
+tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x, tandem_dtype from,
+                                  int64_t rows, int64_t columns, int64_t x_row, tandem_error *error);
+
+/* --- Delayed scaling: the range of a tensor from those of the steps before ------------------------------------------------ */
+
+/* range = 2^margin · max of the last `window` amax. Quantising with it reads the tensor once, and finds the next amax in the
+ * same pass (tandem_quantise_call.amax). What outgrows the range is clamped; a window of its maxima and a margin make that rare.
+ * Sources: Micikevicius et al., "FP8 formats for deep learning", arXiv 2209.05433, 2022; NVIDIA Transformer Engine, the recipe
+ * DelayedScaling (history of amax, margin as a power of two).
+ * The history is the caller's: copy it to save it. All of it is plain data; one thread at a time. */
+enum { TANDEM_AMAX_WINDOW = 1024 };
+typedef struct tandem_amax_history {
+    int window, margin;
+    int64_t updates; /* so far; the last stands at amax[(updates − 1) % window] */
+    float amax[TANDEM_AMAX_WINDOW];
+} tandem_amax_history;
+
+/* 1 ≤ window ≤ TANDEM_AMAX_WINDOW, −64 ≤ margin ≤ 64. */
+tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin, tandem_error *error);
+/* TANDEM_OVER_LIMIT where amax is not finite: the history is untouched, the range stays. */
+tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, tandem_error *error);
+/* −1 before the first amax: quantise the first step with TANDEM_SCALE_TENSOR. At most FLT_MAX. */
+float tandem_amax_history_range(const tandem_amax_history *history);
+
+/* --- From int8, and between floats ---------------------------------------------------------------------------------------- */
+
+/* x[i][j] = scale·q[i][j], to f32 or bf16 (nearest, ties to even); scale: one, or, with TANDEM_SCALE_ROW, one for each row. */
+typedef struct tandem_dequantise_call {
+    const int8_t *q;
+    int64_t rows, columns, q_row;
+    void *x;
+    tandem_dtype to; /* TANDEM_F32 or TANDEM_BF16 */
+    int64_t x_row;
+    tandem_scaling scaling;
+    const float *scale;
+} tandem_dequantise_call;
+tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tandem_dequantise_call *call,
+                                        tandem_error *error);
+
+/* f32 to bf16 (nearest, ties to even; a NaN stays one) or bf16 to f32. */
+typedef struct tandem_cast_call {
+    const void *x;
+    tandem_dtype from;
+    int64_t rows, columns, x_row;
+    void *y;
+    tandem_dtype to;
+    int64_t y_row;
+} tandem_cast_call;
+tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_cast_call *call, tandem_error *error);
+
+/* --- The int8 product ------------------------------------------------------------------------------------------------------ */
+
+/* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MOST_K (128²·2^16 < 2^31; of operands
+ * within ±127 k ≤ 2^17), then
+ *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL is left out
+ * as f32 or as bf16 (nearest); as s32 the sum itself. Operands lie in any strides, so that the three products of a linear layer
+ * y (m, n) = x (m, k)·Wᵀ, W (n, k), need no copy:
+ *     forward  y  = x·Wᵀ   a = x, a_row k, a_column 1;   b = W, b_row 1, b_column k
+ *     dgrad    gx = g·W    a = g, a_row n, a_column 1;   b = W, b_row k, b_column 1
+ *     wgrad    gW = gᵀ·x   a = g, a_row 1, a_column n;   b = x, b_row k, b_column 1 */
+enum { TANDEM_PRODUCT_MOST_K = 1 << 17 };
+typedef struct tandem_product_s8 {
+    int64_t m, n, k;
+    const int8_t *a; /* (m, k), element (i, l) at a[i·a_row + l·a_column] */
+    int64_t a_row, a_column;
+    const int8_t *b; /* (k, n), element (l, j) at b[l·b_row + j·b_column] */
+    int64_t b_row, b_column;
+    void *c; /* (m, n), row-major, rows c_row ≥ n elements apart */
+    int64_t c_row;
+    tandem_dtype c_type;       /* TANDEM_F32, TANDEM_BF16 or TANDEM_S32 */
+    float scale;               /* of a times of b */
+    const float *row_scale;    /* m of them, or NULL */
+    const float *column_scale; /* n of them, or NULL */
+    const float *bias;         /* n of them, or NULL */
+    void *workspace;           /* 64-byte aligned */
+} tandem_product_s8;
+
+/* Bytes of the workspace: grows with k up to some MiB, not with m·n. 0 where an argument is not allowed. */
+size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k);
+/* Strides are at least 0, and one of a's, and one of b's, is best 1: else packing is slow. */
+tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *product,
+                                     size_t workspace_bytes, tandem_error *error);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif

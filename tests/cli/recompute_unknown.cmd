@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --device t4 --recompute block

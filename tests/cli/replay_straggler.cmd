@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --batch 64 --cluster "4*t4@4 net=10Gbit/s,5us slow=1.5@rank1" --predict

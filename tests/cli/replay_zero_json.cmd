@@ -1,0 +1,1 @@
+$TANDEM --json replay --model mlp --batch 64 --cluster "4*t4@4 net=10Gbit/s,5us" --predict --zero 1

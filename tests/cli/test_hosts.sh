@@ -1,0 +1,98 @@
+#!/bin/bash
+# Ranks that reach each other over a network alone: two network namespaces joined by a pair of virtual interfaces, which end with
+# this test. They train, are profiled and compared, and the same over a link of limited rate. Speaks TAP.
+# TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+# --- Two hosts -----------------------------------------------------------------------------------------------------------------
+alone=(unshare --net)
+[ "$(id -u)" = 0 ] || alone=(unshare --user --map-root-user --net)
+if [ "${TANDEM_TEST_ALONE:-}" = "" ]; then
+    if ! { "${alone[@]}" ip link add near type veth peer name far; } 2>err; then
+        skip "ranks on two hosts" "no network namespaces or no iproute2 here: $(head -n 1 err)"
+        echo "1..$n"
+        exit 0
+    fi
+    cd / && rm -rf "$work"
+    TANDEM_TEST_ALONE=1 exec "${alone[@]}" "$here/test_hosts.sh"
+fi
+run 0 list devices --json
+weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+if [ -z "$weakest" ]; then
+    skip "ranks on two hosts" "this machine is none of the devices"
+    echo "1..$n"
+    exit 0
+fi
+coproc far { exec unshare --net sh -c 'echo up; read -r end'; } # the other host, until its standard input ends
+# shellcheck disable=SC2154 # set by coproc
+read -r up <&"${far[0]}" && [ "$up" = up ] && there=(nsenter "--net=/proc/$far_PID/ns/net") &&
+    ip link add near type veth peer name far netns "$far_PID" || exit 5
+ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/24 dev near && ip link set near up && "${there[@]}" ip address add 10.0.0.2/24 dev far &&
+    "${there[@]}" ip link set far up || exit 5
+
+# both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0, IFACE1.
+both() {
+    local expected=$1 other
+    shift
+    rm -rf meet && mkdir meet
+    export WORLD_SIZE=2 TANDEM_STORE=meet
+    RANK=1 TANDEM_IFACE=$IFACE1 timeout 60 "${there[@]}" "$tandem" "$@" >out1 2>err1 </dev/null &
+    other=$!
+    RANK=0 TANDEM_IFACE=$IFACE0 timeout 60 "$tandem" "$@" >out 2>err </dev/null
+    code=$?
+    unset WORLD_SIZE TANDEM_STORE
+    wait $other
+    other=$?
+    [ $code = "$expected" ] && [ $other = "$expected" ] && [ ! -s out1 ]
+}
+
+of=(--model mlp:width=64 --batch 4 --cluster "$weakest + $weakest")
+IFACE0='' IFACE1=''
+both 6 train "${of[@]}" --steps 3 --timeout 2s
+report "over the loopback they do not meet: exit code 6 on both" $?
+IFACE0=near IFACE1=far
+both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] && [ "$(grep -c allocated_bytes out)" = 2 ]
+cp out over_network
+run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
+report "over an interface they train, with the losses of ranks on one host" $?
+
+# --- Profile and comparison ----------------------------------------------------------------------------------------------------
+both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
+    run 0 replay "${of[@]}" --json && free_ns=$(field step_ns out | head -1) && positive "$free_ns"
+report "they are profiled into one store, and a step is replayed" $?
+both 0 compare "${of[@]}" --steps 12 --json && positive "$(field measured_ns out)" &&
+    [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ]
+report "rank 0 compares; memory is allocated as predicted" $?
+
+if { tc qdisc add dev near root tbf rate 50mbit burst 16kb limit 4mb && "${there[@]}" tc qdisc add dev far root tbf rate 50mbit burst 16kb limit 4mb; } 2>err; then
+    # (784 + 64 + 64 + 10) · 64 weights and more cross the link each way: no step can be faster than that, less what the bucket holds
+    least_ns=$(((922 * 64 * 4 - 2 * 16384) * 8 * 20))
+    both 0 profile "${of[@]}" --exchange --again --json && sed -n '/"alone"/,/}/p' out | grep -q '"measured": 0' &&
+        sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' && both 0 compare "${of[@]}" --steps 12 --json &&
+        [ "$(field predicted_ns out)" -gt $least_ns ] && [ "$(field measured_ns out)" -gt $least_ns ]
+    report "over a slow link the all-reduce alone is measured again: no step beats the link" $?
+else
+    skip "a slow link" "tc has no token bucket here: $(head -n 1 err)"
+fi
+
+run 0 profile "${of[@]}" --db one.db --uniform int8 --json && [ "$(field measured out | tail -1)" -lt 4 ] && run 0 replay "${of[@]}" --db one.db --uniform int8 --json &&
+    run 4 replay "${of[@]}" --db one.db --uniform fp32
+report "with --uniform only what that plan needs is profiled" $?
+run 0 compare "${of[@]}" --again --steps 12 --json && positive "$(field again_ns out)" && [ "$(field moved out)" != null ] &&
+    run 0 compare "${of[@]}" --again --steps 12 && grep -q 'the machine moved by' out
+report "compare --again measures the plan's costs once more, and says how far they are" $?
+
+# --- Refusals ------------------------------------------------------------------------------------------------------------------
+run 2 profile --model mlp --device "$weakest" --exchange && grep -q 'there is one rank' err
+report "the all-reduce of one rank: exit code 2" $?
+RANK=0 WORLD_SIZE=3 TANDEM_STORE=. run 2 profile "${of[@]}" && grep -q 'WORLD_SIZE is 3' err
+report "a profile by more ranks than there are devices: exit code 2" $?
+RANK=0 WORLD_SIZE=2 TANDEM_STORE=. run 2 compare "${of[@]}" --again && grep -q 'ranks of its own' err
+report "compare --again in a run that is joined: exit code 2" $?
+
+eval "exec ${far[1]}>&-" # the other host ends
+left_over && report "no files are left over" 1 || report "no files are left over" 0
+echo "1..$n"
+[ $failed = 0 ]

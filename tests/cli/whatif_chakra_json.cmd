@@ -1,0 +1,1 @@
+"$TANDEM" whatif "$FIXTURES/chakra.1.et" "$FIXTURES/chakra.0.et" --json

@@ -1,0 +1,1 @@
+"$TANDEM" whatif "$FIXTURES/chakra.0.et" --trace ideal.et

@@ -1,0 +1,275 @@
+/* Laws of collectives on random clusters: lower bounds, better links, order of classes, sums of parts. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "base/philox.h"
+#include "replayer/collective.h"
+
+static const uint64_t seed = 20251;
+enum { CASES = 600, MOST_CLASSES = 5, MOST_RANKS = 24 };
+static const double rounding = 1e-9; /* relative */
+
+typedef struct chance {
+    uint32_t series, drawn;
+} chance;
+
+static uint32_t draw(chance *c, uint32_t below)
+{
+    const uint32_t counter[4] = {c->drawn++, c->series, 0, 80};
+    return tandem_philox(counter, seed).word[0] % below;
+}
+
+static tandem_link draw_link(chance *c)
+{
+    return (tandem_link){1e6 * (double)(1 + draw(c, 100000)), draw(c, 20000)};
+}
+
+static tandem_cluster draw_cluster(chance *c)
+{
+    tandem_cluster cluster = {.n_class = 1 + (int)draw(c, MOST_CLASSES)};
+    for (int k = 0; k < cluster.n_class; k++) {
+        tandem_cluster_class *const member = &cluster.member[k];
+        (void)snprintf(member->device.name, sizeof member->device.name, "card%d", k);
+        member->n_rank = 1 + (int)draw(c, MOST_RANKS);
+        member->per_node = (int)draw(c, (uint32_t)member->n_rank + 1);
+        if (draw(c, 2)) member->link = draw_link(c);
+    }
+    if (draw(c, 2)) cluster.node = draw_link(c);
+    const tandem_link net = draw_link(c);
+    cluster.link_bytes_per_s = net.bytes_per_s;
+    cluster.link_latency_ns = net.latency_ns;
+    return cluster;
+}
+
+static uint64_t draw_bytes(chance *c) { return draw(c, 1u << (1 + draw(c, 30))); }
+
+typedef struct times {
+    double ns[TANDEM_N_ALGORITHM + 1][TANDEM_N_COLLECTIVE];
+} times;
+
+static times times_of(const tandem_cluster *cluster, uint64_t bytes)
+{
+    times t;
+    for (int a = 0; a <= TANDEM_N_ALGORITHM; a++) {
+        tandem_topology *topology = NULL;
+        tandem_error error = {0};
+        if (tandem_topology_open(&topology, cluster, (tandem_collective_algorithm)a, &error) != TANDEM_OK)
+            fail_msg("%s", error.text);
+        for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
+            t.ns[a][k] = tandem_collective_ns(topology, (tandem_collective)k, bytes, NULL);
+            assert_true(isfinite(t.ns[a][k]) && t.ns[a][k] >= 0);
+        }
+        tandem_topology_close(topology);
+    }
+    return t;
+}
+
+static int at_most(double a, double b) { return a <= b * (1 + rounding) + rounding; }
+static int equal(double a, double b) { return at_most(a, b) && at_most(b, a); }
+
+/* Whether every time of `a` is at most `factor` times that of `b`, or just that. */
+static void compare(const times *a, const times *b, double factor, int (*holds)(double, double), uint32_t series)
+{
+    for (int k = 0; k <= TANDEM_N_ALGORITHM; k++)
+        for (int c = 0; c < TANDEM_N_COLLECTIVE; c++)
+            if (!holds(a->ns[k][c], factor * b->ns[k][c]))
+                fail_msg("series %u, %s, collective %d: %.17g and %.17g ns", series,
+                         tandem_collective_algorithm_name((tandem_collective_algorithm)k), c, a->ns[k][c],
+                         factor * b->ns[k][c]);
+}
+
+static void one_rank_exchanges_nothing(void **state)
+{
+    (void)state;
+    const tandem_cluster cluster = {.n_class = 1, .member[0] = {.n_rank = 1}}; /* nor needs a link */
+    const times t = times_of(&cluster, 12345), nothing = {0};
+    compare(&t, &nothing, 1, equal, 0);
+}
+
+static int n_node_of(const tandem_cluster *cluster)
+{
+    int n = 0, shared = 0;
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_cluster_class *const member = &cluster->member[c];
+        shared |= member->per_node == 0;
+        if (member->per_node) n += (member->n_rank + member->per_node - 1) / member->per_node;
+    }
+    return n + shared;
+}
+
+static double fastest_of(const tandem_cluster *cluster)
+{
+    double most = fmax(cluster->link_bytes_per_s, cluster->node.bytes_per_s);
+    for (int c = 0; c < cluster->n_class; c++) most = fmax(most, cluster->member[c].link.bytes_per_s);
+    return most;
+}
+
+/* Each of n that reduce M bytes and have the sum in the end sends 2(n−1)/n·M at least on an average, in parts half of
+ * that (Patarasuk, Yuan 2009); so does each rank over its links, and each node over its connection. */
+static void nobody_beats_bytes_over_bandwidth(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        const tandem_cluster cluster = draw_cluster(&c);
+        const double bytes = (double)draw_bytes(&c), n = tandem_cluster_n_rank(&cluster), m = n_node_of(&cluster);
+        const times t = times_of(&cluster, (uint64_t)bytes);
+        const double rank_ns = (n - 1) / n * bytes / fastest_of(&cluster) * 1e9;
+        const double node_ns = (m - 1) / m * bytes / cluster.link_bytes_per_s * 1e9;
+        for (int a = 0; a <= TANDEM_N_ALGORITHM; a++)
+            for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
+                const double passes = k == TANDEM_ALL_REDUCE ? 2 : 1;
+                assert_true(at_most(passes * fmax(rank_ns, node_ns), t.ns[a][k]));
+            }
+    }
+}
+
+static void better_links_never_hurt(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        tandem_cluster cluster = draw_cluster(&c);
+        const uint64_t bytes = draw_bytes(&c);
+        const times before = times_of(&cluster, bytes);
+        const double factor = 1 + draw(&c, 100) / 20.0;
+        if (draw(&c, 2)) cluster.link_bytes_per_s *= factor;
+        if (draw(&c, 2)) cluster.link_latency_ns /= 2;
+        if (draw(&c, 2)) cluster.node.bytes_per_s *= factor;
+        if (draw(&c, 2)) cluster.node.latency_ns /= 3;
+        for (int k = 0; k < cluster.n_class; k++)
+            if (draw(&c, 2)) cluster.member[k].link.bytes_per_s *= factor;
+        const times after = times_of(&cluster, bytes);
+        compare(&after, &before, 1, at_most, series);
+    }
+}
+
+static void fewer_bytes_take_no_longer(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        const tandem_cluster cluster = draw_cluster(&c);
+        const uint64_t bytes = draw_bytes(&c);
+        const times more = times_of(&cluster, bytes), fewer = times_of(&cluster, bytes - bytes / 3);
+        compare(&fewer, &more, 1, at_most, series);
+    }
+}
+
+static void links_k_times_as_slow_take_k_times_as_long(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        tandem_cluster cluster = draw_cluster(&c);
+        const uint64_t bytes = draw_bytes(&c);
+        const int k = 2 + (int)draw(&c, 9);
+        const times before = times_of(&cluster, bytes);
+        cluster.link_bytes_per_s /= k;
+        cluster.link_latency_ns *= k;
+        cluster.node = (tandem_link){cluster.node.bytes_per_s / k, cluster.node.latency_ns * k};
+        for (int m = 0; m < cluster.n_class; m++)
+            cluster.member[m].link =
+                (tandem_link){cluster.member[m].link.bytes_per_s / k, cluster.member[m].link.latency_ns * k};
+        const times after = times_of(&cluster, bytes);
+        compare(&after, &before, k, equal, series);
+    }
+}
+
+static void the_order_of_classes_changes_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        tandem_cluster cluster = draw_cluster(&c), turned = cluster;
+        const uint64_t bytes = draw_bytes(&c);
+        for (int k = 0; k < cluster.n_class; k++) turned.member[k] = cluster.member[cluster.n_class - 1 - k];
+        const times a = times_of(&cluster, bytes), b = times_of(&turned, bytes);
+        assert_memory_equal(&a, &b, sizeof a);
+    }
+}
+
+static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        tandem_cluster cluster = draw_cluster(&c), apart = {0};
+        const uint64_t bytes = draw_bytes(&c);
+        int n = 0;
+        for (int k = 0; k < cluster.n_class; k++) {
+            tandem_cluster_class *const member = &cluster.member[k];
+            member->n_rank = 1 + (member->n_rank - 1) % (TANDEM_MAX_CLASS / MOST_CLASSES);
+            member->per_node = member->per_node > 0;
+            member->link = (tandem_link){0};
+            for (int r = 0; r < member->n_rank; r++) {
+                apart.member[n] = *member;
+                apart.member[n++].n_rank = 1;
+            }
+        }
+        apart.n_class = n;
+        apart.node = cluster.node;
+        apart.link_bytes_per_s = cluster.link_bytes_per_s;
+        apart.link_latency_ns = cluster.link_latency_ns;
+        const times a = times_of(&cluster, bytes), b = times_of(&apart, bytes);
+        compare(&a, &b, 1, equal, series);
+    }
+}
+
+static void parts_make_the_whole(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        const tandem_cluster cluster = draw_cluster(&c);
+        const times t = times_of(&cluster, draw_bytes(&c));
+        for (int k = 0; k < TANDEM_N_COLLECTIVE; k++) {
+            double least = INFINITY;
+            for (int a = 0; a < TANDEM_N_ALGORITHM; a++) {
+                least = fmin(least, t.ns[a][k]);
+                assert_true(at_most(t.ns[a][TANDEM_ALL_REDUCE],
+                                    t.ns[a][TANDEM_REDUCE_SCATTER] + t.ns[a][TANDEM_ALL_GATHER]));
+            }
+            assert_true(t.ns[TANDEM_AUTO][k] == least);
+        }
+        assert_true(equal(t.ns[TANDEM_RING][TANDEM_ALL_REDUCE], 2 * t.ns[TANDEM_RING][TANDEM_ALL_GATHER]));
+    }
+}
+
+/* Where there are no nodes to speak of. */
+static void a_hierarchy_of_one_level_is_a_ring(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series++) {
+        chance c = {.series = series};
+        tandem_cluster cluster = draw_cluster(&c);
+        const int per_node = (int)draw(&c, 2);
+        for (int k = 0; k < cluster.n_class; k++) cluster.member[k].per_node = per_node;
+        const times t = times_of(&cluster, draw_bytes(&c));
+        for (int k = 0; k < TANDEM_N_COLLECTIVE; k++)
+            assert_true(equal(t.ns[TANDEM_HIERARCHICAL][k], t.ns[TANDEM_RING][k]));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank_exchanges_nothing),
+        cmocka_unit_test(nobody_beats_bytes_over_bandwidth),
+        cmocka_unit_test(better_links_never_hurt),
+        cmocka_unit_test(fewer_bytes_take_no_longer),
+        cmocka_unit_test(links_k_times_as_slow_take_k_times_as_long),
+        cmocka_unit_test(the_order_of_classes_changes_nothing),
+        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks),
+        cmocka_unit_test(parts_make_the_whole),
+        cmocka_unit_test(a_hierarchy_of_one_level_is_a_ring),
+    };
+    print_message("seed %llu, series 0 … %d\n", (unsigned long long)seed, CASES - 1);
+    return cmocka_run_group_tests_name("laws of collectives", tests, NULL, NULL);
+}

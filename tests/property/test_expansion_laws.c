@@ -1,0 +1,459 @@
+/* Laws of a replayed step that a second engine can see: over random graphs and models of the zoo, with random times, clusters
+ * and plans, all ranks one by one in the general engine come to the same nanosecond. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tandem/expansion.h"
+#include "tests/property/random_graph.h"
+
+static const uint64_t seed = 20249;
+static const char *const models[] = {"mlp", "resnet20:blocks=1", "vit_tiny:depth=1", "gpt_tiny:depth=1", "resnet50"};
+static const char *const cards[] = {"t4", "v100", "a100", "h100"};
+static const uint64_t bucket_sizes[] = {0, 1, 2000, 65536};
+enum {
+    CASES = 400,
+    MOST_OPS = 512,
+    N_MODEL = sizeof models / sizeof *models,
+    ZOO_EVERY = 8,
+    MOST_RANKS = 64
+};
+
+typedef struct trial {
+    chance chance;
+    tandem_graph *graph;
+    tandem_cluster cluster;
+    tandem_replayer_options options;
+    tandem_precision precision[TANDEM_MAX_CLASS][MOST_OPS];
+} trial;
+
+/* --- A case --------------------------------------------------------------------------------------------- */
+
+static tandem_link draw_link(chance *c)
+{
+    return (tandem_link){1e6 * (double)(1 + draw_below(c, 1000)) * (draw_below(c, 2) ? 1 : 100),
+                         draw_below(c, 30000)};
+}
+
+static void draw_class(trial *t, int c, int most_ranks)
+{
+    tandem_cluster_class *const member = &t->cluster.member[c];
+    assert_int_equal(tandem_device_find(&member->device, cards[draw_below(&t->chance, 4)], NULL), TANDEM_OK);
+    member->n_rank = 1 + (int)draw_below(&t->chance, (uint32_t)most_ranks);
+    member->per_node = (int)draw_below(&t->chance, (uint32_t)member->n_rank + 1);
+    if (draw_below(&t->chance, 2)) member->link = draw_link(&t->chance);
+    const uint32_t change = 1 + draw_below(&t->chance, 4);
+    for (int op = 0; op < t->graph->n_op; op++) {
+        const unsigned allowed = tandem_op_row_get(t->graph->op[op].kind)->precisions & member->device.precisions;
+        if (!allowed || draw_below(&t->chance, change)) continue;
+        do t->precision[c][op] = (tandem_precision)draw_below(&t->chance, TANDEM_N_PRECISION);
+        while (!(allowed >> t->precision[c][op] & 1));
+    }
+}
+
+static void draw_trial(trial *t, uint32_t series)
+{
+    *t = (trial){.chance = {.seed = seed, .series = series}};
+    if (series % ZOO_EVERY)
+        t->graph = random_graph(&t->chance);
+    else
+        assert_int_equal(tandem_graph_open(&t->graph, models[draw_below(&t->chance, N_MODEL)], 2, NULL), TANDEM_OK);
+    assert_true(t->graph->n_op <= MOST_OPS);
+    t->options = (tandem_replayer_options){
+        .predict = 1,
+        .bucket_bytes = t->graph->n_op > 100 ? 1 << 20 : bucket_sizes[draw_below(&t->chance, 4)],
+        .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_ALGORITHM + 1)};
+    t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
+    const tandem_link net = draw_link(&t->chance);
+    t->cluster.link_bytes_per_s = net.bytes_per_s;
+    t->cluster.link_latency_ns = net.latency_ns;
+    if (draw_below(&t->chance, 2)) t->cluster.node = draw_link(&t->chance);
+    for (int c = 0; c < t->cluster.n_class; c++)
+        draw_class(t, c, MOST_RANKS / t->cluster.n_class / (t->graph->n_op > 100 ? 4 : 1));
+}
+
+static void set_precisions(const trial *t, tandem_replayer *replayer)
+{
+    for (int c = 0; c < t->cluster.n_class; c++)
+        for (int op = 0; op < t->graph->n_op; op++) tandem_replayer_set(replayer, c, op, t->precision[c][op]);
+}
+
+static tandem_replayer *open_trial(const trial *t)
+{
+    const tandem_graph *graphs[TANDEM_MAX_CLASS];
+    tandem_replayer *replayer = NULL;
+    tandem_error error = {0};
+    for (int c = 0; c < t->cluster.n_class; c++) graphs[c] = t->graph;
+    if (tandem_replayer_open_with(&replayer, &t->cluster, graphs, NULL, &t->options, &error) != TANDEM_OK)
+        fail_msg("%s", error.text);
+    set_precisions(t, replayer);
+    return replayer;
+}
+
+static tandem_replay run(tandem_replayer *replayer)
+{
+    tandem_replay replay;
+    tandem_error error = {0};
+    if (tandem_replayer_run(replayer, &replay, 0, &error) != TANDEM_OK) fail_msg("%s", error.text);
+    return replay;
+}
+
+static tandem_replay replay_of(const trial *t)
+{
+    tandem_replayer *replayer = open_trial(t);
+    const tandem_replay replay = run(replayer);
+    tandem_replayer_close(replayer);
+    return replay;
+}
+
+/* Other times for some tasks and buckets; of these the same whoever computes, so that nothing interferes. */
+static void draw_times(trial *t, tandem_replayer *replayer)
+{
+    const uint32_t keeps_wire = draw_below(&t->chance, 4), fastest = draw_below(&t->chance, 2) ? 100 : 30000;
+    for (int c = 0; c < t->cluster.n_class; c++) {
+        const tandem_step *const step = tandem_replayer_step(replayer, c);
+        const uint32_t longest = draw_below(&t->chance, 2) ? 1000 : 100000;
+        for (int k = 0; k < step->n_task; k++) {
+            const int computes = step->task[k].stream == TANDEM_STREAM_COMPUTE;
+            if (!step->task[k].active || (computes && draw_below(&t->chance, 2))) continue;
+            const int64_t ns = draw_below(&t->chance, computes ? longest : fastest);
+            if (computes)
+                tandem_replayer_set_form_ns(replayer, c, k, step->task[k].variant, 0, ns);
+            else if (c == 0 && draw_below(&t->chance, 4) >= keeps_wire)
+                for (int beside = 0; beside < 2; beside++)
+                    tandem_replayer_set_form_ns(replayer, c, k, 0, beside, ns);
+        }
+    }
+}
+
+/* --- Two engines ---------------------------------------------------------------------------------------- */
+
+static void the_engines_agree(const tandem_replay *replay, tandem_replayer *replayer, uint32_t series)
+{
+    tandem_replay expanded;
+    tandem_error error = {0};
+    int64_t n_op = 0;
+    assert_false(tandem_replayer_interferes(replayer));
+    if (tandem_replayer_run_expanded(replayer, &expanded, &n_op, &error) != TANDEM_OK)
+        fail_msg("%u: %s", series, error.text);
+    if (memcmp(replay, &expanded, sizeof expanded) != 0)
+        fail_msg("series %u: step %lld ns by the replayer, %lld ns by the engine, of %lld operators", series,
+                 (long long)replay->step_ns, (long long)expanded.step_ns, (long long)n_op);
+}
+
+static void every_rank_by_itself_comes_to_the_same_nanosecond(void **state)
+{
+    (void)state;
+    int n_wire = 0, n_other = 0, n_never = 0; /* who the first class waits for */
+    for (uint32_t series = 0; series < CASES; series++) {
+        trial t;
+        draw_trial(&t, series);
+        tandem_replayer *replayer = open_trial(&t);
+        tandem_replay replay = run(replayer);
+        the_engines_agree(&replay, replayer, series);
+        draw_times(&t, replayer);
+        replay = run(replayer);
+        the_engines_agree(&replay, replayer, series);
+        n_wire += replay.member[0].exposed_comm_ns > 0;
+        n_other += replay.member[0].wait_ns > 0;
+        n_never += replay.member[0].busy_ns == replay.step_ns;
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+    print_message("the first class waits for the wire in %d cases, for others in %d, never in %d\n", n_wire,
+                  n_other, n_never);
+    assert_true(n_wire > CASES / 10 && n_other > CASES / 10 && n_never > CASES / 20);
+}
+
+/* Class 0 hands its last bucket over after 1000 ns, the wire takes 2000 ns: steps of 3000 ns. Class 1 hands over at once and
+ * then computes for 3001 ns: it loses 1 ns a step until, 1000 steps later, the others wait for it. With 2999 ns it
+ * never does. */
+static void who_falls_behind_little_by_little_decides_in_the_end(void **state)
+{
+    (void)state;
+    for (int64_t own_ns = 2999; own_ns <= 3001; own_ns++) {
+        trial t = {.options = {.predict = 1, .bucket_bytes = 1}};
+        assert_int_equal(tandem_graph_open(&t.graph, "mlp", 2, NULL), TANDEM_OK);
+        assert_int_equal(tandem_cluster_parse(&t.cluster, "3*a100@1 + 2*a100@1 net=1GB/s,0ns", NULL), TANDEM_OK);
+        tandem_replayer *replayer = open_trial(&t);
+        (void)run(replayer);
+        for (int c = 0; c < 2; c++) {
+            const tandem_step *const step = tandem_replayer_step(replayer, c);
+            const int late = step->bucket[step->n_bucket - 1].ready_task;
+            assert_true(step->task[late].active && late > step->bucket[0].ready_task);
+            for (int k = 0; k < step->n_task; k++) {
+                const int64_t wire_ns = k == step->bucket[step->n_bucket - 1].reduce_task ? 2000 : 0;
+                const int64_t ns = c == 0 && k == late                          ? 1000
+                                   : c == 1 && k == step->bucket[0].update_task ? own_ns
+                                                                                : 0;
+                if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
+                    tandem_replayer_set_form_ns(replayer, c, k, step->task[k].variant, 0, ns);
+                else if (step->task[k].active)
+                    for (int beside = 0; beside < 2; beside++)
+                        tandem_replayer_set_form_ns(replayer, c, k, 0, beside, wire_ns);
+            }
+        }
+        const tandem_replay replay = run(replayer);
+        assert_int_equal(replay.step_ns, own_ns > 3000 ? own_ns : 3000);
+        the_engines_agree(&replay, replayer, 0);
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
+/* --- What an expansion holds ---------------------------------------------------------------------------- */
+
+static void an_expansion_holds_every_task_of_every_rank(void **state)
+{
+    (void)state;
+    for (uint32_t series = 1; series < 40; series++) {
+        trial t;
+        tandem_expansion *e = NULL;
+        draw_trial(&t, series);
+        tandem_replayer *replayer = open_trial(&t);
+        (void)run(replayer);
+        const int n_lap = 1 + (int)draw_below(&t.chance, 3);
+        assert_int_equal(tandem_replayer_expand(&e, replayer, n_lap, NULL), TANDEM_OK);
+        assert_int_equal(e->n_rank, tandem_cluster_n_rank(&t.cluster));
+        int rank = 0, n_op = 0;
+        for (int c = 0; c < e->n_class; c++) {
+            const tandem_step *const step = tandem_replayer_step(replayer, c);
+            for (int r = 0; r < t.cluster.member[c].n_rank; r++, rank++, n_op++)
+                for (int lap = 0; lap < n_lap; lap++) {
+                    int n_active = 0;
+                    for (int k = 0; k < step->n_task; k++) n_active += step->task[k].active;
+                    assert_int_equal(e->n_place[c] + e->n_bucket, n_active);
+                    for (int k = 0; k < n_active; k++, n_op++) {
+                        const int op = tandem_expansion_op(e, c, r, lap, k), task = e->task[op];
+                        assert_true(op >= 0 && op < e->graph.n_op && step->task[task].active);
+                        const int is_comm = step->task[task].stream == TANDEM_STREAM_COMM;
+                        assert_int_equal(e->graph.stream[op], 2 * rank + is_comm);
+                        assert_int_equal(e->graph.group[op],
+                                         is_comm ? lap * e->n_bucket + step->task[task].bucket : -1);
+                        if (!is_comm)
+                            assert_int_equal(e->duration_ticks[op],
+                                             TANDEM_TICKS_A_NS * tandem_replayer_task_ns(replayer, c, task, 0));
+                    }
+                }
+        }
+        assert_int_equal(n_op, e->graph.n_op);
+        tandem_expansion_close(e);
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
+static void too_much_is_refused(void **state)
+{
+    (void)state;
+    trial t;
+    draw_trial(&t, 1);
+    for (int c = 0; c < t.cluster.n_class; c++) t.cluster.member[c].n_rank = 1000000;
+    t.options.collective = TANDEM_RING;
+    tandem_replayer *replayer = open_trial(&t);
+    tandem_replay replay = run(replayer);
+    const tandem_replay before = replay;
+    tandem_error error = {0};
+    assert_int_equal(tandem_replayer_run_expanded(replayer, &replay, NULL, &error), TANDEM_USAGE);
+    assert_non_null(strstr(error.text, "fewer ranks"));
+    assert_memory_equal(&replay, &before, sizeof replay);
+    tandem_replayer_close(replayer);
+    tandem_graph_close(t.graph);
+}
+
+/* --- The compiled step by itself -------------------------------------------------------------------------- */
+
+static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
+{
+    (void)state;
+    for (uint32_t series = 1; series < CASES; series += 2) {
+        trial t;
+        draw_trial(&t, series);
+        const int n_rank = 2 + (int)draw_below(&t.chance, TANDEM_MAX_CLASS - 1);
+        t.cluster.n_class = 1;
+        t.cluster.member[0].n_rank = n_rank;
+        t.cluster.member[0].per_node = (int)draw_below(&t.chance, 2);
+        if (t.cluster.member[0].per_node == 0) t.cluster.member[0].link = (tandem_link){0};
+        const tandem_replay together = replay_of(&t);
+        t.cluster.n_class = n_rank;
+        for (int c = 0; c < n_rank; c++) {
+            t.cluster.member[c] = t.cluster.member[0];
+            t.cluster.member[c].n_rank = 1;
+            memcpy(t.precision[c], t.precision[0], sizeof t.precision[0]);
+        }
+        const tandem_replay apart = replay_of(&t);
+        assert_int_equal(apart.step_ns, together.step_ns);
+        for (int c = 0; c < n_rank; c++)
+            assert_memory_equal(&apart.member[c], &together.member[0], sizeof apart.member[0]);
+        tandem_graph_close(t.graph);
+    }
+}
+
+/* From the begin of the list to where bucket b is handed over, over the wire to bucket `last`, and from where that one was
+ * waited for to the end of the list: one after the other in every step. A time without its fraction of a ns. */
+static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
+{
+    const tandem_step *const step = tandem_replayer_step(replayer, c);
+    int64_t most = 0,
+            before = tandem_replayer_task_ns(replayer, c, step->bucket[step->n_bucket - 1].update_task, 0);
+    int handed = 0;
+    for (int b = 0; b < step->n_bucket; b++) {
+        for (; handed <= step->bucket[b].ready_task; handed++)
+            if (step->task[handed].active && step->task[handed].stream == TANDEM_STREAM_COMPUTE)
+                before += tandem_replayer_task_ns(replayer, c, handed, 0);
+        double wire = 0;
+        for (int last = b; last < step->n_bucket; last++) {
+            double idle = 0, loaded = 0;
+            tandem_replayer_bucket_ns(replayer, last, &idle, &loaded);
+            wire += idle;
+            int64_t behind = 0;
+            for (int k = last; k < step->n_bucket - 1; k++)
+                behind += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
+            if (before + (int64_t)wire + behind > most) most = before + (int64_t)wire + behind;
+        }
+    }
+    return most;
+}
+
+static int64_t sum_ns(const tandem_replayer *replayer, int c)
+{
+    const tandem_step *const step = tandem_replayer_step(replayer, c);
+    int64_t sum = 0;
+    for (int k = 0; k < step->n_task; k++)
+        if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
+            sum += tandem_replayer_task_ns(replayer, c, k, 0);
+    return sum;
+}
+
+static void no_step_is_shorter_than_its_longest_chain_or_its_busiest_device(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series += 2) {
+        trial t;
+        draw_trial(&t, series);
+        tandem_replayer *replayer = open_trial(&t);
+        (void)run(replayer);
+        draw_times(&t, replayer);
+        const tandem_replay replay = run(replayer);
+        for (int c = 0; c < replay.n_class; c++) {
+            assert_true(replay.step_ns >= longest_chain_ns(replayer, c));
+            assert_true(replay.step_ns >= sum_ns(replayer, c));
+        }
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
+static void one_device_alone_takes_the_sum_of_its_tasks(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series += 2) {
+        trial t;
+        draw_trial(&t, series);
+        t.cluster.n_class = t.cluster.member[0].n_rank = 1;
+        t.cluster.member[0].per_node = 0;
+        tandem_replayer *replayer = open_trial(&t);
+        const tandem_replay replay = run(replayer);
+        assert_int_equal(replay.step_ns, sum_ns(replayer, 0));
+        assert_int_equal(replay.member[0].busy_ns, replay.step_ns);
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
+/* Exactly: times of tasks are whole, those of buckets are set so. */
+static void all_times_k_times_as_long_make_the_step_k_times_as_long(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series += 2) {
+        trial t;
+        draw_trial(&t, series);
+        tandem_replayer *replayer = open_trial(&t);
+        tandem_replay replay[2] = {run(replayer)};
+        const int64_t k = 2 + draw_below(&t.chance, 9);
+        for (int turn = 0; turn < 2; turn++) {
+            for (int c = 0; c < t.cluster.n_class; c++) {
+                const tandem_step *const step = tandem_replayer_step(replayer, c);
+                for (int task = 0; task < step->n_task; task++) {
+                    if (!step->task[task].active || (step->task[task].stream == TANDEM_STREAM_COMM && c > 0))
+                        continue;
+                    const int variant = step->task[task].stream == TANDEM_STREAM_COMM ? 0 : step->task[task].variant;
+                    for (int beside = 0; beside < (step->task[task].stream == TANDEM_STREAM_COMM ? 2 : 1); beside++) {
+                        const int64_t ns = tandem_replayer_form_ns(replayer, c, task, variant, beside);
+                        tandem_replayer_set_form_ns(replayer, c, task, variant, beside, turn ? k * ns : 3 * ns + 1);
+                    }
+                }
+            }
+            replay[turn] = run(replayer);
+        }
+        assert_int_equal(replay[1].step_ns, k * replay[0].step_ns);
+        for (int c = 0; c < t.cluster.n_class; c++) {
+            assert_int_equal(replay[1].member[c].busy_ns, k * replay[0].member[c].busy_ns);
+            assert_int_equal(replay[1].member[c].wait_ns, k * replay[0].member[c].wait_ns);
+        }
+        tandem_replayer_close(replayer);
+        tandem_graph_close(t.graph);
+    }
+}
+
+/* Nothing interferes, and the order of tasks is fixed. */
+static void better_links_never_hurt(void **state)
+{
+    (void)state;
+    for (uint32_t series = 0; series < CASES; series += 2) {
+        trial t;
+        draw_trial(&t, series);
+        const int64_t before = replay_of(&t).step_ns;
+        const double factor = 1 + draw_below(&t.chance, 40) / 10.0;
+        if (draw_below(&t.chance, 2)) t.cluster.link_bytes_per_s *= factor;
+        if (draw_below(&t.chance, 2)) t.cluster.link_latency_ns /= 2;
+        if (draw_below(&t.chance, 2)) t.cluster.node.bytes_per_s *= factor;
+        for (int c = 0; c < t.cluster.n_class; c++)
+            if (draw_below(&t.chance, 2)) t.cluster.member[c].link.bytes_per_s *= factor;
+        if (t.cluster.node.bytes_per_s > 0 || t.cluster.link_bytes_per_s > 0)
+            assert_true(replay_of(&t).step_ns <= before);
+        tandem_graph_close(t.graph);
+    }
+}
+
+static void order_and_names_of_classes_change_nothing(void **state)
+{
+    (void)state;
+    for (uint32_t series = 1; series < CASES; series += 2) {
+        trial t, turned;
+        draw_trial(&t, series);
+        turned = t;
+        const int last = t.cluster.n_class - 1;
+        for (int c = 0; c <= last; c++) {
+            turned.cluster.member[c] = t.cluster.member[last - c];
+            memcpy(turned.precision[c], t.precision[last - c], sizeof t.precision[c]);
+        }
+        const tandem_replay a = replay_of(&t), b = replay_of(&turned);
+        assert_int_equal(a.step_ns, b.step_ns);
+        for (int c = 0; c <= last; c++)
+            assert_memory_equal(&a.member[c], &b.member[last - c], sizeof a.member[c]);
+        tandem_graph_close(t.graph);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_rank_by_itself_comes_to_the_same_nanosecond),
+        cmocka_unit_test(who_falls_behind_little_by_little_decides_in_the_end),
+        cmocka_unit_test(an_expansion_holds_every_task_of_every_rank),
+        cmocka_unit_test(too_much_is_refused),
+        cmocka_unit_test(a_class_is_as_many_classes_as_it_has_ranks),
+        cmocka_unit_test(no_step_is_shorter_than_its_longest_chain_or_its_busiest_device),
+        cmocka_unit_test(one_device_alone_takes_the_sum_of_its_tasks),
+        cmocka_unit_test(all_times_k_times_as_long_make_the_step_k_times_as_long),
+        cmocka_unit_test(better_links_never_hurt),
+        cmocka_unit_test(order_and_names_of_classes_change_nothing),
+    };
+    print_message("seed %llu\n", (unsigned long long)seed);
+    return cmocka_run_group_tests_name("laws of expanded steps", tests, NULL, NULL);
+}

@@ -1,0 +1,84 @@
+"""What tandem documents about samples, written again from its documentation: the generator of all its draws (base/philox.h), the
+order of samples and the hiding of tokens (include/tandem/data.h), the format of weights (backend/safetensors.h)."""
+import json
+import struct
+
+import numpy
+
+SHUFFLE, MASK = 4, 5  # purposes of draws
+WORD = 0xFFFFFFFF
+
+
+def philox(counter, key):
+    """Philox4x32-10 of Salmon et al., SC 2011."""
+    c, k0, k1 = list(counter), key & WORD, key >> 32
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(p1 >> 32) ^ c[1] ^ k0, p1 & WORD, (p0 >> 32) ^ c[3] ^ k1, p0 & WORD]
+        k0, k1 = (k0 + 0x9E3779B9) & WORD, (k1 + 0xBB67AE85) & WORD
+    return c
+
+
+def order(n, seed, epoch):
+    """Fisher and Yates's, from behind."""
+    samples = list(range(n))
+    for i in range(n - 1, 0, -1):
+        word = philox([i, epoch & WORD, epoch >> 32, SHUFFLE], seed)
+        j = ((word[1] << 32 | word[0]) * (i + 1)) >> 64
+        samples[i], samples[j] = samples[j], samples[i]
+    return samples
+
+
+def batches(n, batch, steps, seed):
+    """The samples of each step: epochs are cut into batches, and what is left of one is dropped."""
+    each, epoch = n // batch, []
+    for step in range(steps):
+        if step % each == 0:
+            epoch = order(n, seed, step // each)
+        yield epoch[step % each * batch : (step % each + 1) * batch]
+
+
+def hide(tokens, n, mask, symbols, seed, sample):
+    """Tokens with n of them hidden, and labels: -100 where none was."""
+    tokens, labels, length = list(tokens), [-100] * len(tokens), len(tokens)
+    for i in range(length):
+        word = philox([i, sample & WORD, sample >> 32, MASK], seed)
+        if word[0] * (length - i) >> 32 >= n:
+            continue
+        n -= 1
+        labels[i] = tokens[i]
+        tenth = word[1] * 10 >> 32
+        if tenth < 8:
+            tokens[i] = mask
+        elif tenth == 8:
+            tokens[i] = word[2] * symbols >> 32
+    return tokens, labels
+
+
+def write_idx(path, array):
+    with open(path, "wb") as file:
+        file.write(bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes())
+
+
+def write_weights(path, tensors):
+    header, start = {}, 0
+    for name, value in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [start, start + value.nbytes]}
+        start += value.nbytes
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for value in tensors.values():
+            file.write(numpy.ascontiguousarray(value).tobytes())
+
+
+def read_weights(path):
+    with open(path, "rb") as file:
+        (n,) = struct.unpack("<Q", file.read(8))
+        header, data = json.loads(file.read(n)), file.read()
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in header.items():
+        first, behind = entry["data_offsets"]
+        tensors[name] = numpy.frombuffer(data[first:behind], "<f4").reshape(entry["shape"])
+    return tensors
