@@ -83,8 +83,9 @@ int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activati
                          tandem_cuda_stream stream);
 int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved, tandem_cuda_activation activation,
                                   tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
-/* y = factor·x */
-int tandem_cuda_scale(void *y, const void *x, float factor, tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
+/* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h). B: 2n·size. */
+int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
+                        tandem_cuda_stream stream);
 
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n, size_t period,
@@ -103,13 +104,19 @@ size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the
 int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
                                    const float *scale, const float *mean, const float *variance, size_t rows,
                                    size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream);
-/* rows: places of all images; columns: channels; mean, variance [columns].  B: 16n forward (x is read three times), 20n backward. */
-int tandem_cuda_batchnorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
-                          float *variance, size_t rows, size_t columns, float epsilon, void *workspace,
-                          tandem_cuda_stream stream);
-int tandem_cuda_batchnorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
-                                   const float *scale, const float *mean, const float *variance, size_t rows,
-                                   size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream);
+/* Of images: rows are places of all of them, columns channels; mean, variance [columns]. workspace NULL: mean and variance are given,
+ * and only read.  B: 4n·size forward (x is read three times), 5n·size backward. */
+typedef struct tandem_cuda_batchnorm {
+    size_t rows, columns;
+    const float *scale, *shift; /* [columns] */
+    float epsilon;
+    int rectifies; /* y = max(that, 0) */
+} tandem_cuda_batchnorm;
+int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b, float *mean,
+                                  float *variance, void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
+                                   tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
+                                   const float *variance, void *workspace, tandem_cuda_stream stream);
 
 /* --- softmax.cu: f32 --------------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
-/* norm.cu: layer and batch normalisation with their gradients, in f32. CPU reference: oneDNN's, in
+/* norm.cu: layer and batch normalisation with their gradients, in f32; of images
+ * in bf16, too. CPU reference: oneDNN's, in
  * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
  * finds its data in the cache. */
 #include "backend/cuda/launch.h"
@@ -58,13 +59,20 @@ static __global__ void __launch_bounds__(THREADS)
 
 enum { ROWS_A_BLOCK = 256 };
 
-/* Σ g and Σ g·x̂ of ROWS_A_BLOCK rows and WARP columns. mean and inverse deviation belong to rows or to columns. */
-template <int BY_ROW>
+/* What a rectifier behind the norm lets through of g: all where there is none. */
+static __device__ __forceinline__ float let_through(float g, float normal, const float *scale, const float *shift, size_t c)
+{
+    return !shift || normal * scale[c] + shift[c] > 0 ? g : 0;
+}
+
+/* Σ g and Σ g·x̂ of ROWS_A_BLOCK rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
+ * are given where a rectifier stands behind. */
+template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
     gradient_part(float *__restrict__ part /* (gridDim.y, 2, columns): of the scale, of the shift */,
-                  const float *__restrict__ g, const float *__restrict__ x /* (rows, columns) */,
+                  const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
                   const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows, size_t columns,
-                  float epsilon)
+                  float epsilon, const float *__restrict__ scale, const float *__restrict__ shift)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -74,9 +82,10 @@ static __global__ void __launch_bounds__(THREADS)
     if (column < columns)
         for (size_t r = first + warp; r < end; r += WARPS) {
             const size_t k = BY_ROW ? r : column;
-            const float gradient = g[r * columns + column];
+            const float normal = (load_one(x + r * columns + column) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
+            const float gradient = let_through(load_one(g + r * columns + column), normal, scale, shift, column);
             of_shift += gradient;
-            of_scale += gradient * ((x[r * columns + column] - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon)));
+            of_scale += gradient * normal;
         }
     of_warp[0][warp][lane] = of_scale;
     of_warp[1][warp][lane] = of_shift;
@@ -118,7 +127,9 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
 {
     float *part = (float *)workspace;
     const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
-    int failed = LAUNCH((gradient_part<1>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon);
+    const float *none = NULL;
+    int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
+                        none, none);
     if (!failed)
         failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
@@ -128,8 +139,9 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
 /* --- Batch normalisation: rows are places of images, columns are channels ------------------------------------------------ */
 
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    moment_part(float *__restrict__ part /* (gridDim.y, columns) */, const float *__restrict__ x /* (rows, columns) */,
+    moment_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ x /* (rows, columns) */,
                 const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
@@ -140,7 +152,7 @@ static __global__ void __launch_bounds__(THREADS)
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
         for (size_t r = first + warp; r < end; r += WARPS) {
-            const float off = x[r * columns + column] - centre;
+            const float off = load_one(x + r * columns + column) - centre;
             sum += mean ? off * off : off;
         }
     }
@@ -162,59 +174,87 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    batchnorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
+    batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
               const float *__restrict__ shift, const float *__restrict__ mean,
-              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon)
+              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon, int rectifies)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns;
-        y[i] = (x[i] - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        const float value = (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        store_one(y + i, rectifies && value < 0 ? 0 : value);
     }
 }
 
-extern "C" int tandem_cuda_batchnorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
-                                     float *variance, size_t rows, size_t columns, float epsilon, void *workspace,
-                                     tandem_cuda_stream stream)
+template <typename T>
+static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance, void *workspace,
+                     tandem_cuda_stream stream)
 {
+    const size_t rows = b->rows, columns = b->columns, parts = parts_of(rows), n = rows * columns;
+    const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean, *own_variance = variance;
+    const float epsilon = b->epsilon;
+    const int rectifies = b->rectifies;
     float *part = (float *)workspace;
-    const size_t parts = parts_of(rows);
     const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
-    const float *no_mean = NULL, *own_mean = mean;
-    int failed = LAUNCH(moment_part, grid, THREADS, stream, part, x, no_mean, rows, columns);
-    if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, mean, part, parts, rows, columns);
-    if (!failed) failed = LAUNCH(moment_part, grid, THREADS, stream, part, x, own_mean, rows, columns);
-    if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, variance, part, parts, rows, columns);
+    int failed = 0;
+    if (part) {
+        failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, mean, part, parts, rows, columns);
+        if (!failed) failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, own_mean, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, variance, part, parts, rows, columns);
+    }
     if (failed) return failed;
-    return LAUNCH(batchnorm, grid_of(rows * columns), THREADS, stream, y, x, scale, shift, mean, variance, rows * columns,
-                  columns, epsilon);
+    return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n, columns, epsilon,
+                  rectifies);
 }
 
-/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows) */
+extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                             float *mean, float *variance, void *workspace, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32) return normalise((float *)y, (const float *)x, b, mean, variance, workspace, stream);
+    return normalise((uint16_t *)y, (const uint16_t *)x, b, mean, variance, workspace, stream);
+}
+
+/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as the rectifier lets it through */
+template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    batchnorm_backward(float *__restrict__ gx, const float *__restrict__ g, const float *__restrict__ x /* (rows, columns) */,
+    batchnorm_backward(T *__restrict__ gx, const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
                        const float *__restrict__ gscale, const float *__restrict__ gshift,
-                       const float *__restrict__ scale, const float *__restrict__ mean,
+                       const float *__restrict__ scale, const float *__restrict__ shift, const float *__restrict__ mean,
                        const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
 {
     for (size_t i = first_item(); i < rows * columns; i += all_items()) {
         const size_t c = i % columns;
-        const float inverse = 1.0f / sqrtf(variance[c] + epsilon);
-        gx[i] = scale[c] * inverse * (g[i] - (gshift[c] + (x[i] - mean[c]) * inverse * gscale[c]) / (float)rows);
+        const float inverse = 1.0f / sqrtf(variance[c] + epsilon), normal = (load_one(x + i) - mean[c]) * inverse;
+        const float gradient = let_through(load_one(g + i), normal, scale, shift, c);
+        store_one(gx + i, scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
     }
 }
 
-extern "C" int tandem_cuda_batchnorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
-                                              const float *scale, const float *mean, const float *variance, size_t rows,
-                                              size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream)
+template <typename T>
+static int go_back(T *gx, float *gscale, float *gshift, const T *g, const T *x, const tandem_cuda_batchnorm *b,
+                   const float *mean, const float *variance, void *workspace, tandem_cuda_stream stream)
 {
+    const size_t rows = b->rows, columns = b->columns;
+    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies ? b->shift : NULL;
     float *part = (float *)workspace;
     const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
-    int failed = LAUNCH((gradient_part<0>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon);
+    int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
+                        shift);
     if (!failed)
         failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
-    return LAUNCH(batchnorm_backward, grid_of(rows * columns), THREADS, stream, gx, g, x, of_scale, of_shift, scale, mean,
-                  variance, rows, columns, epsilon);
+    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, g, x, of_scale, of_shift, scale, shift,
+                  mean, variance, rows, columns, epsilon);
+}
+
+extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
+                                              tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
+                                              const float *variance, void *workspace, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32)
+        return go_back((float *)gx, gscale, gshift, (const float *)g, (const float *)x, b, mean, variance, workspace, stream);
+    return go_back((uint16_t *)gx, gscale, gshift, (const uint16_t *)g, (const uint16_t *)x, b, mean, variance, workspace, stream);
 }

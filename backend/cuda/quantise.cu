@@ -57,7 +57,7 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 static __device__ __forceinline__ uint2 round_octet(const float x[OCTET], size_t block, float inverse,
                                                     tandem_rounding rounding)
 {
-    const uint32_t counter[4] = {(uint32_t)block, rounding.stream[0], rounding.stream[1], rounding.stream[2]};
+    const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1], rounding.stream[2]};
     const tandem_philox_block draws = tandem_philox(counter, rounding.seed);
     uint32_t word[2] = {0, 0};
 #pragma unroll

@@ -68,7 +68,7 @@ inline dim3 block_index, grid_size, block_size;
 inline const std::function<void()> *body;
 inline uint64_t order = 0; /* which order threads are resumed in; any number */
 
-inline void yield(state at)
+__attribute__((noinline)) inline void yield(state at)
 {
     fibers[current].at = at;
     if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler_place, 1);
@@ -90,7 +90,7 @@ inline int at_place(int k) /* the thread that is resumed in place k: a permutati
     return (int)((order / 8 + (uint64_t)k * (n % step || n < step ? step : 1)) % n);
 }
 
-inline void resume(int t)
+__attribute__((noinline)) inline void resume(int t)
 {
     current = t;
     if (_setjmp(scheduler_place) != 0) return;
