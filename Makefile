@@ -45,7 +45,15 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submi
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
 
-all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
+# The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links it.
+NVCC := $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
+CUDA_HOME = $(patsubst %/bin/nvcc,%,$(NVCC))
+CUDA_ARCHS = 75 80 86 89 90
+CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+            -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so,no-cuda))
+
+all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
@@ -81,6 +89,14 @@ $(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
+$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) \
+                        $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) $(FOUNDATION)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
+
+no-cuda:
+	@echo "  skip  libtandem_cuda.so: nvcc is not here (CUDA Toolkit 13 with cuDNN 9)"
+
 no-plugins:
 	@echo "  skip  spank_tandem.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
@@ -114,11 +130,21 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
+$(call objects,$(CUDA_LIBRARY_SOURCES)): CPPFLAGS += -isystem $(CUDA_HOME)/include
+
+# Nothing is spilled: a kernel that needs more registers than there are is an error here.
+$(B)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	@$(NVCC) $(CPPFLAGS) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden -Werror all-warnings \
+	    -Xptxas -v,-warn-spills -MMD -MP -c -o $@ $< >$@.log 2>&1 || { cat $@.log; exit 1; }
+	@! grep -E '[1-9][0-9]* bytes spill' $@.log
+
 # CUDA kernels for the tests: threads are coroutines on the host.
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1

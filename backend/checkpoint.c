@@ -51,7 +51,10 @@ uint32_t tandem_checkpoint_crc(const tandem_training_state *state, int k)
     return crc;
 }
 
-static size_t running_bytes(const header *h) { return (size_t)h->n_rank * (size_t)h->n_running * sizeof(float); }
+static size_t running_bytes(const header *h)
+{
+    return (size_t)h->n_rank * (size_t)h->n_running * sizeof(float);
+}
 
 static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step, const char *recipe)
 {
@@ -124,8 +127,9 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
                                 "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
                                 path, n, sizeof *h);
     if (h->crc != header_crc(h) || h->n_array < 1 || h->n_array > TANDEM_CHECKPOINT_ARRAYS || h->step < 0 ||
-        h->n_weight < 0 || h->n_running < 0 || h->n_rank < 1 || h->n_rank > INT32_MAX || !is_text(h->model, sizeof h->model) ||
-        !is_text(h->optimizer, sizeof h->optimizer) || !is_text(h->recipe, sizeof h->recipe))
+        h->n_weight < 0 || h->n_running < 0 || h->n_rank < 1 || h->n_rank > INT32_MAX ||
+        !is_text(h->model, sizeof h->model) || !is_text(h->optimizer, sizeof h->optimizer) ||
+        !is_text(h->recipe, sizeof h->recipe))
         return damaged(error, path, "first bytes");
     return TANDEM_OK;
 }
@@ -140,7 +144,8 @@ static tandem_status check_graph(const header *h, const char *path, const tandem
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' was trained by optimizer %s, model '%s' has %s here",
                                 path, h->optimizer, graph->model, optimizer);
-    if (h->hash != graph->hash || h->n_running != tandem_running_count(graph) || h->n_weight != tandem_graph_n_weight(graph) ||
+    if (h->hash != graph->hash || h->n_running != tandem_running_count(graph) ||
+        h->n_weight != tandem_graph_n_weight(graph) ||
         (int)h->n_array != 1 + tandem_optimizer_n_state(graph->optimizer.kind))
         return tandem_error_set(error, TANDEM_WRONG_MODEL,
                                 "checkpoint '%.200s' is of a model '%s' with other operators than this tandem's",
@@ -162,8 +167,8 @@ static tandem_status check_size(const header *h, FILE *stream, const char *path,
 }
 
 /* The next so many bytes of the file. */
-static tandem_status check_part(FILE *stream, uint64_t left, uint32_t awaited, const char *part, const char *path,
-                                tandem_error *error)
+static tandem_status check_part(FILE *stream, uint64_t left, uint32_t awaited, const char *part,
+                                const char *path, tandem_error *error)
 {
     unsigned char bytes[1 << 16];
     uint32_t crc = 0;
@@ -226,7 +231,8 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
             found = fread(state->array[k] + state->step->parameter_start[p], bytes_of(state, p), 1,
                           checkpoint->stream) == 1;
     const size_t n_running = (size_t)checkpoint->n_rank * (size_t)tandem_running_count(state->step->graph);
-    if (found) found = fread(state->running, sizeof *state->running, n_running, checkpoint->stream) == n_running;
+    if (found)
+        found = fread(state->running, sizeof *state->running, n_running, checkpoint->stream) == n_running;
     return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
 }
 

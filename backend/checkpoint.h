@@ -10,8 +10,9 @@
  *     n_weight   i64: numbers in each array
  *     model      128 bytes, optimizer 16 bytes, recipe TANDEM_CHECKPOINT_RECIPE bytes: texts, filled up with zeros
  *     n_running  i64: numbers of a rank's running statistics (running.h); 0 without batchnorms
+ *     skipped    i64: steps that updated nothing (gate.h)
  *     n_rank     u32: ranks whose running statistics the file holds
- *     scale      f32, good u32, skipped i64: of the loss (gate.h)
+ *     good       u32, scale f32: steps since the loss's scale changed, and that scale; 0: there is none
  *     array_crc  u32 for each of three arrays, 0 where there is none; and one for the running statistics
  *     crc        u32 of everything before
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state

@@ -25,10 +25,10 @@ struct tandem_executor {
     tandem_kernel_call *call;
     uint64_t *workspace;
     int64_t *workspace_offset;
-    int64_t *offset; /* [n_value] in the arena */
-    float *scale;    /* [n_value] of s8 values */
+    int64_t *offset;              /* [n_value] in the arena */
+    float *scale;                 /* [n_value] of s8 values */
     int loss_forward, loss_dgrad; /* tasks of the loss */
-    int *active;     /* ids of active tasks, in order */
+    int *active;                  /* ids of active tasks, in order */
     int n_active;
 
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
@@ -38,8 +38,8 @@ struct tandem_executor {
     tandem_running statistics; /* running ones of batchnorms; of an evaluation: the mean over the ranks */
     tandem_gate gate;
     unsigned char *decays; /* [n_parameter] whether weight decay applies */
-    float loss;     /* of this step, over the micro-steps so far */
-    int not_finite; /* parameter whose gradient is not, in this step; −1 = all are */
+    float loss;            /* of this step, over the micro-steps so far */
+    int not_finite;        /* parameter whose gradient is not, in this step; −1 = all are */
     tandem_observer *observer;
     void *observer_context;
 };
@@ -67,8 +67,8 @@ tandem_status tandem_executor_import(tandem_executor *executor, const char *path
 tandem_status tandem_executor_export(tandem_executor *executor, const char *path, tandem_error *error);
 tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph, tandem_error *error);
 /* What rank 0 has done is what all have done: its status and the text, on every rank; rank 0 tells it. */
-tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status, tandem_error *own,
-                                           tandem_error *error);
+tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status,
+                                           tandem_error *own, tandem_error *error);
 
 /* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,

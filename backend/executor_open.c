@@ -28,7 +28,8 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || (forward_only && task->kind != TANDEM_TASK_FORWARD)) continue;
-        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD) executor->loss_forward = t;
+        if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_FORWARD)
+            executor->loss_forward = t;
         if (task->op == executor->graph->loss && task->kind == TANDEM_TASK_DGRAD) executor->loss_dgrad = t;
         executor->active[executor->n_active++] = t;
         if (!has_kernel(executor, task)) continue;
@@ -92,8 +93,8 @@ static float *scale_of(const tandem_executor *executor, int id)
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
 {
-    if (executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT && task->kind != TANDEM_TASK_CAST &&
-        task->kind != TANDEM_TASK_GRADIENT_CAST) /* by the place in the global batch, whatever the rank */
+    const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD;
+    if (is_pass && executor->graph->op[task->op].kind == TANDEM_OP_DROPOUT) /* whatever the rank */
         return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, TANDEM_DRAW_DROPOUT}};
     const uint32_t rank = (uint32_t)executor->worker->rank << 8;
     uint32_t purpose = TANDEM_DRAW_ACTIVATION | rank;
@@ -126,7 +127,6 @@ static void bind_operands(tandem_executor *executor)
             call->workspace = executor->arena + executor->workspace_offset[t];
         call->row_weight = 1.0f / (float)rows;
         call->smoothing = executor->options.label_smoothing;
-        call->first_place = executor->options.first_place;
         call->evaluates = executor->evaluates;
         if (executor->evaluates && task->op >= 0 && executor->statistics.start[task->op] >= 0)
             call->running = executor->statistics.value + executor->statistics.start[task->op];
@@ -170,8 +170,9 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->times.all_start_ns = calloc(n_time, sizeof *executor->times.all_start_ns);
     executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
-    const int complete = executor->kernel && executor->call && executor->workspace && executor->workspace_offset &&
-                         executor->active && executor->offset && executor->scale && executor->label && executor->decays &&
+    const int complete = executor->kernel && executor->call && executor->workspace &&
+                         executor->workspace_offset && executor->active && executor->offset &&
+                         executor->scale && executor->label && executor->decays &&
                          executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
     for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;

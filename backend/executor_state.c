@@ -7,15 +7,17 @@
 
 static tandem_training_state state_of(const tandem_executor *executor)
 {
+    tandem_scaling scaling = executor->gate.scaling;
+    if (!executor->gate.scales) scaling.scale = 0;
     return (tandem_training_state){.step = executor->step,
                                    .n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind),
                                    .array = {executor->weight, executor->state[0], executor->state[1]},
-                                   .scaling = executor->gate.scaling,
+                                   .scaling = scaling,
                                    .n_rank = executor->worker->n_rank};
 }
 
-tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status, tandem_error *own,
-                                           tandem_error *error)
+tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status,
+                                           tandem_error *own, tandem_error *error)
 {
     own->rank = 0;
     if (status == TANDEM_OK) *own = (tandem_error){0};
@@ -92,7 +94,7 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
     const int64_t n = executor->statistics.n;
     if (n == 0) return TANDEM_OK;
     const size_t bytes = (size_t)n_rank * (size_t)n * sizeof(float);
-    if (worker->rank != 0 && !(*copies = malloc(bytes)))
+    if (!*copies && !(*copies = malloc(bytes)))
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks", n_rank);
     const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
     if (status != TANDEM_OK) return status;
@@ -107,7 +109,7 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
 static void restore_scaling(tandem_gate *gate, const tandem_scaling *before)
 {
     gate->scaling.skipped = before->skipped;
-    if (!gate->is_dynamic || before->scale <= 1) return;
+    if (!gate->is_dynamic || !(before->scale > 0)) return;
     gate->scaling.scale = before->scale;
     gate->scaling.good = before->good;
 }

@@ -25,9 +25,11 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     const tandem_op *input = &graph->op[graph->input];
     const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
     void *place = input_place(executor, b);
+    tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
-        const uint32_t word = tandem_philox(counter, executor->options.seed).word[0];
+        const uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
+        if (i % 4 == 0) block = tandem_philox(counter, executor->options.seed);
+        const uint32_t word = block.word[i % 4];
         if (input->dtype == TANDEM_S32)
             ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->vocabulary);
         else
@@ -106,6 +108,14 @@ static int begins_sum(const tandem_executor *executor, const tandem_task *task, 
            pass % executor->step->options.n_micro == 0;
 }
 
+/* Dropout draws by the place in the global batch: micro-steps drop what the whole batch would. */
+static void place_in_batch(const tandem_executor *executor, tandem_kernel_call *call, int64_t pass)
+{
+    const int64_t n_micro = executor->step->options.n_micro;
+    call->draws.stream[0] = (uint32_t)(pass / n_micro);
+    call->first_place = executor->options.first_place + pass % n_micro * executor->graph->batch;
+}
+
 tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t pass, tandem_error *error)
 {
     const tandem_task *task = &executor->step->task[t];
@@ -117,8 +127,10 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
         return TANDEM_OK;
     }
     call->draws.stream[0] = (uint32_t)pass;
+    if (call->draws.stream[2] == TANDEM_DRAW_DROPOUT) place_in_batch(executor, call, pass);
     const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
-    const int is_norm = task->kind == TANDEM_TASK_FORWARD && !task->again && executor->statistics.start[task->op] >= 0;
+    const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0 &&
+                        !tandem_step_is_again(executor->step, t); /* once a micro-step */
     if (status == TANDEM_OK && is_norm && !executor->evaluates)
         tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
     return status;

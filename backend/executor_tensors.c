@@ -15,7 +15,8 @@ static tandem_status list_open(tensor_list *list, const tandem_graph *graph, tan
 {
     *list = (tensor_list){.tensor = calloc((size_t)(graph->n_parameter + 2 * graph->n_op), sizeof *list->tensor)};
     if (list->tensor) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the list of the tensors of model '%s'", graph->model);
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the list of the tensors of model '%s'",
+                            graph->model);
 }
 
 static void add_statistic(tensor_list *list, const tandem_op *op, const char *part, float *value)
@@ -74,13 +75,15 @@ tandem_status tandem_executor_import(tandem_executor *executor, const char *path
     }
     status = tandem_executor_agree_with_0(executor, status, &own, error);
     if (status == TANDEM_OK)
-        status = tandem_worker_broadcast(worker, executor->weight, (size_t)executor->step->n_flat * sizeof(float), 0, error);
+        status = tandem_worker_broadcast(worker, executor->weight,
+                                         (size_t)executor->step->n_flat * sizeof(float), 0, error);
     if (status == TANDEM_OK && statistics->n)
         status = tandem_worker_broadcast(worker, statistics->value, (size_t)statistics->n * sizeof(float), 0, error);
     return status;
 }
 
-static tandem_status write_tensors(const tandem_executor *executor, const float *copies, const char *path, tandem_error *error)
+static tandem_status write_tensors(const tandem_executor *executor, const float *copies, const char *path,
+                                   tandem_error *error)
 {
     const tandem_running *statistics = &executor->statistics;
     tensor_list list;

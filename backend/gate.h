@@ -8,7 +8,7 @@
 
 #include "tandem/backend.h"
 
-enum { TANDEM_SCALE_INTERVAL = 2000 }; /* good steps until a dynamic scale doubles */
+enum { TANDEM_SCALE_INTERVAL = 2000 };         /* good steps until a dynamic scale doubles */
 static const float tandem_scale_begin = 65536; /* a dynamic scale's first */
 
 /* Part of a training's state, so that one that is resumed goes on with it. */

@@ -44,7 +44,8 @@ void tandem_running_close(tandem_running *statistics)
 
 void tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op, const float *aux)
 {
-    const int64_t channels = channels_of(graph, op), n = tandem_shape_elements(&graph->op[op].shape) / channels;
+    const tandem_shape *shape = &graph->op[op].shape;
+    const int64_t channels = tandem_shape_last(shape), n = tandem_shape_elements(shape) / channels;
     const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
     float *mean = statistics->value + statistics->start[op], *variance = mean + channels;
     for (int64_t c = 0; c < channels; c++) {
@@ -63,7 +64,7 @@ void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n
 }
 
 tandem_status tandem_running_gather(float **copies, const tandem_running *statistics, tandem_worker *worker,
-                                       tandem_error *error)
+                                    tandem_error *error)
 {
     if (statistics->n == 0) {
         *copies = NULL;

@@ -26,6 +26,6 @@ void tandem_running_follow(tandem_running *statistics, const tandem_graph *graph
 void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n);
 /* The statistics of all ranks, on every rank (all call together): copies[n_rank][n], the caller's; NULL where n is 0. */
 tandem_status tandem_running_gather(float **copies, const tandem_running *statistics, tandem_worker *worker,
-                                       tandem_error *error);
+                                    tandem_error *error);
 
 #endif

@@ -14,8 +14,7 @@ static const char metadata[] = "__metadata__";
 static const struct {
     const char *name;
     uint64_t bytes;
-} types[] = {
-    [TANDEM_STORED_F32] = {"F32", 4}, [TANDEM_STORED_BF16] = {"BF16", 2}, [TANDEM_STORED_F16] = {"F16", 2}};
+} types[] = {[TANDEM_STORED_F32] = {"F32", 4}, [TANDEM_STORED_BF16] = {"BF16", 2}, [TANDEM_STORED_F16] = {"F16", 2}};
 enum { N_TYPE = sizeof types / sizeof *types, SHAPE_TEXT = 96 };
 
 static tandem_status no_memory(const char *path, tandem_error *error)
@@ -83,14 +82,16 @@ static tandem_status read_entry(tandem_stored *out, const tandem_tensor *tensor,
     int k = 0;
     while (k < N_TYPE && !(type && strcmp(type, types[k].name) == 0)) k++;
     if (k == N_TYPE)
-        return tandem_error_set(error, TANDEM_MALFORMED, "tensor '%s' in '%.200s' has type '%.20s'; allowed F32, BF16, F16",
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "tensor '%s' in '%.200s' has type '%.20s'; allowed F32, BF16, F16",
                                 tensor->name, path, type ? type : "none");
     stored.type = (tandem_stored_type)k;
     const json_t *shape = json_object_get(entry, "shape");
     if (!is_shape(shape, &tensor->shape)) {
         char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
-        return tandem_error_set(error, TANDEM_WRONG_MODEL, "tensor '%s' in '%.200s' has shape %s; the model's has %s",
-                                tensor->name, path, json_shape_text(got, shape), shape_text(wanted, &tensor->shape));
+        return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                "tensor '%s' in '%.200s' has shape %s; the model's has %s", tensor->name,
+                                path, json_shape_text(got, shape), shape_text(wanted, &tensor->shape));
     }
     const tandem_status status = read_place(&stored, tensor, entry, data_bytes, path, error);
     if (status == TANDEM_OK) *out = stored;
@@ -103,7 +104,8 @@ static tandem_status read_entry(tandem_stored *out, const tandem_tensor *tensor,
 static void quote(char text[TANDEM_TENSOR_NAME], const char *name)
 {
     size_t i = 0;
-    for (; name[i] && i < TANDEM_TENSOR_NAME - 1; i++) text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
+    for (; name[i] && i < TANDEM_TENSOR_NAME - 1; i++)
+        text[i] = name[i] >= ' ' && name[i] <= '~' ? name[i] : '?';
     text[i] = '\0';
 }
 
@@ -117,12 +119,13 @@ static tandem_hint nearest_of_model(const char *name, const tandem_tensor *tenso
     return hint;
 }
 
-static tandem_status too_many(const tandem_tensor *tensor, int n, const char *name, const char *path, tandem_error *error)
+static tandem_status too_many(const tandem_tensor *tensor, int n, const char *name, const char *path,
+                              tandem_error *error)
 {
     char text[TANDEM_TENSOR_NAME];
     quote(text, name);
-    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' has a tensor '%s', the model has none of that name.%s", path,
-                            text, nearest_of_model(text, tensor, n).text);
+    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' has a tensor '%s', the model has none of that name.%s",
+                            path, text, nearest_of_model(text, tensor, n).text);
 }
 
 static tandem_status too_few(const tandem_tensor *missing, json_t *header, const char *path, tandem_error *error)
@@ -131,8 +134,7 @@ static tandem_status too_few(const tandem_tensor *missing, json_t *header, const
     const char **candidate = malloc(json_object_size(header) * sizeof *candidate + 1), *key;
     json_t *entry;
     size_t n = 0;
-    json_object_foreach (header, key, entry)
-        if (candidate) candidate[n++] = key;
+    json_object_foreach(header, key, entry) if (candidate) candidate[n++] = key;
     const char *near = candidate ? tandem_nearest(missing->name, candidate, n) : NULL;
     char text[TANDEM_TENSOR_NAME];
     if (near) {
@@ -140,8 +142,8 @@ static tandem_status too_few(const tandem_tensor *missing, json_t *header, const
         (void)snprintf(hint.text, sizeof hint.text, "; the nearest is '%.60s'", text);
     }
     free(candidate);
-    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' lacks the model's tensor '%s'%s", path, missing->name,
-                            hint.text);
+    return tandem_error_set(error, TANDEM_WRONG_MODEL, "'%.200s' lacks the model's tensor '%s'%s", path,
+                            missing->name, hint.text);
 }
 
 static int is_wanted(const tandem_tensor *tensor, int n, const char *name)
@@ -157,7 +159,8 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-static tandem_status check_cover(const tandem_stored *stored, int n, uint64_t data_bytes, const char *path, tandem_error *error)
+static tandem_status check_cover(const tandem_stored *stored, int n, uint64_t data_bytes, const char *path,
+                                 tandem_error *error)
 {
     tandem_stored *sorted = malloc((size_t)n * sizeof *sorted + 1);
     if (!sorted) return no_memory(path, error);
@@ -169,8 +172,8 @@ static tandem_status check_cover(const tandem_stored *stored, int n, uint64_t da
     free(sorted);
     if (k == n && end == data_bytes) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
-                            "the tensors of '%.200s' overlap or leave gaps: behind byte %" PRIu64 " of the %" PRIu64
-                            " behind the header",
+                            "the tensors of '%.200s' overlap or leave gaps: behind byte %" PRIu64
+                            " of the %" PRIu64 " behind the header",
                             path, end, data_bytes);
 }
 
@@ -188,13 +191,15 @@ static tandem_status match(tandem_stored *stored, const tandem_tensor *tensor, i
     if (status != TANDEM_OK) return status;
     const size_t rest = json_object_size(header) - (json_object_get(header, metadata) != NULL);
     if (rest != (size_t)n) /* then one is not the model's */
-        json_object_foreach (header, key, entry)
-            if (strcmp(key, metadata) != 0 && !is_wanted(tensor, n, key)) return too_many(tensor, n, key, path, error);
+        json_object_foreach(header, key, entry) if (strcmp(key, metadata) != 0 &&
+                                                    !is_wanted(tensor, n, key)) return too_many(tensor, n, key,
+                                                                                                path, error);
     return check_cover(stored, n, data_bytes, path, error);
 }
 
-tandem_status tandem_safetensors_parse(tandem_stored *out, const tandem_tensor *tensor, int n, const char *text,
-                                       size_t header_bytes, uint64_t data_bytes, const char *path, tandem_error *error)
+tandem_status tandem_safetensors_parse(tandem_stored *out, const tandem_tensor *tensor, int n,
+                                       const char *text, size_t header_bytes, uint64_t data_bytes,
+                                       const char *path, tandem_error *error)
 {
     json_error_t wrong;
     json_t *header = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &wrong);
@@ -205,7 +210,8 @@ tandem_status tandem_safetensors_parse(tandem_stored *out, const tandem_tensor *
                                 header ? "it is something else" : wrong.text);
     }
     tandem_stored *stored = calloc((size_t)n + 1, sizeof *stored);
-    tandem_status status = stored ? match(stored, tensor, n, header, data_bytes, path, error) : no_memory(path, error);
+    tandem_status status =
+        stored ? match(stored, tensor, n, header, data_bytes, path, error) : no_memory(path, error);
     if (status == TANDEM_OK) memcpy(out, stored, (size_t)n * sizeof *stored);
     free(stored);
     json_decref(header);
@@ -286,7 +292,8 @@ static tandem_status read_header(char **text, uint64_t *header_bytes, uint64_t *
     return TANDEM_OK;
 }
 
-tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill, tandem_error *error)
+tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill,
+                                      tandem_error *error)
 {
     char *text = NULL;
     uint64_t header_bytes = 0, data_bytes = 0;
@@ -294,7 +301,8 @@ tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const 
     FILE *stream = fopen(path, "rbe");
     if (!stream) return unreadable(error, path, errno);
     tandem_status status = read_header(&text, &header_bytes, &data_bytes, stream, path, error);
-    if (status == TANDEM_OK && !(stored = calloc((size_t)n + 1, sizeof *stored))) status = no_memory(path, error);
+    if (status == TANDEM_OK && !(stored = calloc((size_t)n + 1, sizeof *stored)))
+        status = no_memory(path, error);
     if (status == TANDEM_OK)
         status = tandem_safetensors_parse(stored, tensor, n, text, header_bytes, data_bytes, path, error);
     for (int k = 0; fill && k < n && status == TANDEM_OK; k++)
@@ -310,10 +318,11 @@ tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const 
 static json_t *entry_of(const tandem_tensor *tensor, uint64_t start)
 {
     json_t *shape = json_array();
-    for (int d = 0; d < tensor->shape.n_dim; d++) json_array_append_new(shape, json_integer(tensor->shape.dim[d]));
+    for (int d = 0; d < tensor->shape.n_dim; d++)
+        json_array_append_new(shape, json_integer(tensor->shape.dim[d]));
     const uint64_t bytes = (uint64_t)tandem_shape_elements(&tensor->shape) * sizeof(float);
-    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", types[TANDEM_STORED_F32].name, "shape", shape, "data_offsets",
-                     (json_int_t)start, (json_int_t)(start + bytes));
+    return json_pack("{s:s,s:o,s:[I,I]}", "dtype", types[TANDEM_STORED_F32].name, "shape", shape,
+                     "data_offsets", (json_int_t)start, (json_int_t)(start + bytes));
 }
 
 /* The header as text, filled up with blanks to a multiple of 8; NULL without memory. */
@@ -333,8 +342,8 @@ static char *header_text(const tandem_tensor *tensor, int n, const char *model)
     return text;
 }
 
-tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model, const char *path,
-                                       tandem_error *error)
+tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model,
+                                       const char *path, tandem_error *error)
 {
     char *text = header_text(tensor, n, model);
     if (!text) return no_memory(path, error);

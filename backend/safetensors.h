@@ -23,7 +23,11 @@ typedef struct tandem_tensor {
     float *value;
 } tandem_tensor;
 
-typedef enum tandem_stored_type { TANDEM_STORED_F32, TANDEM_STORED_BF16, TANDEM_STORED_F16 } tandem_stored_type;
+typedef enum tandem_stored_type {
+    TANDEM_STORED_F32,
+    TANDEM_STORED_BF16,
+    TANDEM_STORED_F16
+} tandem_stored_type;
 typedef struct tandem_stored {
     tandem_stored_type type;
     uint64_t start, bytes; /* behind the header */
@@ -33,16 +37,18 @@ typedef struct tandem_stored {
  * within `data_bytes` and covering it. Fills stored[n]. TANDEM_MALFORMED (no such header, offsets that do not fit),
  * TANDEM_WRONG_MODEL (a tensor too many, too few, or of another shape: its name, and the nearest one there is),
  * TANDEM_NO_MEMORY. `path` is for messages. *stored unchanged on error. */
-tandem_status tandem_safetensors_parse(tandem_stored *stored, const tandem_tensor *tensor, int n, const char *header,
-                                       size_t header_bytes, uint64_t data_bytes, const char *path, tandem_error *error);
+tandem_status tandem_safetensors_parse(tandem_stored *stored, const tandem_tensor *tensor, int n,
+                                       const char *header, size_t header_bytes, uint64_t data_bytes,
+                                       const char *path, tandem_error *error);
 
 /* Checks a file; and fills the tensors' values, where `fill` is 1. TANDEM_IO, and the errors above; the values of
  * tensors are changed only where the header was right. Cost: the file, once. */
-tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill, tandem_error *error);
+tandem_status tandem_safetensors_read(const tandem_tensor *tensor, int n, const char *path, int fill,
+                                      tandem_error *error);
 
 /* Writes them all in F32, with the model's name as metadata; the file is old or new, never half. TANDEM_IO,
  * TANDEM_NO_MEMORY. */
-tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model, const char *path,
-                                       tandem_error *error);
+tandem_status tandem_safetensors_write(const tandem_tensor *tensor, int n, const char *model,
+                                       const char *path, tandem_error *error);
 
 #endif

@@ -265,6 +265,30 @@ static tandem_status measure_wide_cluster(bench_result *result, const tandem_gra
     return status;
 }
 
+/* A step of drawn times, every rank by itself; the steps that warm up count too. */
+static tandem_status measure_drawn(bench_result *result, const tandem_graph *graph, int n_rank, tandem_error *error)
+{
+    enum { SAMPLES = 10, DRAWS = 20, WITH_WARM_UP = DRAWS + 4 };
+    const tandem_graph *graphs[2] = {graph, graph};
+    const tandem_noise_options options = {.n_draw = DRAWS, .spread = -1};
+    tandem_cluster cluster;
+    tandem_noise noise;
+    int64_t sample_ns[SAMPLES];
+    char name[96];
+    replays r = {.graph = graph, .cluster = &cluster};
+    bench_wide_cluster(&cluster, 2, n_rank, SLOW_LINK);
+    (void)snprintf(name, sizeof name, "%d op, %d ranks one by one: drawn", BENCH_WIDE_OPS, n_rank);
+    tandem_status status = open_stand_in(&r, graphs, BENCH_WIDE_BUCKET_BYTES, error);
+    for (int k = 0; k < SAMPLES && status == TANDEM_OK; k++) {
+        const int64_t begin = tandem_now_ns();
+        status = tandem_replayer_draw(&noise, r.replayer, &options, error);
+        sample_ns[k] = (tandem_now_ns() - begin) / WITH_WARM_UP;
+    }
+    if (status == TANDEM_OK) bench_add(result, name, sample_ns, SAMPLES);
+    close_replays(&r);
+    return status;
+}
+
 static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_error *error)
 {
     static const wide_cluster clusters[] = {
@@ -275,6 +299,8 @@ static tandem_status measure_wide(bench_result *result, int64_t batches, tandem_
     tandem_status status = bench_wide_graph(&graph, error);
     for (size_t k = 0; k < sizeof clusters / sizeof *clusters && status == TANDEM_OK; k++)
         status = measure_wide_cluster(result, graph, &clusters[k], batches, error);
+    for (int n_rank = 32; n_rank <= 128 && status == TANDEM_OK; n_rank *= 4)
+        status = measure_drawn(result, graph, n_rank, error);
     tandem_graph_close(graph);
     return status;
 }

@@ -16,10 +16,12 @@ typedef struct making {
     uint64_t bucket_bytes;
 } making;
 
+/* Within a twentieth. */
 static tandem_cost cost_of(int64_t ns)
 {
     tandem_cost cost;
-    tandem_cost_from_samples(&cost, &ns, 1, 0);
+    int64_t sample_ns[] = {ns - ns / 20, ns, ns + ns / 20};
+    tandem_cost_from_samples(&cost, sample_ns, 3, 0);
     return cost;
 }
 

@@ -73,7 +73,8 @@ static tandem_status check_no_decay(const tandem_graph *graph, const char *patte
             return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                                     "--no-decay: no parameter of model '%s' is named like '%s'; names are such as "
                                     "'%s', and `tandem graph show` lists operators",
-                                    graph->model, one, tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
+                                    graph->model, one,
+                                    tandem_parameter_name((char[TANDEM_PARAMETER_NAME]){""}, graph, 0));
     }
     return TANDEM_OK;
 }

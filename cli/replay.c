@@ -361,7 +361,7 @@ static tandem_status write_trace(const replaying *r, tandem_error *error)
 {
     int n_rank = 0, n = 0, rank = 0;
     for (int c = 0; c < r->result.n_class; c++) n_rank += member_of(r, c)->n_rank;
-    tandem_trace_lane *const lane = calloc((size_t)n_rank, sizeof *lane);
+    tandem_trace_lane *const lane = calloc((size_t)n_rank + 1, sizeof *lane);
     if (!lane)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the trace of %d ranks", n_rank);
     for (int c = 0; c < r->result.n_class; c++) {
@@ -438,6 +438,8 @@ static int run(const cli_options *options)
     if (options->zero && (wants_events(options) || options->draws || options->per_task))
         return cli_refuse(TANDEM_USAGE,
                           "--zero comes to totals alone: leave out --trace, --operators, --memory-timeline and --draws");
+    if (options->zero && options->check)
+        return cli_refuse(TANDEM_USAGE, "--check is of the plain step: leave out --zero");
     if (options->zero && options->step.n_micro > 1)
         return cli_refuse(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
     if (options->spread >= 0 && !options->draws)

@@ -6,6 +6,7 @@
 #include "base/quantity.h"
 #include "cli/replay_memory.h"
 #include "cli/table.h"
+#include "tandem/zero.h"
 
 /* The subject but for a few things. */
 typedef struct variation {
@@ -38,38 +39,55 @@ static variation as_it_is(const search *s)
 static tandem_status open_varied(cli_subject *made, const search *s, const variation *v, tandem_error *error)
 {
     const tandem_plan *plan = s->subject->plan;
+    tandem_plan *varied = NULL;
     made->cluster = s->subject->cluster;
     for (int c = 0; c < made->cluster.n_class; c++) made->cluster.member[c].batch = v->batch[c];
     tandem_status status =
         tandem_cluster_open_graphs(made->graph, &made->cluster, s->subject->graph[0]->model, error);
     if (status == TANDEM_OK)
-        status = tandem_plan_open(&made->plan, made->graph[0], &made->cluster, plan->name, error);
-    if (status != TANDEM_OK) return status;
+        status = tandem_plan_open(&varied, made->graph[0], &made->cluster, plan->name, error);
+    made->plan = varied;
+    if (!varied) return status;
     for (int c = 0; c < made->cluster.n_class; c++)
-        memcpy(made->plan->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
-    made->plan->step = v->step;
+        memcpy(varied->precision[c], plan->precision[c], (size_t)plan->n_op * sizeof *plan->precision[c]);
+    varied->step = v->step;
     if (v->precision < 0) return TANDEM_OK;
-    return tandem_plan_uniform(made->plan, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
+    return tandem_plan_uniform(varied, made->graph[s->c], s->c, (tandem_precision)v->precision, error);
 }
 
-/* Its memory, and its time where all costs are known. */
+/* Memory, and the time where all costs are known; −1 where not. With --zero of ranks that share what they keep, whose times must
+ * be known. */
+static tandem_status look_at(tandem_memory *memory, int64_t *step_ns, tandem_replayer *replayer,
+                             const search *s, tandem_error *error)
+{
+    tandem_replay replay;
+    if (s->options->zero) {
+        tandem_zero zero;
+        const tandem_status status = tandem_replayer_zero(&zero, replayer, s->options->zero, error);
+        if (status != TANDEM_OK) return status;
+        *memory = zero.memory[s->c];
+        *step_ns = zero.replay.step_ns;
+        return TANDEM_OK;
+    }
+    const tandem_status status = tandem_replayer_plan_memory(replayer, s->c, memory, error);
+    if (status == TANDEM_OK && tandem_replayer_run(replayer, &replay, 0, NULL) == TANDEM_OK)
+        *step_ns = replay.step_ns;
+    return status;
+}
+
+/* The variation's memory and time. */
 static tandem_status measure(replay_remedy *out, const search *s, const variation *v, tandem_error *error)
 {
     cli_subject made = {0};
     cli_options options = *s->options;
     tandem_planner *planner = NULL;
-    tandem_replay replay;
     tandem_memory memory = {0};
     out->step_ns = -1;
     options.bucket_bytes = v->bucket_bytes;
     tandem_status status = open_varied(&made, s, v, error);
     if (status == TANDEM_OK) status = cli_planner_open(&planner, &options, &made, 1, error);
-    if (status == TANDEM_OK) {
-        tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
-        status = tandem_replayer_plan_memory(replayer, s->c, &memory, error);
-        if (status == TANDEM_OK && tandem_replayer_run(replayer, &replay, 0, NULL) == TANDEM_OK)
-            out->step_ns = replay.step_ns;
-    }
+    if (status == TANDEM_OK)
+        status = look_at(&memory, &out->step_ns, tandem_planner_problem(planner)->replayer, s, error);
     out->peak_bytes = memory.peak;
     out->fits = memory.peak <= s->limit_bytes;
     tandem_planner_close(planner);
@@ -197,9 +215,10 @@ tandem_status replay_remedies_find(replay_remedy remedy[REPLAY_MOST_REMEDIES], i
                 .remedy = remedy};
     int fits = 0;
     tandem_status status = recompute(&s, error);
-    if (status == TANDEM_OK) status = accumulate(&s, 0, error);
+    if (status == TANDEM_OK && !options->zero)
+        status = accumulate(&s, 0, error); /* --zero is of one batch a step */
     for (int k = 0; k < s.n; k++) fits |= remedy[k].fits;
-    if (status == TANDEM_OK && !fits) status = accumulate(&s, TANDEM_SEGMENTS_SQRT, error);
+    if (status == TANDEM_OK && !fits && !options->zero) status = accumulate(&s, TANDEM_SEGMENTS_SQRT, error);
     if (status == TANDEM_OK) status = lower_precision(&s, error);
     if (status == TANDEM_OK) status = smaller_buckets(&s, error);
     if (status == TANDEM_OK) status = smaller_batch(&s, error);

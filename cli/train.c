@@ -157,8 +157,8 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
     tandem_status status = TANDEM_OK;
     if (report.skipped && is_0)
-        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated", (long long)done,
-                 (double)report.loss_scale);
+        cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
+                 (long long)done, (double)report.loss_scale);
     if (options->data && options->evaluate > 0 && (is_due(options->evaluate_every, done) || is_last)) {
         status = evaluate(t, done, error);
         if (status == TANDEM_OK && is_0 && options->evaluate_every)
@@ -545,6 +545,8 @@ const cli_command command_train = {
         "  tandem train --model mlp --device cpu:sse41 --uniform int8 --data fashion-mnist --steps 50\n"
         "  tandem train --plan plan.json --data fashion-mnist --steps 5000 --lr 1e-3 --schedule cosine --warmup 200 \\\n"
         "    --checkpoint run.ckpt --checkpoint-every 500 --log run.jsonl --eval-every 500\n"
+        "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
+        "    --init begin.safetensors --export end.safetensors\n"
         "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"

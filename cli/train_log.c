@@ -34,7 +34,8 @@ static char *text_of(const train_log_line *line)
     const tandem_step_report *report = &line->report;
     if (object && report->gradient_norm >= 0) /* NaN is not */
         json_object_set_new(object, "gradient_norm", cli_number(report->gradient_norm));
-    if (object && report->loss_scale != 1) json_object_set_new(object, "loss_scale", cli_number((double)report->loss_scale));
+    if (object && report->loss_scale != 1)
+        json_object_set_new(object, "loss_scale", cli_number((double)report->loss_scale));
     if (object && report->skipped) json_object_set_new(object, "skipped", json_true());
     if (object && line->is_evaluated) json_object_set_new(object, "accuracy", cli_number(line->accuracy));
     char *text = json_dumps(object, JSON_COMPACT | JSON_REAL_PRECISION(9));

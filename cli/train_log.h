@@ -14,7 +14,7 @@ typedef struct train_log_line {
     double loss, rate, samples_per_s, accuracy;
     int64_t step_ns;
     tandem_step_report report; /* of the step: its norm and scale are told where they are in use */
-    int is_evaluated; /* whether the line has an accuracy */
+    int is_evaluated;          /* whether the line has an accuracy */
 } train_log_line;
 
 /* path NULL: none. A resumed run's lines follow those that are there; another one begins anew. TANDEM_IO. */

@@ -471,8 +471,8 @@ int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate)
     if (rate == 0) return x;
     tandem_op *op = op_begin(b, TANDEM_OP_DROPOUT, name, x, -1);
     if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
-    if (!(rate > 0 && rate < 1)) {
-        fail(b, op, "the rate is %g; allowed are numbers from 0 to below 1", (double)rate);
+    if (!(rate > 0 && rate <= 0.9f)) {
+        fail(b, op, "the rate is %g; allowed are numbers from 0 to 0.9", (double)rate);
         return -1;
     }
     op->shape = *in_shape(b, op, 0);

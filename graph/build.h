@@ -40,7 +40,7 @@ int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, 
 int tandem_build_relu(tandem_builder *b, const char *name, int x);
 int tandem_build_gelu(tandem_builder *b, const char *name, int x);
 int tandem_build_tanh(tandem_builder *b, const char *name, int x);
-int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate); /* 0 ≤ rate < 1; of 0 there is none: returns x */
+int tandem_build_dropout(tandem_builder *b, const char *name, int x, float rate); /* 0 … 0.9; of 0 there is none: returns x */
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y);
 int tandem_build_maxpool(tandem_builder *b, const char *name, int x, int kernel, int stride, int pad);
 int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_h, int kernel_w, int stride);

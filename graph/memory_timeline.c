@@ -24,24 +24,6 @@ const char *tandem_memory_category_name(tandem_memory_category category)
     return name[category];
 }
 
-tandem_memory_category step_value_category(const tandem_step *step, int v)
-{
-    static const tandem_memory_category activation[] = {TANDEM_MEMORY_ACTIVATIONS_F32, TANDEM_MEMORY_ACTIVATIONS_BF16,
-                                                        TANDEM_MEMORY_ACTIVATIONS_S8, TANDEM_MEMORY_ACTIVATIONS_S32};
-    const int n_op = step->graph->n_op;
-    if (v >= n_op * FIRST_MORE) {
-        const int role = (v - n_op * FIRST_MORE) % MORE_AN_OP;
-        if (role >= MORE_WEIGHT_GRADIENT) return TANDEM_MEMORY_WEIGHT_GRADIENTS;
-        return role == MORE_AUX ? TANDEM_MEMORY_SIDE_RESULTS : activation[step->value[v].dtype];
-    }
-    if (v >= n_op * VALUES_AN_OP) return TANDEM_MEMORY_WEIGHT_COPIES;
-    const int role = v % VALUES_AN_OP;
-    if (role == VALUE_AUX) return TANDEM_MEMORY_SIDE_RESULTS;
-    if ((role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION)
-        return TANDEM_MEMORY_ACTIVATION_GRADIENTS;
-    return activation[step->value[v].dtype];
-}
-
 /* Begins and ends of lifetimes first: in row t what is more than in the row before. Sums modulo 2^64. */
 static void count_changes(tandem_memory_row *row, const tandem_step *step)
 {

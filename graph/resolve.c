@@ -42,17 +42,23 @@ static int more_of(const tandem_step *step, int op, int role, int slot)
     return step->graph->n_op * FIRST_MORE + op * MORE_AN_OP + role + slot;
 }
 
+/* Whether operator `op` is computed again; most programs have none, and need not look. */
+static int is_again(const tandem_step *step, int op)
+{
+    return step->n_segment > 1 && step->index->is_again[op];
+}
+
 /* What the backward pass, or an operator that is computed again for it, reads as tensor `tensor`. */
 static int saved_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
     const int root = step->graph->view[tensor];
-    if (step->index->is_again[root]) return more_of(step, root, MORE_ACTIVATION, (int)dtype);
+    if (is_again(step, root)) return more_of(step, root, MORE_ACTIVATION, (int)dtype);
     return tandem_value_activation(step, tensor, dtype);
 }
 
 static int saved_aux(const tandem_step *step, int op)
 {
-    return step->index->is_again[op] ? more_of(step, op, MORE_AUX, 0) : tandem_value_aux(step, op);
+    return is_again(step, op) ? more_of(step, op, MORE_AUX, 0) : tandem_value_aux(step, op);
 }
 
 /* --- Who reads what in which type ----------------------------------------------------------------------------------- */
@@ -78,13 +84,13 @@ static unsigned activation_need(const tandem_step *step, int t)
     if (step->graph->op[t].dtype != TANDEM_F32) return 0;
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++)
         need |= bit(operand_type(step, index->reader[k]));
-    return index->is_again[t] ? need : need | saved_output_need(step, t);
+    return is_again(step, t) ? need : need | saved_output_need(step, t);
 }
 
 static unsigned again_need(const tandem_step *step, int t)
 {
     const struct tandem_step_index *index = step->index;
-    if (!index->is_again[t]) return 0;
+    if (!is_again(step, t)) return 0;
     unsigned need = saved_output_need(step, t);
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
@@ -372,24 +378,24 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     const tandem_op *op = &graph->op[i];
     const tandem_op_row *row = row_of(step, i);
     const tandem_dtype from = operand_type(step, i), to = step->native[i];
+    const int again = t != step->index->forward[i];
     tandem_task *task = &step->task[t];
     begin(step, t, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
         const tandem_dtype type = graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32;
-        reads(step, t,
-              task->again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type));
+        reads(step, t, again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type));
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
               row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
                                                  : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
-    writes(step, t, task->again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored),
-           i, stored, output_bytes(graph, i, stored));
+    writes(step, t, again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored), i,
+           stored, output_bytes(graph, i, stored));
     if (op->aux_bytes)
-        writes(step, t, task->again ? saved_aux(step, i) : tandem_value_aux(step, i), i, TANDEM_F32, op->aux_bytes);
+        writes(step, t, again ? saved_aux(step, i) : tandem_value_aux(step, i), i, TANDEM_F32, op->aux_bytes);
 }
 
 static void resolve_forward(tandem_step *step, int i)
@@ -399,7 +405,7 @@ static void resolve_forward(tandem_step *step, int i)
     if (index->weight_cast[i] >= 0 && from != TANDEM_F32)
         resolve_weight_cast(step, index->weight_cast[i], from);
     resolve_forward_task(step, i, index->forward[i]);
-    if (index->is_again[i]) resolve_forward_task(step, i, index->forward_again[i]);
+    if (is_again(step, i)) resolve_forward_task(step, i, index->forward_again[i]);
 }
 
 /* The saved input of slot `slot` in the type of the backward pass: the version that was saved, or a restored copy. */
@@ -435,7 +441,7 @@ static void write_contribution(tandem_step *step, int t, int i, int slot)
 static void write_weight_gradient(tandem_step *step, int t, int i, int j)
 {
     const int p = step->graph->op[i].parameter[j];
-    if (step->index->sum[i * TANDEM_MAX_PARAMETER + j] < 0)
+    if (step->options.n_micro == 1 || step->index->sum[i * TANDEM_MAX_PARAMETER + j] < 0)
         writes(step, t, TANDEM_PARAMETER(p), i, TANDEM_F32, 0);
     else
         writes(step, t, more_of(step, i, MORE_WEIGHT_GRADIENT, j), i, TANDEM_F32,
@@ -550,11 +556,11 @@ static void take_out_units(tandem_step *step, int i, int stale)
     if (stale & STALE_FORWARD) {
         take_out(step, index->weight_cast[i]);
         take_out(step, index->forward[i]);
-        take_out(step, index->forward_again[i]);
+        if (is_again(step, i)) take_out(step, index->forward_again[i]);
     }
     if (stale & STALE_CASTS) {
         take_out_casts(step, index->cast[i]);
-        take_out_casts(step, index->cast_again[i]);
+        if (is_again(step, i)) take_out_casts(step, index->cast_again[i]);
     }
     if (stale & STALE_GRADIENT_CASTS) take_out_casts(step, index->gradient_cast[i]);
     if (stale & STALE_BACKWARD) {
@@ -577,7 +583,7 @@ static void resolve_units(tandem_step *step, int i, int stale)
     if (stale & STALE_CASTS && index->cast[i] >= 0)
         resolve_casts(step, index->cast[i], i, index->activation_need[i], step->native[i],
                       value_of(i, VALUE_ACTIVATION, 0));
-    if (stale & STALE_CASTS && index->cast_again[i] >= 0)
+    if (stale & STALE_CASTS && is_again(step, i))
         resolve_casts(step, index->cast_again[i], i, index->again_need[i], step->native[i],
                       more_of(step, i, MORE_ACTIVATION, 0));
     if (stale & STALE_GRADIENT_CASTS && index->gradient_cast[i] >= 0)

@@ -229,7 +229,6 @@ static void append_again(tandem_step *step, int last)
         index->forward_again[i] = append(step, TANDEM_TASK_FORWARD, i, 0);
         index->cast_again[i] = step->n_task;
         append_casts(step, TANDEM_TASK_CAST, i);
-        for (int t = index->forward_again[i]; t < step->n_task; t++) step->task[t].again = 1;
     }
 }
 
@@ -442,6 +441,12 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision)
     assert(tandem_op_row_get(step->graph->op[op].kind)->precisions & (1u << precision));
     step->precision[op] = precision;
     step_note(step->index, op);
+}
+
+int tandem_step_is_again(const tandem_step *step, int task)
+{
+    const int op = step->task[task].op, first = op >= 0 ? step->index->forward_again[op] : -1;
+    return first >= 0 && first <= task && task <= first + TANDEM_N_VERSION; /* the casts stand behind it */
 }
 
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task)

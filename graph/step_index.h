@@ -147,8 +147,24 @@ int step_cut(tandem_step *step);
 /* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
 void tandem_step_resolve_all(tandem_step *step);
 
-/* What a value is for (memory_timeline.c). */
-tandem_memory_category step_value_category(const tandem_step *step, int v);
+/* What a value is for. */
+static inline tandem_memory_category step_value_category(const tandem_step *step, int v)
+{
+    static const tandem_memory_category activation[] = {TANDEM_MEMORY_ACTIVATIONS_F32, TANDEM_MEMORY_ACTIVATIONS_BF16,
+                                                        TANDEM_MEMORY_ACTIVATIONS_S8, TANDEM_MEMORY_ACTIVATIONS_S32};
+    const int n_op = step->graph->n_op;
+    if (v >= n_op * FIRST_MORE) {
+        const int role = (v - n_op * FIRST_MORE) % MORE_AN_OP;
+        if (role >= MORE_WEIGHT_GRADIENT) return TANDEM_MEMORY_WEIGHT_GRADIENTS;
+        return role == MORE_AUX ? TANDEM_MEMORY_SIDE_RESULTS : activation[step->value[v].dtype];
+    }
+    if (v >= n_op * VALUES_AN_OP) return TANDEM_MEMORY_WEIGHT_COPIES;
+    const int role = v % VALUES_AN_OP;
+    if (role == VALUE_AUX) return TANDEM_MEMORY_SIDE_RESULTS;
+    if ((role >= VALUE_GRADIENT && role < VALUE_AUX) || role >= VALUE_CONTRIBUTION)
+        return TANDEM_MEMORY_ACTIVATION_GRADIENTS;
+    return activation[step->value[v].dtype];
+}
 
 /* What so many bytes take in the arena. */
 enum { MEMORY_ALIGNMENT = 64 };

@@ -66,8 +66,7 @@ enum {
 enum {
     PRECISIONS_NONE = 0,
     PRECISIONS_ALL = (1 << N_PLACE) - 1,
-    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_BF16,
-    PRECISIONS_NO_FULL = PRECISIONS_ALL & ~(1 << PLACE_INT8_FULL)
+    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_BF16
 };
 
 /* clang-format off */

@@ -138,7 +138,7 @@ static int allocate(drawing *d, int n_draw)
         d->sigma[c] = malloc((size_t)d->replayer->member[c].n_place * sizeof **d->sigma);
         whole = whole && d->sigma[c];
     }
-    d->sum_ns = malloc(n_rank * 2 * n_bucket * sizeof *d->sum_ns);
+    d->sum_ns = calloc(n_rank * 2 * n_bucket, sizeof *d->sum_ns);
     d->rest_ns = calloc(n_rank, sizeof *d->rest_ns);
     d->wire_ns = malloc(n_bucket * sizeof *d->wire_ns);
     d->end_ns = malloc(n_bucket * sizeof *d->end_ns);

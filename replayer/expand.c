@@ -1,6 +1,7 @@
 /* expand.c: a step as a graph for the general engine, every rank by itself; and what that makes of it. */
 #include "tandem/expansion.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,14 +109,16 @@ static int allocate(layout *l)
 {
     tandem_expansion *const e = l->e;
     const size_t n_op = (size_t)e->graph.n_op, n_bucket = (size_t)e->n_bucket;
+    const size_t n_edge = 2 * (size_t)e->n_rank * (size_t)e->graph.n_group, n_task = (size_t)most_tasks(l->replayer);
+    assert(n_op > 0 && n_task > 0 && n_bucket > 0 && e->n_class > 0 && n_edge > 0 && e->graph.n_group > 0);
     e->duration_ticks = malloc(n_op * sizeof *e->duration_ticks);
     e->task = malloc(n_op * sizeof *e->task);
     e->wait_place = malloc((size_t)e->n_class * n_bucket * sizeof *e->wait_place);
     e->graph.stream = l->stream = malloc(n_op * sizeof *l->stream);
     e->graph.group = l->group = malloc(n_op * sizeof *l->group);
     e->graph.group_size = l->group_size = malloc((size_t)e->graph.n_group * sizeof *l->group_size);
-    e->graph.edge = l->edge = malloc(2 * (size_t)e->n_rank * (size_t)e->n_lap * n_bucket * sizeof *l->edge);
-    l->place_of = malloc((size_t)most_tasks(l->replayer) * sizeof *l->place_of);
+    e->graph.edge = l->edge = malloc(n_edge * sizeof *l->edge);
+    l->place_of = malloc(n_task * sizeof *l->place_of);
     return e->duration_ticks && e->task && e->wait_place && l->stream && l->group && l->group_size &&
            l->edge && l->place_of;
 }
@@ -223,7 +226,7 @@ static void begin_with(tandem_expansion *e, const tandem_cluster *cluster, const
             e->duration_ticks[tandem_expansion_op(e, c, r, 0, -1)] = rest_ticks[c];
 }
 
-static int64_t whole_ns(int64_t ticks) { return tandem_whole_ns((double)ticks / TANDEM_TICKS_A_NS); }
+static int64_t whole_ns(int64_t ticks) { return tandem_rounded_ns((double)ticks / TANDEM_TICKS_A_NS); }
 
 /* The last lap, of the first rank of each class; all others must be like it. */
 static tandem_status report(tandem_replay *replay, const tandem_expansion *e, const tandem_cluster *cluster,

@@ -226,6 +226,8 @@ static inline double tandem_recorded_ns(const tandem_replay_member *member, int 
 }
 static inline int tandem_recorded_stretch(const tandem_replay_member *member, int place)
 {
+    const int n_micro = member->step->options.n_micro, a_micro_step = (member->wait_place[0] - 1) / n_micro;
+    if (place <= (n_micro - 1) * a_micro_step) return 0; /* all micro-steps but the last */
     return member->stretch_of[member->block_of[member->task[place]]];
 }
 static inline double tandem_recorded_rest_ns(const tandem_replay_member *member)

@@ -26,8 +26,8 @@ typedef struct tandem_batchnorm {
     int rectifies;
     float epsilon;
     const float *scale, *shift; /* (channels) */
-    float *mean, *variance;     /* (channels), of all rows: written by the forward pass, read by the backward pass */
-    float *workspace;           /* (3, channels) */
+    float *mean, *variance; /* (channels), of all rows: written by the forward pass, read by the backward pass */
+    float *workspace;       /* (3, channels) */
 } tandem_batchnorm;
 
 typedef struct tandem_isa_kernels {
@@ -48,7 +48,8 @@ typedef struct tandem_isa_kernels {
     void (*quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
     void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
-    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
+    void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
+                         int64_t columns);
     void (*dequantise_f32)(float *x, const int8_t *q, size_t n, float scale);
     void (*dequantise_bf16)(uint16_t *x, const int8_t *q, size_t n, float scale);
 
@@ -59,6 +60,11 @@ typedef struct tandem_isa_kernels {
     /* int8 product (kernels.h), exact; its workspace: bytes. */
     void (*gemm_s8)(const tandem_product_s8 *product);
     size_t (*gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
+
+    /* Sums of such products: y = a + b (y may be a or b), and scaled. */
+    void (*add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
+    void (*f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
+    void (*bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
 
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
@@ -82,16 +88,16 @@ typedef struct tandem_isa_kernels {
     void (*relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
     void (*relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y, size_t n);
 
-    /* y[i] = word(first + i) < threshold ? 0 : scale·x[i]; word(e) is word e % 4 of the Philox block whose counter is
-     * {e / 4, stream[0], stream[1], stream[2] | (upper half of e / 4) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
+    /* y[i] = r(first + i) < threshold ? 0 : scale·x[i]; r(e) is the lower (e even) or upper half of word e / 2 % 4 of the Philox
+     * block whose counter is {e / 8, stream[0], stream[1], stream[2] | (upper half of e / 8) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
     void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
     void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
     /* Forward: y may not be x. Backward: gx, and the gradients of scale and shift; g is the gradient of y, x what the forward
      * pass read. All sums are in f32. */
     void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
     void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
-    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift, const float *g,
-                                   const float *x);
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+                                   const float *g, const float *x);
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                     const uint16_t *g, const uint16_t *x);
 

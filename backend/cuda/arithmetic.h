@@ -1,5 +1,5 @@
 /* arithmetic.h: what the CUDA kernels compute for one element, as code that the host compiles too: so that a test on any
- * machine can hold it, bit for bit, against the CPU's kernels (tests/conformance/test_cuda_arithmetic.c).
+ * machine can hold it, bit for bit, against the CPU's kernels (tests/cuda/test_cuda_kernels.c).
  *
  * Products and sums are rounded one by one, as isa_kernels.h says: on the card through intrinsics that are never contracted,
  * on the host by -ffp-contract=off. */

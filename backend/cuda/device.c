@@ -256,3 +256,10 @@ const tandem_device_backend tandem_cuda_backend = {
     .copy = copy,
     .settle = settle,
 };
+
+/* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built. */
+__attribute__((visibility("default"))) const tandem_device_backend *tandem_cuda_get(int version);
+const tandem_device_backend *tandem_cuda_get(int version)
+{
+    return version == TANDEM_BACKEND_VERSION ? &tandem_cuda_backend : NULL;
+}

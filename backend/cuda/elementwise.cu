@@ -110,22 +110,23 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
 
 /* --- Dropout -------------------------------------------------------------------------------------------------------------- */
 
-/* A thread works on the four places of one block of the generator, which need not begin where x does. */
+/* A thread works on the eight places of one block of the generator, which need not begin where x does. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask)
 {
-    const uint64_t first = mask.first / 4, end = (mask.first + n + 3) / 4;
+    const uint64_t first = mask.first / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
     for (uint64_t block = first + first_item(); block < end; block += all_items()) {
         const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
                                      mask.stream[2] | (uint32_t)(block >> 32) << 8};
         const tandem_philox_block draws = tandem_philox(counter, mask.seed);
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint64_t place = 4 * block + (uint64_t)k;
+        for (int k = 0; k < OCTET; k++) {
+            const uint64_t place = OCTET * block + (uint64_t)k;
             if (place < mask.first || place >= mask.first + n) continue;
             const size_t i = (size_t)(place - mask.first);
-            store_one(y + i, draws.word[k] < mask.threshold ? 0 : TANDEM_MUL(mask.scale, load_one(x + i)));
+            const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
+            store_one(y + i, draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, load_one(x + i)));
         }
     }
 }
@@ -134,7 +135,7 @@ extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float typ
                                    tandem_cuda_stream stream)
 {
     const tandem_dropout own = *mask;
-    const unsigned grid = grid_of(n / 4 + 1);
+    const unsigned grid = grid_of(n / OCTET + 1);
     if (type == TANDEM_CUDA_F32) return LAUNCH(dropout, grid, THREADS, stream, (float *)y, (const float *)x, n, own);
     return LAUNCH(dropout, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, n, own);
 }

@@ -170,6 +170,11 @@ TANDEM_ON_BOTH int tandem_cuda_first_window(int at, int kernel, const tandem_cud
 }
 /* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image.  CPU: im2col_s8. */
 int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+/* Its gradient: what lies in several windows is added up, in integers, then multiplied by both scales. Rows of the columns lie
+ * `stride` apart. */
+int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
+                           const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
+                           tandem_cuda_stream stream);
 int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
                         tandem_cuda_stream stream);
 int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,

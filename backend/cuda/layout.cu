@@ -281,3 +281,33 @@ extern "C" int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tan
     const size_t n = n_output(pool) / (size_t)p.channels * (size_t)(p.kernel_h * p.kernel_w * p.channels);
     return LAUNCH(im2col_s8, grid_of(n), THREADS, stream, columns, x, p, n);
 }
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    col2im(T *__restrict__ gx, const int32_t *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
+           const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+{
+    const float scale = TANDEM_MUL(*scale_a, *scale_b);
+    for (size_t i = first_item(); i < n; i += all_items()) {
+        const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
+        int32_t sum = 0;
+        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
+            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
+                const int ky = in.h - oy * p.stride + p.pad, kx = in.w - ox * p.stride + p.pad;
+                sum += columns[index_of(in.image, oy, ox, 0, p.out_h, p.out_w, 1) * stride +
+                               (size_t)((ky * p.kernel_w + kx) * p.channels + in.c)];
+            }
+        store_one(gx + i, TANDEM_MUL((float)sum, scale));
+    }
+}
+
+extern "C" int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
+                                      const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
+                                      tandem_cuda_stream stream)
+{
+    const tandem_cuda_pool p = *pool;
+    const size_t n = n_input(pool);
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(col2im, grid_of(n), THREADS, stream, (float *)gx, columns, stride, p, n, scale_a, scale_b);
+    return LAUNCH(col2im, grid_of(n), THREADS, stream, (uint16_t *)gx, columns, stride, p, n, scale_a, scale_b);
+}

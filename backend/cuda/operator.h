@@ -90,9 +90,10 @@ typedef struct cuda_gemm {
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
                                tandem_dtype from, tandem_dtype to, tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
-/* scale_a, scale_b: on the card, of s8 operands. */
+/* scale_a, scale_b: on the card, of s8 operands. c NULL: the integers stay in the workspace, rows `n` of the padded sizes apart. */
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a, const void *b,
                               void *c, const float *scale_a, const float *scale_b, void *workspace, tandem_error *error);
+const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);
 

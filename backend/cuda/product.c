@@ -82,9 +82,14 @@ static int run_s8(const cuda_gemm *matmul, const cuda_device *device, const void
     }
     int32_t *const result = cuda_workspace_at(workspace, matmul->result_offset);
     if (!failed) failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
-    if (failed) return failed;
+    if (failed || !c) return failed;
     return tandem_cuda_scale_s32(c, cuda_float_of(matmul->to), result, (size_t)(s->batch * s->m), (size_t)s->n,
                                  (size_t)matmul->n, scale_a, scale_b, device->stream);
+}
+
+const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace)
+{
+    return cuda_workspace_at(workspace, matmul->result_offset);
 }
 
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a, const void *b,

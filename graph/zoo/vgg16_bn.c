@@ -1,18 +1,19 @@
 /* vgg16_bn.c: thirteen 3x3 convolutions and three large linear layers. Source: Simonyan, Zisserman, "Very deep
  * convolutional networks for large-scale image recognition", ICLR 2015, configuration D, with a batchnorm behind each
  * convolution, which keeps its bias (Ioffe, Szegedy, ICML 2015). The first linear layer reads what the pools leave of the
- * image, 7x7 of 224x224. There is no dropout. */
+ * image, 7x7 of 224x224. dropout=0.5 drops as published: behind the two hidden linear layers. */
 #include "graph/zoo/zoo.h"
 
 #include <stdio.h>
 
 enum { N_STAGE = 5, N_HIDDEN = 2 };
-enum { WIDTH, HIDDEN, IMAGE, CLASSES };
+enum { WIDTH, HIDDEN, IMAGE, CLASSES, DROPOUT };
 static const tandem_model_option options[] = {
     [WIDTH] = {"width", 64, 1, 4096, "channels of the first stage; they double up to eightfold"},
     [HIDDEN] = {"hidden", 4096, 1, 65536, "outputs of the two hidden linear layers"},
     [IMAGE] = TANDEM_ZOO_IMAGENET_OPTION(32),
     [CLASSES] = TANDEM_ZOO_IMAGENET_CLASSES_OPTION,
+    [DROPOUT] = TANDEM_ZOO_DROPOUT_OPTION,
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -46,6 +47,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
         (void)snprintf(name, sizeof name, "fc%d", i);
         x = tandem_zoo_linear(b, name, x, value[HIDDEN], 0.01f);
         x = tandem_build_relu(b, tandem_zoo_in(name, "relu").text, x);
+        x = tandem_build_dropout(b, tandem_zoo_in(name, "dropout").text, x, tandem_zoo_share(value[DROPOUT]));
     }
     x = tandem_zoo_linear(b, "head", x, value[CLASSES], 0.01f);
     tandem_build_cross_entropy(b, "loss", x, label);

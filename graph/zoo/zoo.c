@@ -175,8 +175,8 @@ static tandem_status value_read(int64_t *value, const tandem_model *model, const
                                 piece p, tandem_error *error)
 {
     int64_t read;
-    const bool fine = is_image(option)  ? image_read(&read, p, option)
-                      : is_head(option) ? head_read(&read, p, option)
+    const bool fine = is_image(option)   ? image_read(&read, p, option)
+                      : is_head(option)  ? head_read(&read, p, option)
                       : is_share(option) ? share_read(&read, p, option)
                                          : count_read(&read, p, option);
     if (fine) {

@@ -52,7 +52,7 @@ typedef struct tandem_kernel_call {
     float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
                          are not predicted */
     float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
-    int64_t first_place; /* dropout: samples of the global batch before this rank's first */
+    int64_t first_place; /* dropout: samples of the global batch before the first of these */
     int evaluates;       /* dropout lets all through */
     const float *running; /* batchnorm: normalises by these means, then variances, and leaves aux alone; NULL = the batch's */
 } tandem_kernel_call;
@@ -111,7 +111,7 @@ typedef struct tandem_executor_options {
     const char *no_decay; /* patterns of parameters that have no weight decay (tandem_parameter_matches); NULL = none. Borrowed
                              while opening */
     float label_smoothing;
-    double clip;      /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
+    double clip; /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
                          ICML 2013, algorithm 1 */
     float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
                          doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
@@ -143,7 +143,7 @@ typedef struct tandem_step_times {
 typedef struct tandem_step_report {
     double gradient_norm; /* of all gradients, before they are clipped; < 0: it was not asked for */
     float loss_scale;     /* of that step; 1 where there is none */
-    int skipped;          /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
+    int skipped; /* 1: gradients were not finite, and a smaller scale may help: nothing was updated */
 } tandem_step_report;
 
 typedef struct tandem_backend_api {

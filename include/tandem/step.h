@@ -13,7 +13,7 @@
  *
  * Two variants of it (tandem_step_options): with micro-steps, all tasks but all-reduces and updates run several times a step,
  * each time on other samples, and a task behind each wgrad adds its result to what the step has so far; with recomputation,
- * forward tasks stand in the list a second time (`again`), before the backward tasks that read what they write.
+ * forward tasks stand in the list a second time, before the backward tasks that read what they write.
  *
  * The gradient of a tensor has the type of the tensor. */
 #ifndef TANDEM_STEP_H
@@ -82,7 +82,6 @@ typedef struct tandem_task {
      * TANDEM_PARAMETER(p): of parameter p the f32 master copy where it is read, the gradient where it is written. */
     int read[TANDEM_TASK_READS];
     int write[TANDEM_TASK_WRITES];
-    int again; /* forward, cast: 1 = for the backward pass, of what was dropped after the forward pass */
 } tandem_task;
 
 typedef struct tandem_bucket {
@@ -133,6 +132,8 @@ tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, ta
 tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
                                     uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
+/* Whether a forward task or a cast of its output computes again what was dropped after the forward pass. */
+int tandem_step_is_again(const tandem_step *step, int task);
 /* How often a task of the list runs in one step. */
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task);
 

@@ -126,6 +126,32 @@ report "a checkpoint that cannot be written is said before the first step: exit 
 run 5 "${long[@]}" --checkpoint /dev/full --checkpoint-every 2 && grep -q "'/dev/full' cannot be written: No space" err && [ "$(grep -c '^tandem:' err)" = 1 ]
 report "no space for a checkpoint: exit code 5, said once" $?
 
+# --- Clipping, loss scales, weights in files --------------------------------------------------------------------------------------
+refused "--clip takes a norm above 0" "${mlp[@]}" --clip 0 && refused "a share from 0 to below 1" "${mlp[@]}" --label-smoothing 1 &&
+    refused "or .dynamic." "${mlp[@]}" --loss-scale dynamics && refused "no parameter of model 'mlp:width=16' is named like 'fc9" "${mlp[@]}" --no-decay 'fc1.*,fc9.*' &&
+    refused "names are such as 'fc1.weight'" "${mlp[@]}" --no-decay weight && refused "both say what the weights are" "${mlp[@]}" --init x --resume y
+report "options of the gradients out of their range: exit code 2" $?
+run 0 "${mlp[@]}" --steps 6 --clip 0.05 --label-smoothing 0.1 --no-decay 'fc*' --weight-decay 0.1 --log clipped.jsonl --json && array loss out >clipped && ! diff -q <(logged loss log.jsonl) clipped >/dev/null &&
+    [ "$(logged gradient_norm clipped.jsonl | awk '$1 > 0.05' | wc -l)" = 6 ] && ! grep -q 'loss_scale\|skipped' clipped.jsonl
+report "the log has the norm before it was clipped" $?
+run 0 "${mlp[@]}" --steps 6 --loss-scale 1024 --json && [ "$(array loss out)" = "$(logged loss log.jsonl)" ]
+report "a loss scale of a power of two changes no loss" $?
+
+run 0 "${mlp[@]}" --steps 6 --export six.st --checkpoint six.ckpt && run 0 "${mlp[@]}" --steps 1 --lr 0 --init six.st --export again.st && cmp six.st again.st &&
+    run 0 "${mlp[@]}" --steps 1 --seed 9 --export other.st && ! cmp -s six.st other.st
+report "weights that are exported come back" $?
+tell() { run "$1" "${mlp[@]}" --init "$2" && grep -q -- "$3" err && [ "$(grep -c '^tandem:' err)" = 1 ] && ! grep -q 'step 1 of' err; }
+sed 's/head.bias/haed.bias/' six.st >misnamed.st && tell 3 misnamed.st "lacks the model's tensor 'head.bias'; the nearest is 'haed.bias'"
+report "a tensor under another name: exit code 3, and the nearest name" $?
+sed 's/"shape":\[10\]/"shape":[11]/' six.st >misshaped.st && tell 3 misshaped.st "tensor 'head.bias' in 'misshaped.st' has shape \[11\]; the model's has \[10\]"
+report "a tensor of another shape: exit code 3" $?
+head -c 5000 six.st >short.st && tell 3 short.st "has no place within the file" && head -c 100 six.st >shorter.st && tell 3 shorter.st 'cut short' && : >empty.st && tell 3 empty.st 'cut short' &&
+    { cat six.st; printf 1234; } >long.st && tell 3 long.st 'overlap or leave gaps' && tell 3 six.ckpt 'cut short' && tell 5 absent.st absent.st && tell 5 data 'Is a directory' &&
+    run 3 "${gpt[@]}" --init six.st && grep -q "lacks the model's tensor 'embedding.weight'" err
+report "files that are cut, too long, none, or of another model: exit codes 3 and 5" $?
+run 5 "${mlp[@]}" --steps 2 --export nowhere/x.st && ! grep -q 'step 1 of' err && run 5 "${mlp[@]}" --steps 2 --export /dev/full && grep -q "'/dev/full' cannot be written" err && [ "$(grep -c '^tandem:' err)" = 1 ]
+report "an export that cannot be written: exit code 5" $?
+
 # --- Divergence -----------------------------------------------------------------------------------------------------------------
 cp whole.ckpt good.ckpt
 run 1 "${mlp[@]}" --lr 1e20 --steps 20 --checkpoint good.ckpt --log diverged.jsonl && [ "$(grep -c diverged err)" = 1 ] &&

@@ -69,7 +69,7 @@ double case_random(uint64_t key, uint32_t index);
 /* --- Operands of a task --------------------------------------------------------------------------------- */
 typedef struct task_operands {
     int n_in, n_out;
-    uint64_t seed; /* of the draws, where operands_run has run */
+    uint64_t seed;      /* of the draws, where operands_run has run */
     uint64_t prior_key; /* of what an output holds that the task adds to; 0: zeros */
     case_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES];
 } task_operands;

@@ -194,11 +194,12 @@ static void dropout(const work *w)
 {
     const tandem_shape *shape = shape_out(w);
     const int64_t n = tandem_shape_elements(shape), first = case_first_place * (n / shape->dim[0]);
-    const double rate = (double)w->op->rate;
+    const double rate = round((double)w->op->rate * 65536) / 65536;
     for (int64_t i = 0; i < n; i++) {
-        const uint32_t counter[4] = {(uint32_t)((first + i) / 4), 3, 1, TANDEM_DRAW_ACTIVATION};
-        const uint32_t word = tandem_philox(counter, w->operands->seed).word[(first + i) % 4];
-        const int drops = word < (uint32_t)(rate * 0x1p32);
+        const int64_t e = first + i;
+        const uint32_t counter[4] = {(uint32_t)(e / 8), 3, 1, TANDEM_DRAW_ACTIVATION};
+        const uint32_t word = tandem_philox(counter, w->operands->seed).word[e / 2 % 4];
+        const int drops = (e % 2 ? word >> 16 : word & 0xFFFF) < rate * 65536;
         w->out[0][i] = drops ? 0 : w->in[0][i] / (1 - rate);
         w->bound[0][i] = drops ? 0 : 4 * u * fabs(w->out[0][i]);
     }

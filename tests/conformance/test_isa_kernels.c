@@ -234,8 +234,8 @@ static void test_amax_is_the_largest_magnitude(void **state)
 
 static int8_t rounded(float x, size_t i, float inv_scale, const tandem_rounding *rounding)
 {
-    const uint32_t counter[4] = {rounding->block + (uint32_t)(i / 8), rounding->stream[0], rounding->stream[1],
-                                 rounding->stream[2]};
+    const uint32_t counter[4] = {rounding->block + (uint32_t)(i / 8), rounding->stream[0],
+                                 rounding->stream[1], rounding->stream[2]};
     const tandem_philox_block block = tandem_philox(counter, rounding->seed);
     const uint32_t draw = block.word[i % 8 / 2] >> 16 * (i % 2) & 0xFFFF;
     const float steps = x * inv_scale;
@@ -324,7 +324,8 @@ static void test_quantise_to_nearest(void **state)
 static void test_transpose(void **state)
 {
     (void)state;
-    static const int64_t shapes[][2] = {{0, 5}, {5, 0}, {1, 1}, {16, 16}, {17, 33}, {64, 48}, {130, 70}, {3, 200}};
+    static const int64_t shapes[][2] = {{0, 5},   {5, 0},   {1, 1},    {16, 16},
+                                        {17, 33}, {64, 48}, {130, 70}, {3, 200}};
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
@@ -411,7 +412,8 @@ static void test_dequantise(void **state)
             const size_t n = sizes[s / 14];
             const float scale = scales[s % 7];
             fill_s8(q, n, 4);
-            for (size_t i = 600; i < n && s % 14 > 6; i += 997) q[i] = -128; /* never made, but a byte all the same */
+            for (size_t i = 600; i < n && s % 14 > 6; i += 997)
+                q[i] = -128; /* never made, but a byte all the same */
             for (size_t i = 0; i < n; i++) {
                 want[i] = (float)q[i] * scale;
                 want_half[i] = narrowed(want[i]);
@@ -559,12 +561,12 @@ static void test_relu_and_its_gradient(void **state)
     }
 }
 
-/* Against the generator itself, from places within and at the ends of a group, and beyond 2^34, where the block's index has more
+/* Against the generator itself, from places within and at the ends of a group, and beyond 2^35, where the block's index has more
  * than 32 bits. */
 static void test_dropout(void **state)
 {
     (void)state;
-    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 34) - 5};
+    static const uint64_t firsts[] = {0, 1, 63, 130, (UINT64_C(1) << 35) - 5};
     float x[LARGEST], want[LARGEST];
     uint16_t half[LARGEST], want_half[LARGEST];
     fill_f32(x, LARGEST, 21);
@@ -575,12 +577,14 @@ static void test_dropout(void **state)
         for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
             for (int s = 0; s < N_SIZES; s++) {
                 const size_t n = sizes[s];
-                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x40000000u, 4.0f / 3};
+                const tandem_dropout mask = {77, firsts[f], {5, 9, TANDEM_DRAW_DROPOUT}, 0x4000, 4.0f / 3};
                 size_t dropped = 0;
                 for (size_t i = 0; i < n; i++) {
-                    const uint64_t block = (firsts[f] + i) / 4;
-                    const uint32_t counter[4] = {(uint32_t)block, 5, 9, TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
-                    const int drops = tandem_philox(counter, 77).word[(firsts[f] + i) % 4] < mask.threshold;
+                    const uint64_t e = firsts[f] + i, block = e / 8;
+                    const uint32_t counter[4] = {(uint32_t)block, 5, 9,
+                                                 TANDEM_DRAW_DROPOUT | (uint32_t)(block >> 32) << 8};
+                    const uint32_t drawn = tandem_philox(counter, 77).word[e / 2 % 4];
+                    const int drops = (e % 2 ? drawn >> 16 : drawn & 0xFFFF) < mask.threshold;
                     dropped += (size_t)drops;
                     want[i] = drops ? 0 : mask.scale * x[i];
                     want_half[i] = drops ? 0 : narrowed(mask.scale * widened(half[i]));
@@ -833,7 +837,8 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
     const int empty_a = p.m == 0 || p.k == 0, empty_b = p.n == 0 || p.k == 0;
     const size_t a_bytes = empty_a ? 0 : (size_t)((p.m - 1) * p.a_row + (p.k - 1) * p.a_column + 1);
     const size_t b_bytes = empty_b ? 0 : (size_t)((p.k - 1) * p.b_row + (p.n - 1) * p.b_column + 1);
-    const size_t element = of->c_type == TANDEM_BF16 ? sizeof(uint16_t) : sizeof(float), c_bytes = (size_t)(p.m * p.c_row) * element;
+    const size_t element = of->c_type == TANDEM_BF16 ? sizeof(uint16_t) : sizeof(float),
+                 c_bytes = (size_t)(p.m * p.c_row) * element;
     const size_t workspace_bytes = table->gemm_s8_workspace(p.m, p.n, p.k);
     /* Operands of exactly their size, so that a sanitizer sees any byte read past them. */
     int8_t *a = malloc(a_bytes), *b = malloc(b_bytes);
@@ -906,11 +911,12 @@ static void test_products_of_odd_shapes(void **state)
 static void test_products_of_several_blocks(void **state)
 {
     (void)state;
-    static const product_case cases[] = {{.m = 300, .n = 20, .k = 70},
-                                         {.m = 20, .n = 1050, .k = 33},
-                                         {.m = 9, .n = 21, .k = 3000},
-                                         {.m = 270, .n = 530, .k = 1100},
-                                         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .c_type = TANDEM_BF16, .bias = 1}};
+    static const product_case cases[] = {
+        {.m = 300, .n = 20, .k = 70},
+        {.m = 20, .n = 1050, .k = 33},
+        {.m = 9, .n = 21, .k = 3000},
+        {.m = 270, .n = 530, .k = 1100},
+        {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .c_type = TANDEM_BF16, .bias = 1}};
     check_products(cases, sizeof cases / sizeof *cases);
 }
 

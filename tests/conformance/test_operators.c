@@ -119,11 +119,12 @@ static void check_refusals(bench *b)
 {
     one_case one;
     if (open_one(b, &one, TANDEM_OP_CONV2D)) {
-        const int dgrad = case_find_task(one.step, TANDEM_TASK_DGRAD, one.made.op, TANDEM_F32);
         expect_refusal(b, one.step, one.step->bucket[0].reduce_task, "an all-reduce as a kernel");
         expect_refusal(b, one.step, one.step->bucket[0].update_task, "an update as a kernel");
-        one.step->task[dgrad].from = TANDEM_S8;
-        expect_refusal(b, one.step, dgrad, "dgrad of a convolution in int8");
+        const int forward = case_find_task(one.step, TANDEM_TASK_FORWARD, one.made.op, TANDEM_F32);
+        one.step->task[forward].from = TANDEM_S8;
+        one.step->task[forward].to = TANDEM_BF16;
+        expect_refusal(b, one.step, forward, "a convolution from int8 to bf16");
         close_one(&one);
     }
     if (open_one(b, &one, TANDEM_OP_RELU)) {

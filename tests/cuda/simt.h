@@ -90,13 +90,12 @@ inline int at_place(int k) /* the thread that is resumed in place k: a permutati
     return (int)((order / 8 + (uint64_t)k * (n % step || n < step ? step : 1)) % n);
 }
 
-__attribute__((noinline)) inline void resume(int t)
+__attribute__((noinline)) inline void resume_current(void)
 {
-    current = t;
     if (_setjmp(scheduler_place) != 0) return;
-    if (fibers[t].entered) _longjmp(fibers[t].place, 1);
-    fibers[t].entered = true;
-    swapcontext(&scheduler, &fibers[t].context);
+    if (fibers[current].entered) _longjmp(fibers[current].place, 1);
+    fibers[current].entered = true;
+    swapcontext(&scheduler, &fibers[current].context);
 }
 
 inline void fail(const char *what)
@@ -157,7 +156,8 @@ inline void run_block(void)
         for (int k = 0; k < n_thread; k++) {
             const int t = at_place(k);
             if (fibers[t].at != READY) continue;
-            resume(t);
+            current = t;
+            resume_current();
             ran = true;
         }
         if (all_done()) return;

@@ -190,6 +190,14 @@ static void store(void *array, cuda_type type, int64_t i, double value)
     abort();
 }
 
+static double *load_all(const void *array, cuda_type type, int64_t n)
+{
+    double *value = malloc((size_t)n * sizeof *value);
+    if (!value) abort();
+    for (int64_t i = 0; i < n; i++) value[i] = load(array, type, i);
+    return value;
+}
+
 /* --- Products --------------------------------------------------------------------------------------------------------------- */
 
 enum { WORKSPACE = 512 }; /* so that offsets behind it are met */
@@ -219,15 +227,18 @@ static int product_run(const cuda_product *product, const void *a, const void *b
     (void)stream;
     const cuda_product_spec *s = &product->spec;
     memset(workspace, 0x5A, WORKSPACE);
+    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(b, s->from, s->batch * s->k * s->n);
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
             const int64_t group = i / s->m, row = i % s->m;
             double sum = 0;
             for (int64_t l = 0; l < s->k; l++)
-                sum += load(a, s->from, group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)) *
-                       load(b, s->from, group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j));
+                sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
+                       right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
             store(c, s->to, i * s->n + j, sum);
         }
+    free(right);
+    free(left);
     return fate();
 }
 
@@ -263,6 +274,7 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
     double *sum = calloc((size_t)n, sizeof *sum);
     if (!sum) abort();
     memset(workspace, 0x5A, WORKSPACE);
+    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w), *const out = load_all(y, s->type, n_y);
     for (int64_t i = 0; i < n_y; i++) {
         const int64_t o = i % s->c_out, ox = i / s->c_out % s->out_w, oy = i / s->c_out / s->out_w % s->out_h,
                       image = i / s->c_out / s->out_w / s->out_h;
@@ -272,15 +284,18 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
             if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
             const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c, at_w = o * (n_w / s->c_out) + k;
             if (s->pass == CUDA_CONVOLUTION)
-                sum[i] += load(x, s->type, at_x) * load(w, s->type, at_w);
+                sum[i] += in[at_x] * weight[at_w];
             else if (s->pass == CUDA_CONVOLUTION_DGRAD)
-                sum[at_x] += load(y, s->type, i) * load(w, s->type, at_w);
+                sum[at_x] += out[i] * weight[at_w];
             else
-                sum[at_w] += load(y, s->type, i) * load(x, s->type, at_x);
+                sum[at_w] += out[i] * in[at_x];
         }
     }
     void *const result = s->pass == CUDA_CONVOLUTION ? y : s->pass == CUDA_CONVOLUTION_DGRAD ? x : w;
     for (int64_t i = 0; i < n; i++) store(result, s->type, i, sum[i]);
+    free(out);
+    free(weight);
+    free(in);
     free(sum);
     return fate();
 }

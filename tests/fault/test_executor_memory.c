@@ -103,6 +103,16 @@ static tandem_status restore(fixture *f, tandem_error *error)
     return f->backend->executor_restore(f->executor, f->path, &info, error);
 }
 
+static tandem_status export_weights(fixture *f, tandem_error *error)
+{
+    return f->backend->executor_export(f->executor, f->path, error);
+}
+
+static tandem_status import_weights(fixture *f, tandem_error *error)
+{
+    return f->backend->executor_import(f->executor, f->path, error);
+}
+
 /* The number of failures it survived. */
 static long survive(fixture *f, tandem_status (*run)(fixture *, tandem_error *))
 {
@@ -144,6 +154,13 @@ static void a_checkpoint_survives(void **state)
     (void)survive(*state, restore);
 }
 
+static void weights_in_a_file_survive(void **state)
+{
+    require_device(*state);
+    assert_true(survive(*state, export_weights) > 1);
+    assert_true(survive(*state, import_weights) > 1);
+}
+
 /* What does not fit is refused; only the batch that would fit may go unsaid. */
 static void a_refusal_survives(void **state)
 {
@@ -166,9 +183,8 @@ static void a_refusal_survives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_executor_survives),
-        cmocka_unit_test(an_evaluation_survives),
-        cmocka_unit_test(a_checkpoint_survives),
+        cmocka_unit_test(an_executor_survives),  cmocka_unit_test(an_evaluation_survives),
+        cmocka_unit_test(a_checkpoint_survives), cmocka_unit_test(weights_in_a_file_survive),
         cmocka_unit_test(a_refusal_survives),
     };
     return cmocka_run_group_tests_name("executor: memory runs out", tests, open_fixture, close_fixture);

@@ -10,6 +10,7 @@
 
 #include "replayer/collective.h"
 #include "tandem/expansion.h"
+#include "tandem/zero.h"
 #include "tests/fault/fail_allocation.h"
 #include "tests/unit/replay_store.h"
 
@@ -240,6 +241,55 @@ static void ranks_one_by_one_survive(void **state)
     tandem_replayer_close(replayer);
 }
 
+static tandem_status draw_some(tandem_replayer *replayer, tandem_error *error)
+{
+    const tandem_noise_options options = {.n_draw = 3, .spread = 0.1};
+    tandem_noise noise = {.n_rank = -7};
+    const tandem_status status = tandem_replayer_draw(&noise, replayer, &options, error);
+    assert_int_equal(noise.n_rank, status == TANDEM_OK ? 2 : -7);
+    return status;
+}
+
+static tandem_status share_all(tandem_replayer *replayer, tandem_error *error)
+{
+    tandem_zero zero = {.n_gather = -7};
+    const tandem_status status = tandem_replayer_zero(&zero, replayer, 3, error);
+    assert_int_equal(zero.n_gather != -7, status == TANDEM_OK);
+    return status;
+}
+
+static void survive_replays(const tandem_cluster *cluster, const bench *b,
+                            tandem_status (*replay)(tandem_replayer *replayer, tandem_error *error))
+{
+    tandem_replayer *replayer = NULL;
+    assert_int_equal(tandem_replayer_open(&replayer, cluster, b->graphs, b->profile.store, 0, NULL), TANDEM_OK);
+    long k = 0;
+    for (tandem_status status = TANDEM_NO_MEMORY; status != TANDEM_OK; k++) {
+        const long alive = tandem_allocations_alive();
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        status = replay(replayer, &error);
+        assert_int_equal(status, tandem_allocation_failed() ? TANDEM_NO_MEMORY : TANDEM_OK);
+        assert_int_equal(error.status, status);
+        tandem_fail_allocation_after(-1);
+        assert_int_equal(tandem_allocations_alive(), alive);
+    }
+    assert_true(k > 5);
+    tandem_replayer_close(replayer);
+}
+
+/* Over measured curves and over links. */
+static void drawing_and_sharing_survive(void **state)
+{
+    const bench *b = *state;
+    tandem_cluster linked = {.n_class = 1, .link_bytes_per_s = 1e9};
+    linked.member[0] = replay_class("cpu:avx512", TANDEM_F32, 2, 1);
+    survive_replays(&b->cluster, b, draw_some);
+    survive_replays(&b->cluster, b, share_all);
+    survive_replays(&linked, b, draw_some);
+    survive_replays(&linked, b, share_all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +300,7 @@ int main(void)
         cmocka_unit_test(running_allocates_nothing_without_memory),
         cmocka_unit_test(another_time_plans_no_memory),
         cmocka_unit_test(ranks_one_by_one_survive),
+        cmocka_unit_test(drawing_and_sharing_survive),
     };
     return cmocka_run_group_tests_name("replayer: memory runs out", tests, set_up, tear_down);
 }

@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N = 3 };
 static const uint64_t data_bytes = 24 + 4 + 8;
-static const tandem_tensor tensor[N] = {{"a.weight", {2, {2, 3}}, NULL}, {"a.bias", {0, {0}}, NULL}, {"n", {1, {4}}, NULL}};
+static const tandem_tensor tensor[N] = {
+    {"a.weight", {2, {2, 3}}, NULL}, {"a.bias", {0, {0}}, NULL}, {"n", {1, {4}}, NULL}};
 
 static void must(int law)
 {
@@ -26,7 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const tandem_status status =
         tandem_safetensors_parse(stored, tensor, N, (const char *)data, size, data_bytes, "input", &error);
     if (status != TANDEM_OK) {
-        must((status == TANDEM_MALFORMED || status == TANDEM_WRONG_MODEL) && error.status == status && error.text[0]);
+        must((status == TANDEM_MALFORMED || status == TANDEM_WRONG_MODEL) && error.status == status &&
+             error.text[0]);
         must(memcmp(stored, before, sizeof stored) == 0);
         return 0;
     }
@@ -36,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         must(stored[k].bytes == each * (uint64_t)tandem_shape_elements(&tensor[k].shape));
         must(stored[k].start <= data_bytes && stored[k].bytes <= data_bytes - stored[k].start);
         for (int j = 0; j < k; j++)
-            must(stored[j].start + stored[j].bytes <= stored[k].start || stored[k].start + stored[k].bytes <= stored[j].start);
+            must(stored[j].start + stored[j].bytes <= stored[k].start ||
+                 stored[k].start + stored[k].bytes <= stored[j].start);
         sum += stored[k].bytes;
     }
     must(sum == data_bytes);

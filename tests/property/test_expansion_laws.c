@@ -66,6 +66,8 @@ static void draw_trial(trial *t, uint32_t series)
     t->options = (tandem_replayer_options){
         .predict = 1,
         .bucket_bytes = t->graph->n_op > 100 ? 1 << 20 : bucket_sizes[draw_below(&t->chance, 4)],
+        .step = {.n_micro = (int)draw_below(&t->chance, 4),
+                 .n_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_SEGMENTS_SQRT},
         .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_ALGORITHM + 1)};
     t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
     const tandem_link net = draw_link(&t->chance);
@@ -222,12 +224,13 @@ static void an_expansion_holds_every_task_of_every_rank(void **state)
         int rank = 0, n_op = 0;
         for (int c = 0; c < e->n_class; c++) {
             const tandem_step *const step = tandem_replayer_step(replayer, c);
+            int n_run = 0;
+            for (int k = 0; k < step->n_task; k++)
+                if (step->task[k].active) n_run += tandem_step_repeats(step, &step->task[k]);
+            assert_int_equal(e->n_place[c] + e->n_bucket, n_run);
             for (int r = 0; r < t.cluster.member[c].n_rank; r++, rank++, n_op++)
                 for (int lap = 0; lap < n_lap; lap++) {
-                    int n_active = 0;
-                    for (int k = 0; k < step->n_task; k++) n_active += step->task[k].active;
-                    assert_int_equal(e->n_place[c] + e->n_bucket, n_active);
-                    for (int k = 0; k < n_active; k++, n_op++) {
+                    for (int k = 0; k < n_run; k++, n_op++) {
                         const int op = tandem_expansion_op(e, c, r, lap, k), task = e->task[op];
                         assert_true(op >= 0 && op < e->graph.n_op && step->task[task].active);
                         const int is_comm = step->task[task].stream == TANDEM_STREAM_COMM;
@@ -293,13 +296,25 @@ static void a_class_is_as_many_classes_as_it_has_ranks(void **state)
     }
 }
 
+/* All micro-steps but the last, which hand nothing over. */
+static int64_t micro_steps_ns(const tandem_replayer *replayer, int c)
+{
+    const tandem_step *const step = tandem_replayer_step(replayer, c);
+    int64_t sum = 0;
+    for (int k = 0; k < step->n_task; k++)
+        if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
+            sum += (tandem_step_repeats(step, &step->task[k]) - 1) * tandem_replayer_task_ns(replayer, c, k, 0);
+    return sum;
+}
+
 /* From the begin of the list to where bucket b is handed over, over the wire to bucket `last`, and from where that one was
  * waited for to the end of the list: one after the other in every step. A time without its fraction of a ns. */
 static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
 {
     const tandem_step *const step = tandem_replayer_step(replayer, c);
     int64_t most = 0,
-            before = tandem_replayer_task_ns(replayer, c, step->bucket[step->n_bucket - 1].update_task, 0);
+            before = micro_steps_ns(replayer, c) +
+                     tandem_replayer_task_ns(replayer, c, step->bucket[step->n_bucket - 1].update_task, 0);
     int handed = 0;
     for (int b = 0; b < step->n_bucket; b++) {
         for (; handed <= step->bucket[b].ready_task; handed++)
@@ -325,7 +340,7 @@ static int64_t sum_ns(const tandem_replayer *replayer, int c)
     int64_t sum = 0;
     for (int k = 0; k < step->n_task; k++)
         if (step->task[k].active && step->task[k].stream == TANDEM_STREAM_COMPUTE)
-            sum += tandem_replayer_task_ns(replayer, c, k, 0);
+            sum += tandem_step_repeats(step, &step->task[k]) * tandem_replayer_task_ns(replayer, c, k, 0);
     return sum;
 }
 

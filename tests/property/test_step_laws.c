@@ -346,7 +346,7 @@ static void check_again(const run *r, const int *n_reader)
         if (step->task[t].kind == TANDEM_TASK_WGRAD || step->task[t].kind == TANDEM_TASK_DGRAD) first = t;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *again = &step->task[t];
-        if (!again->active || !again->again || again->kind != TANDEM_TASK_FORWARD) continue;
+        if (!again->active || !tandem_step_is_again(step, t) || again->kind != TANDEM_TASK_FORWARD) continue;
         const int forward = step->index->forward[again->op];
         assert_int_equal(again->variant, step->task[forward].variant);
         int n = 0;

@@ -128,6 +128,32 @@ static void two_ranks_follow_one_and_repeat_to_the_bit(void **state)
     }
 }
 
+/* So do micro-steps; and what is computed again drops the same again, to the bit. */
+static void dropout_is_the_same_in_micro_steps_and_again(void **state)
+{
+    (void)state;
+    training_require_device();
+    experiment e = training_of("gpt_tiny:width=32,depth=4,length=16,dropout=0.1", 1);
+    record *whole = run_well(&e);
+    e.variant.n_segment = 4;
+    record *again = run_well(&e);
+    assert_true(same_losses(again, whole, STEPS));
+    assert_true(again->allocated[0] < whole->allocated[0]); /* it does compute again */
+    training_forget(again);
+    e.variant = (tandem_step_options){.n_micro = 4};
+    with_all(&e);
+    e.loss_scale = 0;
+    e.batch = 2;
+    record *parts = run_well(&e);
+    e.variant.n_micro = 0;
+    e.batch = 8;
+    record *at_once = run_well(&e);
+    assert_near(parts, at_once, STEPS, 1e-4);
+    training_forget(parts);
+    training_forget(at_once);
+    training_forget(whole);
+}
+
 static void each_of_them_makes_a_difference(void **state)
 {
     (void)state;
@@ -298,7 +324,8 @@ static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name half = in_folder("half"), whole = in_folder("whole"), rest = in_folder("rest"), large = in_folder("large");
+    const file_name half = in_folder("half"), whole = in_folder("whole"), rest = in_folder("rest"),
+                    large = in_folder("large");
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = large_training(n_rank, large.path);
         e.loss_scale = -1;
@@ -364,6 +391,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_follow_one_and_repeat_to_the_bit),
+        cmocka_unit_test(dropout_is_the_same_in_micro_steps_and_again),
         cmocka_unit_test(each_of_them_makes_a_difference),
         cmocka_unit_test(a_clipped_step_has_the_length_asked_for),
         cmocka_unit_test(a_wide_clip_changes_nothing),

@@ -6,7 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -75,6 +77,51 @@ static void micro_steps_train_as_one_batch(void **state)
     check_micro_steps("mlp", 2);
 }
 
+/* --- What is left behind --- */
+
+static size_t read_whole(unsigned char *bytes, size_t most, const char *path)
+{
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    const size_t n = fread(bytes, 1, most, stream);
+    assert_int_equal(fclose(stream), 0);
+    return n;
+}
+
+/* Weights, optimizer state and running statistics: what is computed again is not followed again. */
+static void nothing_else_changes(void **state)
+{
+    (void)state;
+    enum { MOST_BYTES = 1 << 22 };
+    training_require_device();
+    char folder[] = "/tmp/tandem-variants-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/ckpt", folder);
+    unsigned char *bytes[2];
+    size_t n[2];
+    for (int k = 0; k < 2; k++) {
+        const experiment e = {.model = "resnet20:blocks=1,width=8",
+                              .device = training_weakest(),
+                              .batch = 4,
+                              .n_rank = 1,
+                              .steps = FEW_STEPS,
+                              .seed = 3,
+                              .killed_rank = -1,
+                              .variant = {2, k ? TANDEM_SEGMENTS_SQRT : 1},
+                              .save = path};
+        training_forget(run(&e));
+        bytes[k] = test_malloc(MOST_BYTES);
+        n[k] = read_whole(bytes[k], MOST_BYTES, path);
+    }
+    assert_in_range(n[0], 1000, MOST_BYTES - 1);
+    assert_int_equal(n[0], n[1]);
+    assert_memory_equal(bytes[0], bytes[1], n[0]);
+    test_free(bytes[0]);
+    test_free(bytes[1]);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
 /* --- Recomputation -------------------------------------------------------------------------------------- */
 
 static void check_recomputation(const char *model, const char *device, tandem_precision precision,
@@ -126,6 +173,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_steps_train_as_one_batch),
         cmocka_unit_test(recomputation_changes_no_bit),
+        cmocka_unit_test(nothing_else_changes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

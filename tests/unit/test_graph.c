@@ -628,6 +628,7 @@ static void dropout_stands_where_it_was_published(void **state)
                  {"gpt2_small:layers=2,dropout=0.10", "gpt2_small:layers=2,dropout=0.1", 1 + 2 * 3},
                  {"gpt_tiny:dropout=0.25,depth=1", "gpt_tiny:depth=1,dropout=0.25", 1 + 3},
                  {"vit_b16:layers=1,dropout=0.0001", "vit_b16:layers=1,dropout=0.0001", 1 + 3},
+                 {"vgg16_bn:width=1,hidden=8,dropout=0.5", "vgg16_bn:width=1,hidden=8,dropout=0.5", 2},
                  {"vit_tiny:dropout=0", "vit_tiny", 0}};
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         tandem_graph *graph = opened(cases[k].model, 1);

@@ -396,17 +396,17 @@ static void an_older_file_is_read(void **state)
     tandem_graph_close(graph);
 }
 
-/* int8_full is no precision of a convolution, whatever the device has. */
+/* int8_full is no precision of an embedding, whatever the device has. */
 static void an_operator_without_it_is_said(void **state)
 {
     (void)state;
     tandem_error error = {0};
-    tandem_graph *const graph = open_graph("vit_tiny"), *opened = NULL;
+    tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad =
-                                                 with(good, "\"patch\": \"fp32\"", "\"patch\": \"int8_full\"");
+                                                 with(good, "\"token\": \"fp32\"", "\"token\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
-    assert_non_null(strstr(error.text, "precision.patch: a conv2d does not exist in int8_full"));
+    assert_non_null(strstr(error.text, "precision.token: an embedding does not exist in int8_full"));
     free(bad);
     free(good);
     tandem_plan_close(plan);

@@ -31,7 +31,8 @@ static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_segm
 static int find(const tandem_step *step, tandem_task_kind kind, int op, int again)
 {
     for (int t = 0; t < step->n_task; t++)
-        if (step->task[t].active && step->task[t].kind == kind && step->task[t].op == op && step->task[t].again == again)
+        if (step->task[t].active && step->task[t].kind == kind && step->task[t].op == op &&
+            tandem_step_is_again(step, t) == again)
             return t;
     return -1;
 }
@@ -90,7 +91,7 @@ static void an_mlp_in_three_segments(void **state)
     assert_int_equal(tandem_graph_find(&bias, graph, "fc1.bias", NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_find(&second, graph, "fc2", NULL), TANDEM_OK);
     assert_int_equal(step->n_segment, 3);
-    for (int t = 0; t < step->n_task; t++) n_again += step->task[t].active && step->task[t].again;
+    for (int t = 0; t < step->n_task; t++) n_again += step->task[t].active && tandem_step_is_again(step, t);
     assert_int_equal(n_again, 1);
     const int again = find(step, TANDEM_TASK_FORWARD, relu, 1), wgrad = find(step, TANDEM_TASK_WGRAD, second, 0);
     const int forward = find(step, TANDEM_TASK_FORWARD, relu, 0);

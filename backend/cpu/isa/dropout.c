@@ -1,8 +1,8 @@
-/* dropout.c: numbers dropped by Philox4x32-10, LANES blocks of four side by side. A plain loop over lanes is what compilers make
- * vectors of; the words are those of base/philox.h. */
+/* dropout.c: numbers dropped by Philox4x32-10, 16 bits for each, LANES blocks of eight numbers side by side. A plain loop over lanes
+ * is what compilers make vectors of; the words are those of base/philox.h. */
 #include "backend/cpu/isa/isa.h"
 
-enum { LANES = 16, GROUP = 4 * LANES };
+enum { LANES = 16, GROUP = 8 * LANES };
 
 typedef struct lanes {
     uint32_t word[4][LANES];
@@ -35,9 +35,12 @@ static void draw(lanes *c, uint64_t block, const tandem_dropout *mask)
 static void factors(float factor[GROUP], uint64_t place, const tandem_dropout *mask)
 {
     lanes c;
-    draw(&c, place / 4, mask);
+    draw(&c, place / 8, mask);
     for (int b = 0; b < LANES; b++)
-        for (int k = 0; k < 4; k++) factor[4 * b + k] = c.word[k][b] < mask->threshold ? 0 : mask->scale;
+        for (int k = 0; k < 4; k++) {
+            factor[8 * b + 2 * k] = (c.word[k][b] & 0xFFFF) < mask->threshold ? 0 : mask->scale;
+            factor[8 * b + 2 * k + 1] = c.word[k][b] >> 16 < mask->threshold ? 0 : mask->scale;
+        }
 }
 
 /* Numbers of the group that holds place `at`: from there to its end, or the last of n. */

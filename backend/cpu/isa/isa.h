@@ -80,6 +80,11 @@ void ISA(f32_from_bf16)(float *y, const uint16_t *x, size_t n);
 void ISA(gemm_s8)(const tandem_product_s8 *product);
 size_t ISA(gemm_s8_workspace)(int64_t m, int64_t n, int64_t k);
 
+/* sums.c */
+void ISA(add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
+void ISA(f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
+void ISA(bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
+
 /* im2col.c */
 void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                     int64_t stride, int64_t pad);

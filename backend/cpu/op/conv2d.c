@@ -8,12 +8,13 @@
  * the multiplications. Its rounding errors are some times those of a plain sum, and within the bound for sums.
  * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016.
  *
- * int8 has a forward pass only (its gradients run in the device's wider type): oneDNN's where it is exact and
- * fast (AVX-512 with VNNI), else columns of some images at a time, times the weight. */
+ * int8's forward pass is oneDNN's where it is exact and fast (AVX-512 with VNNI), else columns of some images at a
+ * time, times the weight; its gradients are in conv2d_int8.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/op/conv2d_int8.h"
 #include "backend/cpu/product.h"
 
 /* Columns of as many images as stay in the second-level cache. */
@@ -332,8 +333,8 @@ static tandem_status prepare_columns(conv_state *state, tandem_kernel *kernel, t
 
 static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
-    if (kernel->task.kind != TANDEM_TASK_FORWARD || kernel->task.to != TANDEM_F32)
-        return cpu_kernel_refuse(kernel, "int8 convolutions have a forward pass with f32 results only", error);
+    if (kernel->task.to != TANDEM_F32)
+        return cpu_kernel_refuse(kernel, "int8 convolutions have f32 results only", error);
     uint64_t end = 0;
     const tandem_status status = open_direct(state, kernel, &end, error);
     if (status != TANDEM_OK) return status;
@@ -345,6 +346,8 @@ static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tand
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
+    if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
+        return cpu_conv2d_int8_gradient(kernel, error);
     conv_state *state = calloc(1, sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
     const tandem_status status = kernel->task.from == TANDEM_S8 ? prepare_int8(state, kernel, error)

@@ -4,16 +4,18 @@
 
 #include "backend/cpu/kernel.h"
 
+/* A draw has 16 bits: the rate is the next multiple of 2^−16, and the scale goes with that. */
 static tandem_dropout mask_of(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const tandem_op *op = kernel->op;
     const int64_t sample = tandem_shape_elements(&op->shape) / kernel->graph->batch;
     const tandem_draws *draws = &call->draws;
+    const uint32_t threshold = (uint32_t)(op->rate * 65536.0f + 0.5f);
     return (tandem_dropout){.seed = draws->seed,
                             .first = (uint64_t)(call->first_place * sample),
                             .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
-                            .threshold = (uint32_t)((double)op->rate * 0x1p32),
-                            .scale = 1 / (1 - op->rate)};
+                            .threshold = threshold,
+                            .scale = 65536.0f / (65536.0f - (float)threshold)};
 }
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)

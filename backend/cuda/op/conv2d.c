@@ -1,6 +1,5 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out). f32 and bf16: cuDNN, which has c_out first, so that the weight, or
- * its gradient, is transposed in the workspace: kilobytes against megabytes of images. int8 has a forward pass only (its gradients
- * run in the wider type): columns times the weight, unless the window is 1×1 without stride. */
+ * its gradient, is transposed in the workspace: kilobytes against megabytes of images. int8: products of columns. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
@@ -107,35 +106,69 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     return TANDEM_OK;
 }
 
+/* --- int8: products of columns ---------------------------------------------------------------------------------------------- */
+
+/* The images' columns: themselves where the window is 1×1 without stride. */
+static tandem_status columns_of(const void **columns, const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    *columns = call->in[0];
+    if (state->pointwise) return TANDEM_OK;
+    int8_t *const made = cuda_workspace_at(call->workspace, state->columns_offset);
+    const tandem_cuda_pool window = window_of(kernel);
+    *columns = made;
+    return cuda_kernel_result(kernel, tandem_cuda_im2col_s8(made, call->in[0], &window, kernel->device->stream), error);
+}
+
+/* columns · W, and columnsᵀ · g */
 static tandem_status run_s8(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
-    const void *columns = call->in[0];
-    if (!state->pointwise) {
-        int8_t *const made = cuda_workspace_at(call->workspace, state->columns_offset);
-        const tandem_cuda_pool window = window_of(kernel);
-        const int failed = tandem_cuda_im2col_s8(made, call->in[0], &window, kernel->device->stream);
-        if (failed) return cuda_kernel_result(kernel, failed, error);
-        columns = made;
-    }
+    const void *columns = NULL;
+    const tandem_status status = columns_of(&columns, kernel, call, error);
+    if (status != TANDEM_OK) return status;
     return cuda_gemm_run(&state->matmul, kernel, columns, call->in[1], call->out[0], call->in_scale[0], call->in_scale[1],
-                           call->workspace, error);
+                         call->workspace, error);
+}
+
+/* g · Wᵀ are the columns' gradients, whose sums are the images'. */
+static tandem_status run_s8_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    const tandem_status status =
+        cuda_gemm_run(&state->matmul, kernel, call->in[0], call->in[1], state->pointwise ? call->out[0] : NULL,
+                      call->in_scale[0], call->in_scale[1], call->workspace, error);
+    if (status != TANDEM_OK || state->pointwise) return status;
+    const tandem_cuda_pool window = window_of(kernel);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_col2im_s32(call->out[0], cuda_float_of(kernel->task.to),
+                                                     cuda_gemm_integers(&state->matmul, call->workspace),
+                                                     (size_t)state->matmul.n, &window, call->in_scale[0], call->in_scale[1],
+                                                     kernel->device->stream),
+                              error);
 }
 
 static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
-    if (kernel->task.kind != TANDEM_TASK_FORWARD || kernel->task.to != TANDEM_F32)
-        return cuda_kernel_refuse(kernel, "int8 convolutions have a forward pass with f32 results only", error);
-    const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n;
-    const cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = (int64_t)weight_rows(kernel)};
-    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, TANDEM_S8, TANDEM_F32, error);
+    const tandem_task *task = &kernel->task;
+    const int is_dgrad = task->kind == TANDEM_TASK_DGRAD;
+    if (!is_dgrad && task->to != TANDEM_F32)
+        return cuda_kernel_refuse(kernel, "int8 convolutions and their weight gradients are written in f32", error);
+    const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n,
+                  k = (int64_t)weight_rows(kernel);
+    cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
+    if (is_dgrad) spec = (cuda_product_spec){.batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1};
+    if (task->kind == TANDEM_TASK_WGRAD)
+        spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
+    state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, TANDEM_S8, task->to, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
-    state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
-    if (!state->pointwise) state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(spec.m * spec.k));
+    if (!state->pointwise && !is_dgrad) state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
     kernel->workspace_bytes = end;
-    kernel->run = run_s8;
+    kernel->run = is_dgrad ? run_s8_dgrad : run_s8;
     return TANDEM_OK;
 }
 

@@ -7,11 +7,12 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const tandem_op *op = kernel->op;
     const tandem_draws *draws = &call->draws;
     const size_t n = cuda_elements(kernel);
+    const uint32_t threshold = (uint32_t)(op->rate * 65536.0f + 0.5f); /* a draw has 16 bits */
     const tandem_dropout mask = {.seed = draws->seed,
                                  .first = (uint64_t)call->first_place * (n / (uint64_t)kernel->graph->batch),
                                  .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
-                                 .threshold = (uint32_t)((double)op->rate * 0x1p32),
-                                 .scale = 1 / (1 - op->rate)};
+                                 .threshold = threshold,
+                                 .scale = 65536.0f / (65536.0f - (float)threshold)};
     const int failed =
         call->evaluates
             ? device->vendor->copy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from), device->stream)

@@ -1,0 +1,68 @@
+#!/bin/bash
+# A training step of PyTorch beside the same step of tandem: the same models, batches and precisions, one thread on one core,
+# in turns; for resnet50 PyTorch in both memory formats. Then two ranks: DistributedDataParallel over Gloo beside tandem's.
+# Prints a table of medians over the rounds, and of memory: the peak of the process, and what of it came with the model.
+# usage: bench/torch.sh [ROUNDS [DEVICE]]     needs `make`, python3-torch, python3-torchvision, jq; 4 minutes a round
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+tandem=$here/../build/tandem
+rounds=${1:-3} device=${2:-cpu:avx512_bf16}
+python=/usr/bin/python3
+for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null && python=$one; done
+"$python" -c 'import torch, torchvision' || { echo "needs python3-torch and python3-torchvision" >&2 && exit 4; }
+export OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=SkylakeX # OpenBLAS takes newer cores for older ones
+core=$(($(nproc) - 1))
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+
+pytorch() { # CASE ARGUMENT…: a line "CASE step_ns peak_bytes model_bytes"
+    taskset -c "$core" "$python" "$here/torch/step.py" "${@:2}" | jq -r --arg case "$1" \
+        '[$case, .step_ns, .peak_bytes, .model_bytes] | @tsv' >>"$work/samples"
+}
+ours() { # CASE MODEL BATCH PRECISION
+    local of=(--model "$2" --batch "$3" --device "$device" --uniform "$4")
+    # shellcheck disable=SC2016
+    taskset -c "$core" "$python" -c 'import json, resource, subprocess, sys
+case, command = sys.argv[1], sys.argv[2:]
+step = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["cases"][0]["median_ns"]
+print(case, step, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024, 0, sep="\t")' \
+        "$1" "$tandem" bench step -q --json --repetitions 3 "${of[@]}" >>"$work/samples"
+}
+two() { # PRECISION
+    "$python" "$here/torch/step.py" resnet50 "$1" --ranks 2 --channels-last | jq -r --arg case "2 ranks|$1|pytorch nhwc" \
+        '[$case, .step_ns, .peak_bytes, .model_bytes] | @tsv' >>"$work/samples"
+    "$tandem" train -q --json --model resnet50 --batch 8 --cluster "2*$device" --uniform "$1" --steps 5 | jq -r \
+        --arg case "2 ranks|$1|tandem" '[$case, .step_ns, 0, .ranks[0].allocated_bytes] | @tsv' >>"$work/samples"
+}
+
+for round in $(seq "$rounds"); do
+    echo "round $round of $rounds" >&2
+    for precision in fp32 bf16; do
+        pytorch "resnet50|$precision|pytorch nchw" resnet50 $precision
+        ours "resnet50|$precision|tandem" resnet50 8 $precision
+        pytorch "resnet50|$precision|pytorch nhwc" resnet50 $precision --channels-last
+        pytorch "bert_base|$precision|pytorch" bert_base $precision --batch 4
+        ours "bert_base|$precision|tandem" bert_base:seq=128 4 $precision
+        pytorch "gpt2_small|$precision|pytorch" gpt2_small $precision --batch 1 --seq 256
+        ours "gpt2_small|$precision|tandem" gpt2_small:seq=256 1 $precision
+        two $precision
+    done
+done
+"$python" - "$work/samples" <<'END'
+import statistics
+import sys
+
+samples = {}
+for line in open(sys.argv[1], encoding="ascii"):
+    case, *numbers = line.rstrip("\n").split("\t")
+    samples.setdefault(tuple(case.split("|")), []).append([int(number) for number in numbers])
+median = {case: [statistics.median(column) for column in zip(*rows)] for case, rows in samples.items()}
+print(f"{'model':<10} {'precision':<9} {'program':<12} {'step':>8} {'least':>8} {'faster':>7} {'peak':>9} {'of the model':>13}")
+for (model, precision, program), (step, peak, of_model) in median.items():
+    best = min(row[0] for case, row in median.items() if case[:2] == (model, precision) and case[2] != "tandem")
+    least = min(row[0] for row in samples[model, precision, program])
+    faster = f"{best / step:.2f} x" if program == "tandem" else ""
+    sizes = [f"{size / 2**20:.0f} MiB" if size else "" for size in (peak, of_model)]
+    print(
+        f"{model:<10} {precision:<9} {program:<12} {step / 1e9:>6.2f} s {least / 1e9:>6.2f} s {faster:>7} {sizes[0]:>9} {sizes[1]:>13}"
+    )
+END

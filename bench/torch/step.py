@@ -1,0 +1,166 @@
+#!/usr/bin/python3.11
+"""Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
+
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--steps N] [--ranks N]
+
+The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers; inputs
+are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one
+thread each, each on a core of its own. The first two steps are not counted.
+"""
+import argparse
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, norm_behind, causal):
+        super().__init__()
+        self.heads, self.norm_behind, self.causal = heads, norm_behind, causal
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def attention(self, x, mask):
+        batch, length, width = x.shape
+
+        def split(layer):
+            return layer(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+
+        scores = split(self.q) @ split(self.k).transpose(-1, -2) * (width // self.heads) ** -0.5
+        if self.causal:
+            scores = scores.masked_fill(mask, float("-inf"))
+        mixed = scores.softmax(-1) @ split(self.v)
+        return self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+
+    def mlp(self, x):
+        return self.fc2(F.gelu(self.fc1(x), approximate="tanh"))
+
+    def forward(self, x, mask):
+        if self.norm_behind:
+            x = self.norm1(x + self.attention(x, mask))
+            return self.norm2(x + self.mlp(x))
+        x = x + self.attention(self.norm1(x), mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class Transformer(nn.Module):
+    """bert_base with its head for hidden tokens, or gpt2_small."""
+
+    def __init__(self, vocabulary, positions, length, is_bert, width=768, heads=12, layers=12):
+        super().__init__()
+        self.is_bert = is_bert
+        self.word, self.position = nn.Embedding(vocabulary, width), nn.Parameter(torch.randn(positions, width) * 0.02)
+        self.blocks = nn.ModuleList(Block(width, heads, is_bert, not is_bert) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        nn.init.normal_(self.word.weight, std=0.02)
+        self.register_buffer("mask", torch.triu(torch.ones(length, length, dtype=torch.bool), 1))
+        if is_bert:
+            self.segment = nn.Parameter(torch.randn(2, width) * 0.02)
+            self.transform, self.transform_norm = nn.Linear(width, width), nn.LayerNorm(width)
+            self.head_bias = nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, tokens):
+        x = self.word(tokens) + self.position[: tokens.shape[1]]
+        if self.is_bert:
+            x = self.norm(x + self.segment[0])
+        for block in self.blocks:
+            x = block(x, self.mask)
+        if not self.is_bert:
+            return F.linear(self.norm(x), self.word.weight)
+        # autocast leaves layer_norm its operands, which may not be of two types
+        x = self.transform_norm(F.gelu(self.transform(x), approximate="tanh").float())
+        return F.linear(x, self.word.weight, self.head_bias)
+
+
+def make(arguments):
+    """Model, input, labels and optimizer."""
+    torch.manual_seed(1)
+    batch, length = arguments.batch, arguments.seq
+    if arguments.model == "resnet50":
+        import torchvision
+
+        model, x = torchvision.models.resnet50(), torch.rand(batch, 3, 224, 224) * 2 - 1
+        if arguments.channels_last:
+            model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
+        return model, x, torch.randint(0, 1000, (batch,)), optimizer
+    is_bert = arguments.model == "bert_base"
+    vocabulary = 30522 if is_bert else 50257
+    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert)
+    labels = torch.randint(0, vocabulary, (batch, length))
+    if is_bert:
+        labels[:, (15 * length + 50) // 100 :] = -1  # 15 % are predicted
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
+    return model, torch.randint(0, vocabulary, (batch, length)), labels, optimizer
+
+
+def rss_bytes():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def train(rank, arguments, rendezvous):
+    torch.set_num_threads(1)
+    before_bytes = rss_bytes()
+    if arguments.ranks > 1:
+        os.sched_setaffinity(0, {rank % os.cpu_count()})
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=arguments.ranks
+        )
+    model, x, labels, optimizer = make(arguments)
+    if arguments.ranks > 1:
+        model = nn.parallel.DistributedDataParallel(model)
+    times = []
+    for _ in range(arguments.steps + 2):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "bf16"):
+            y = model(x)
+            loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), labels.reshape(-1), ignore_index=-1)
+        loss.backward()
+        optimizer.step()
+        times.append(time.perf_counter() - start)
+    if rank == 0:
+        peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(
+            json.dumps(
+                {
+                    "model": arguments.model,
+                    "precision": arguments.precision,
+                    "step_ns": round(statistics.median(times[2:]) * 1e9),
+                    "peak_bytes": peak_bytes,
+                    "model_bytes": peak_bytes - before_bytes,
+                    "loss": loss.item(),
+                }
+            ),
+            flush=True,
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=["resnet50", "bert_base", "gpt2_small"])
+    parser.add_argument("precision", choices=["fp32", "bf16"])
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--seq", type=int, default=128)
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=1)
+    arguments = parser.parse_args()
+    if arguments.ranks == 1:
+        train(0, arguments, None)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        torch.multiprocessing.spawn(train, (arguments, os.path.join(folder, "store")), nprocs=arguments.ranks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+/* whatif_chakra.c: execution traces of MLCommons Chakra as one job: nodes wait for what they depend on and for nothing else, collectives
+ * and messages for their partners; from these a model of the step, and its critical path. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "replayer/chakra_job.h"
+
+enum { MOST_RANKS = 4096, LANES = 2 };
+static const char *const lane_name[LANES] = {"compute", "communication"};
+
+/* --- Partners ------------------------------------------------------------------------------------------- */
+
+/* The number-th part with this key of a rank. */
+typedef struct member {
+    uint64_t key;
+    int32_t rank, number, node, sequence;
+    uint8_t type;
+} member;
+
+static int by_key_rank(const void *left, const void *right)
+{
+    const member *const a = left, *const b = right;
+    int order = (a->key > b->key) - (a->key < b->key);
+    if (!order) order = (a->rank > b->rank) - (a->rank < b->rank);
+    if (!order)
+        order = (a->type > b->type) - (a->type < b->type); /* a message to oneself has both ends there */
+    return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+static int by_key_number(const void *left, const void *right)
+{
+    const member *const a = left, *const b = right;
+    int order = (a->key > b->key) - (a->key < b->key);
+    if (!order) order = (a->number > b->number) - (a->number < b->number);
+    if (!order) order = (a->rank > b->rank) - (a->rank < b->rank);
+    return order ? order : (a->type > b->type) - (a->type < b->type);
+}
+
+static int rank_at(const chakra_job *r, int number)
+{
+    for (int k = 0; k < r->n_rank; k++)
+        if (r->rank[k].number == number) return k;
+    return -1;
+}
+
+/* How many parts the thing has of which this is one. */
+static int parts_of(const chakra_job *r, const member *one, int n_rank_of_key)
+{
+    const chakra_node *const of = chakra_node_at(r, one->node);
+    if (of->partner >= 0) return rank_at(r, of->partner) >= 0 ? 2 : 1;
+    return of->is_wide ? r->n_rank : n_rank_of_key;
+}
+
+static tandem_status refuse_partner(const chakra_job *r, const member *one, int n, const char *missing)
+{
+    return tandem_error_set(r->error, TANDEM_MALFORMED,
+                            "'%.200s', node %llu (%.80s): number %d of its kind (%s) has %d part%s in these files; expected "
+                            "%s",
+                            r->rank[one->rank].path, (unsigned long long)chakra_node_at(r, one->node)->id,
+                            chakra_node_name(r, one->node), one->number + 1,
+                            r->kind[chakra_node_at(r, one->node)->kind].text, n, n == 1 ? "" : "s", missing);
+}
+
+/* The parts of one collective or message, n of them, where `expected` should be. */
+static tandem_status join(chakra_job *r, const member *of, int n, int expected)
+{
+    char why[64];
+    (void)snprintf(why, sizeof why, "%d, one on each of %d ranks", expected, expected);
+    if (n != expected)
+        return refuse_partner(r, of, n, chakra_node_at(r, of->node)->partner >= 0 ? "a send and a receive" : why);
+    int64_t transfer_ns = INT64_MAX;
+    for (int k = 0; k < n; k++) {
+        const chakra_node *const one = chakra_node_at(r, of[k].node);
+        if (one->size != chakra_node_at(r, of->node)->size && strcmp(r->kind[one->kind].text, "all-reduce") == 0)
+            return refuse_partner(r, &of[k], n, "all of one comm_size");
+        if (one->duration_ns < transfer_ns) transfer_ns = one->duration_ns;
+    }
+    for (int k = 0; k < n; k++) {
+        chakra_node_at(r, of[k].node)->duration_ns = transfer_ns; /* what it took longer on other ranks, they waited */
+        r->group[of[k].node] = r->n_group;
+    }
+    r->n_group++;
+    return TANDEM_OK;
+}
+
+/* Numbers the parts with one key on each rank; returns how many ranks have any. */
+static int number_members(member *of, int n)
+{
+    int n_rank = 0;
+    for (int k = 0; k < n; k++) {
+        const int is_next = k > 0 && of[k].rank == of[k - 1].rank && of[k].type == of[k - 1].type;
+        of[k].number = is_next ? of[k - 1].number + 1 : 0;
+        n_rank += k == 0 || of[k].rank != of[k - 1].rank;
+    }
+    qsort(of, (size_t)n, sizeof *of, by_key_number);
+    return n_rank;
+}
+
+static tandem_status join_key(chakra_job *r, member *of, int n)
+{
+    const int n_rank = number_members(of, n);
+    tandem_status status = TANDEM_OK;
+    for (int first = 0, behind; first < n && status == TANDEM_OK; first = behind) {
+        behind = first + 1;
+        while (behind < n && of[behind].number == of[first].number) behind++;
+        status = join(r, &of[first], behind - first, parts_of(r, &of[first], n_rank));
+    }
+    return status;
+}
+
+static int gather_members(const chakra_job *r, member *to)
+{
+    int n = 0;
+    for (int k = 0; k < r->n_rank; k++)
+        for (int i = r->rank[k].first; i < r->rank[k].behind; i++) {
+            const chakra_node *const one = chakra_node_at(r, i);
+            if (!one->group) continue;
+            if (to)
+                to[n] = (member){.key = one->group, .rank = k, .node = i, .sequence = one->sequence, .type = one->type};
+            n++;
+        }
+    return n;
+}
+
+static tandem_status join_all(chakra_job *r)
+{
+    const int n = gather_members(r, NULL);
+    member *const members = malloc(((size_t)n + 1) * sizeof *members);
+    r->group = malloc((size_t)r->nodes.n * sizeof *r->group);
+    tandem_status status = members && r->group ? TANDEM_OK : chakra_no_memory(r);
+    for (int i = 0; i < r->nodes.n && status == TANDEM_OK; i++) r->group[i] = -1;
+    if (status == TANDEM_OK) (void)gather_members(r, members);
+    if (status == TANDEM_OK) qsort(members, (size_t)n, sizeof *members, by_key_rank);
+    for (int first = 0, behind; first < n && status == TANDEM_OK; first = behind) {
+        behind = first + 1;
+        while (behind < n && members[behind].key == members[first].key) behind++;
+        status = join_key(r, &members[first], behind - first);
+    }
+    free(members);
+    return status;
+}
+
+/* --- The model ------------------------------------------------------------------------------------------ */
+
+static void name_node(char *text, size_t size, const void *context, int i)
+{
+    const chakra_job *const r = context;
+    int k = 0;
+    while (r->rank[k].behind <= i) k++;
+    (void)snprintf(text, size, "rank %d, node %llu (%.80s)", r->rank[k].number,
+                   (unsigned long long)chakra_node_at(r, i)->id, chakra_node_name(r, i));
+}
+
+static tandem_status open_engine(const chakra_job *r, whatif_model *model)
+{
+    int *const stream = malloc((size_t)r->nodes.n * sizeof *stream);
+    if (!stream) return chakra_no_memory(r);
+    for (int i = 0; i < r->nodes.n; i++) stream[i] = -1;
+    const tandem_engine_graph graph = {.n_op = r->nodes.n,
+                                       .n_group = r->n_group,
+                                       .n_edge = r->edges.n,
+                                       .stream = stream,
+                                       .group = r->group,
+                                       .edge = r->edges.of,
+                                       .name = name_node,
+                                       .context = r};
+    const tandem_status status = tandem_engine_open(model->engine, &graph, r->error);
+    free(stream);
+    return status;
+}
+
+/* Nodes of one name, the k-th of each rank: every rank takes what the one takes that computes least of those that have it. */
+static tandem_status find_ideals(const chakra_job *r, whatif_model *model)
+{
+    const int n = r->nodes.n;
+    member *const alike = malloc((size_t)n * sizeof *alike);
+    if (!alike) return chakra_no_memory(r);
+    for (int k = 0; k < r->n_rank; k++)
+        for (int i = r->rank[k].first; i < r->rank[k].behind; i++)
+            alike[i] = (member){.key = (uint64_t)chakra_node_at(r, i)->name, .rank = k, .node = i, .sequence = i};
+    qsort(alike, (size_t)n, sizeof *alike, by_key_rank);
+    for (int first = 0, behind; first < n; first = behind) {
+        behind = first + 1;
+        while (behind < n && alike[behind].key == alike[first].key) behind++;
+        (void)number_members(&alike[first], behind - first);
+    }
+    for (int first = 0, behind; first < n; first = behind) {
+        int least = first;
+        for (behind = first;
+             behind < n && alike[behind].key == alike[first].key && alike[behind].number == alike[first].number;
+             behind++)
+            if (r->rank[alike[behind].rank].busy_ns < r->rank[alike[least].rank].busy_ns) least = behind;
+        for (int k = first; k < behind; k++)
+            model->ideal_ns[alike[k].node] =
+                model->actual_ns[chakra_node_at(r, alike[k].node)->group ? alike[k].node : alike[least].node];
+    }
+    free(alike);
+    return TANDEM_OK;
+}
+
+static tandem_status label_nodes(const chakra_job *r, whatif_model *model)
+{
+    tandem_status status = whatif_model_dimension(model, WHATIF_OPERATOR, r->n_kind, r->error);
+    if (status == TANDEM_OK && r->n_rank > 1)
+        status = whatif_model_dimension(model, WHATIF_WORKER, r->n_rank, r->error);
+    if (status != TANDEM_OK) return status;
+    memcpy(model->by[WHATIF_OPERATOR].name, r->kind, (size_t)r->n_kind * sizeof *r->kind);
+    model->lane_name = lane_name;
+    model->n_lane = LANES;
+    for (int k = 0; k < r->n_rank; k++) {
+        (void)snprintf(model->worker_name[k].text, sizeof model->worker_name->text, "rank %d", r->rank[k].number);
+        if (r->n_rank > 1) model->by[WHATIF_WORKER].name[k] = model->worker_name[k];
+        for (int i = r->rank[k].first; i < r->rank[k].behind; i++) {
+            model->worker[i] = k;
+            model->op_name[i] = chakra_node_name(r, i);
+            model->lane[i] = chakra_node_at(r, i)->group != 0;
+            model->by[WHATIF_OPERATOR].of[i] = chakra_node_at(r, i)->kind;
+            if (r->n_rank > 1) model->by[WHATIF_WORKER].of[i] = k;
+        }
+    }
+    return TANDEM_OK;
+}
+
+/* The longest that any rank took from its first start to its last end: clocks of ranks need not agree. 0 = no starts. */
+static int64_t recorded_of(const chakra_job *r)
+{
+    int64_t longest_ns = 0, any_ns = 0;
+    for (int k = 0; k < r->n_rank; k++) {
+        int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
+        for (int i = r->rank[k].first; i < r->rank[k].behind; i++) {
+            const chakra_node *const one = chakra_node_at(r, i);
+            if (one->start_ns < first_ns) first_ns = one->start_ns;
+            if (one->start_ns + one->duration_ns > last_ns) last_ns = one->start_ns + one->duration_ns;
+            any_ns |= one->start_ns;
+        }
+        if (last_ns - first_ns > longest_ns) longest_ns = last_ns - first_ns;
+    }
+    return any_ns ? longest_ns : 0;
+}
+
+static tandem_status open_model(const chakra_job *r, whatif_model *model)
+{
+    int64_t any_ns = 0;
+    tandem_status status = whatif_model_room(model, r->nodes.n, 1, r->n_rank, r->error);
+    if (status != TANDEM_OK) return status;
+    model->first[1] = r->nodes.n;
+    model->recorded_ns[0] = recorded_of(r);
+    for (int i = 0; i < r->nodes.n; i++) any_ns |= model->actual_ns[i] = chakra_node_at(r, i)->duration_ns;
+    if (!any_ns)
+        return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                "'%.200s': no node has a duration; expected a trace of what was measured or simulated",
+                                r->rank[0].path);
+    status = open_engine(r, model);
+    if (status == TANDEM_OK) status = find_ideals(r, model);
+    return status == TANDEM_OK ? label_nodes(r, model) : status;
+}
+
+/* --- The critical path ---------------------------------------------------------------------------------- */
+
+typedef struct walk {
+    const chakra_job *r;
+    const whatif_model *model;
+    int64_t *ready_ns, *end_ns; /* [n nodes] */
+    int *last_part;             /* [n_group] the part that was ready last */
+    int *first_edge;            /* [n nodes + 1] edges stand in the order of those who wait */
+} walk;
+
+static void link_nodes(const walk *w)
+{
+    const chakra_job *const r = w->r;
+    const tandem_engine_edge *const edge = r->edges.of;
+    for (int i = 0, e = 0; i <= r->nodes.n; i++) {
+        while (e < r->edges.n && edge[e].after < i) e++;
+        w->first_edge[i] = e;
+    }
+    for (int g = 0; g < r->n_group; g++) w->last_part[g] = -1;
+    for (int i = 0; i < r->nodes.n; i++) {
+        if (r->group[i] < 0) continue;
+        int *const last = &w->last_part[r->group[i]];
+        if (*last < 0 || w->ready_ns[i] > w->ready_ns[*last]) *last = i;
+    }
+}
+
+/* Whom a node waited for last; −1 = nobody: it was ready at once. */
+static int before(const walk *w, int i)
+{
+    const tandem_engine_edge *const edge = w->r->edges.of;
+    const int part = w->r->group[i] >= 0 ? w->last_part[w->r->group[i]] : i;
+    for (int e = w->first_edge[part]; e < w->first_edge[part + 1]; e++)
+        if (w->end_ns[edge[e].before] == w->ready_ns[part]) return edge[e].before;
+    return -1;
+}
+
+static int last_of(const walk *w)
+{
+    int last = 0;
+    for (int i = 1; i < w->r->nodes.n; i++)
+        if (w->end_ns[i] > w->end_ns[last]) last = i;
+    return last;
+}
+
+static tandem_status list_links(const walk *w, tandem_whatif *whatif)
+{
+    int n = 1;
+    for (int i = before(w, last_of(w)); i >= 0; i = before(w, i)) n++;
+    whatif->link = calloc((size_t)n, sizeof *whatif->link);
+    if (!whatif->link) return chakra_no_memory(w->r);
+    whatif->n_link = n;
+    for (int i = last_of(w); i >= 0; i = before(w, i)) {
+        tandem_whatif_link *const one = &whatif->link[--n];
+        const whatif_model *const model = w->model;
+        (void)snprintf(one->who, sizeof one->who, "%s", model->worker_name[model->worker[i]].text);
+        (void)snprintf(one->what, sizeof one->what, "%s", w->r->kind[chakra_node_at(w->r, i)->kind].text);
+        (void)snprintf(one->name, sizeof one->name, "%.*s", (int)sizeof one->name - 1, model->op_name[i]);
+        one->start_ns = w->end_ns[i] - model->actual_ns[i];
+        one->end_ns = w->end_ns[i];
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status find_path(const chakra_job *r, const whatif_model *model, tandem_whatif *whatif)
+{
+    const size_t n = (size_t)r->nodes.n;
+    int64_t length_ns = 0;
+    walk w = {.r = r,
+              .model = model,
+              .ready_ns = malloc(n * sizeof *w.ready_ns),
+              .end_ns = malloc(n * sizeof *w.end_ns),
+              .last_part = calloc((size_t)r->n_group + 1, sizeof *w.last_part),
+              .first_edge = calloc(n + 1, sizeof *w.first_edge)};
+    tandem_status status = TANDEM_OK;
+    if (!w.ready_ns || !w.end_ns || !w.last_part || !w.first_edge) status = chakra_no_memory(r);
+    if (status == TANDEM_OK)
+        status = tandem_engine_run(model->engine[0], model->actual_ns, w.ready_ns, w.end_ns, &length_ns, r->error);
+    if (status == TANDEM_OK) {
+        link_nodes(&w);
+        status = list_links(&w, whatif);
+    }
+    free(w.first_edge);
+    free(w.last_part);
+    free(w.end_ns);
+    free(w.ready_ns);
+    return status;
+}
+
+/* --- The analysis --------------------------------------------------------------------------------------- */
+
+/* `bytes` NULL: the paths are files. */
+static tandem_status analyse(tandem_whatif **whatif, const char *const *path, const void *const *bytes,
+                             const size_t *n_byte, int n, const char *trace_path, tandem_error *error)
+{
+    whatif_model model = {0};
+    tandem_whatif *made = NULL;
+    if (n < 1 || n > MOST_RANKS)
+        return tandem_error_set(error, TANDEM_USAGE, "%d traces; expected 1 to %d, one a rank", n, MOST_RANKS);
+    chakra_job *const r = calloc(1, sizeof *r);
+    if (!r) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path[0]);
+    r->error = error;
+    tandem_status status = chakra_job_read(r, path, bytes, n_byte, n);
+    if (status == TANDEM_OK) status = join_all(r);
+    if (status == TANDEM_OK) status = open_model(r, &model);
+    if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
+    if (status == TANDEM_OK) status = find_path(r, &model, made);
+    if (status == TANDEM_OK)
+        *whatif = made;
+    else
+        tandem_whatif_close(made);
+    whatif_model_close(&model);
+    chakra_job_close(r);
+    free(r);
+    return status;
+}
+
+tandem_status tandem_whatif_chakra(tandem_whatif **whatif, const char *const *path, int n,
+                                   const char *trace_path, tandem_error *error)
+{
+    return analyse(whatif, path, NULL, NULL, n, trace_path, error);
+}
+
+tandem_status tandem_whatif_parse_chakra(tandem_whatif **whatif, const char *const *source,
+                                         const void *const *bytes, const size_t *n_byte, int n, tandem_error *error)
+{
+    return analyse(whatif, source, bytes, n_byte, n, NULL, error);
+}
