@@ -66,8 +66,8 @@ static int print_json(const bench_result *result, const char *what)
                              (json_int_t)one->median_ns, "p10_ns", (json_int_t)one->p10_ns, "p90_ns",
                              (json_int_t)one->p90_ns, "per_s", cli_number(per_s(one)), "bytes_per_s",
                              cli_number(one->bytes_per_s), "flops_per_s", cli_number(one->flops_per_s),
-                             "ops_per_s", cli_number(one->ops_per_s), "events_per_s", cli_number(one->events_per_s),
-                             "of_copy", cli_number(one->of_copy)));
+                             "ops_per_s", cli_number(one->ops_per_s), "events_per_s",
+                             cli_number(one->events_per_s), "of_copy", cli_number(one->of_copy)));
     }
     json_object_set_new(object, "what", json_string(what));
     json_object_set_new(object, "model", json_string(result->model));
@@ -102,7 +102,8 @@ static int print_text(const bench_result *result)
     for (int k = 0; k < result->n_case; k++) {
         const bench_case *one = &result->one[k];
         char share[32] = "";
-        if (compares && isfinite(one->of_copy)) (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
+        if (compares && isfinite(one->of_copy))
+            (void)snprintf(share, sizeof share, "%.0f%%", 100 * one->of_copy);
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%s%s%s", one->name,
                       tandem_quantity_print_ns(median, sizeof median, one->median_ns),
                       tandem_quantity_print_ns(low, sizeof low, one->p10_ns),
@@ -120,12 +121,8 @@ static int print_text(const bench_result *result)
 static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
-} kinds[] = {{"step", bench_step},
-             {"replay", bench_replay},
-             {"open", bench_open},
-             {"allocate", bench_allocate},
-             {"trace", bench_trace},
-             {"kernels", bench_kernels}};
+} kinds[] = {{"step", bench_step},         {"replay", bench_replay}, {"open", bench_open},
+             {"allocate", bench_allocate}, {"trace", bench_trace},   {"kernels", bench_kernels}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -143,7 +140,8 @@ static int find(const char *name)
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE, "say what to measure: tandem bench step, replay, open, allocate, trace or kernels");
+        return cli_refuse(TANDEM_USAGE,
+                          "say what to measure: tandem bench step, replay, open, allocate, trace or kernels");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     bench_result result = {.n_case = 0};
@@ -176,9 +174,10 @@ const cli_command command_bench = {
         "whole process of `tandem replay --json` on each, and on none where all devices are described; N runs [30].\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
         "store; N plans [10].\n"
-        "trace: the engine behind tandem whatif at 1,000 ranks, and reading what the PyTorch profiler writes; N runs [10].\n"
-        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of 64 KiB,\n"
-        "1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; and a linear layer in every\n"
-        "precision, three products and all its casts, in training steps; N samples [10].",
+        "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by itself; what the\n"
+        "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
+        "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of\n"
+        "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; a linear layer in\n"
+        "every precision, its three products and all its casts, in training steps; N samples [10].",
     .run = run,
 };

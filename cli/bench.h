@@ -6,7 +6,7 @@
 
 typedef struct bench_case {
     char name[96];
-    int64_t median_ns, p10_ns, p90_ns;             /* of one */
+    int64_t median_ns, p10_ns, p90_ns;                        /* of one */
     double bytes_per_s, flops_per_s, ops_per_s, events_per_s; /* NaN where it has no meaning */
     double of_copy; /* speed of a copy of as many bytes, in the same run, is 1; NaN as above */
 } bench_case;

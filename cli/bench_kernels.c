@@ -28,12 +28,18 @@ typedef struct work {
 
 typedef tandem_status (*kernel)(work *w, tandem_error *error);
 
-static tandem_status quantise(work *w, tandem_error *error) { return tandem_kernels_quantise(w->kernels, &w->quantise, error); }
+static tandem_status quantise(work *w, tandem_error *error)
+{
+    return tandem_kernels_quantise(w->kernels, &w->quantise, error);
+}
 static tandem_status dequantise(work *w, tandem_error *error)
 {
     return tandem_kernels_dequantise(w->kernels, &w->dequantise, error);
 }
-static tandem_status cast(work *w, tandem_error *error) { return tandem_kernels_cast(w->kernels, &w->cast, error); }
+static tandem_status cast(work *w, tandem_error *error)
+{
+    return tandem_kernels_cast(w->kernels, &w->cast, error);
+}
 static tandem_status amax(work *w, tandem_error *error)
 {
     const tandem_quantise_call *q = &w->quantise;
@@ -91,12 +97,13 @@ static tandem_status sample(work *w, kernel run, int64_t *sample_ns, tandem_erro
 }
 
 /* Copy and kernel in turn, so that what else the machine does meets both. */
-static tandem_status measure(bench_result *result, work *w, const char *name, kernel run, int64_t n, int compares,
-                             tandem_error *error)
+static tandem_status measure(bench_result *result, work *w, const char *name, kernel run, int64_t n,
+                             int compares, tandem_error *error)
 {
     int64_t *kernel_ns = calloc((size_t)n, sizeof *kernel_ns), *copy_ns = calloc((size_t)n, sizeof *copy_ns), warm_ns;
-    tandem_status status = kernel_ns && copy_ns ? TANDEM_OK
-                                                : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    tandem_status status = kernel_ns && copy_ns
+                               ? TANDEM_OK
+                               : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
     if (status == TANDEM_OK) status = sample(w, run, &warm_ns, error);
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         if (compares) status = sample(w, copy, &copy_ns[i], error);
@@ -123,7 +130,8 @@ static void lay_out(work *w, int k)
     static const tandem_rounding rounding = {.seed = 1, .stream = {1, 2, 3}};
     const int64_t rows = (int64_t)w->bytes / kinds[k].bytes / COLUMNS, n = rows * COLUMNS;
     const int is_cast = kinds[k].run == cast, to_bf16 = is_cast && kinds[k].wide == TANDEM_F32;
-    const size_t wide_bytes = (size_t)n * (kinds[k].wide == TANDEM_F32 || is_cast ? sizeof(float) : sizeof(uint16_t));
+    const size_t wide_bytes =
+        (size_t)n * (kinds[k].wide == TANDEM_F32 || is_cast ? sizeof(float) : sizeof(uint16_t));
     char *narrow = w->memory + (wide_bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     float *x = (float *)(void *)w->memory;
     for (size_t i = 0; i < wide_bytes / sizeof *x; i++) x[i] = (float)(i % 1021) / 511 - 1;
@@ -149,8 +157,8 @@ static void lay_out(work *w, int k)
                                  .to = to_bf16 ? TANDEM_BF16 : TANDEM_F32};
 }
 
-static tandem_status measure_moves(bench_result *result, const tandem_kernels *kernels, uint64_t bytes, const char *size,
-                                   int64_t n, tandem_error *error)
+static tandem_status measure_moves(bench_result *result, const tandem_kernels *kernels, uint64_t bytes,
+                                   const char *size, int64_t n, tandem_error *error)
 {
     work w = {.kernels = kernels, .bytes = bytes};
     char name[96];
@@ -184,17 +192,20 @@ static const tandem_product_s8 products[] = {
     {.m = M, .n = K, .k = N, .a_row = N, .a_column = 1, .b_row = K, .b_column = 1},
     {.m = N, .n = K, .k = M, .a_row = 1, .a_column = N, .b_row = K, .b_column = 1},
 };
-static const char *const product_names[] = {"s8 product, forward (x times W transposed)", "s8 product, dgrad (g times W)",
+static const char *const product_names[] = {"s8 product, forward (x times W transposed)",
+                                            "s8 product, dgrad (g times W)",
                                             "s8 product, wgrad (g transposed times x)"};
 
-static tandem_status measure_products(bench_result *result, const tandem_kernels *kernels, int64_t n, tandem_error *error)
+static tandem_status measure_products(bench_result *result, const tandem_kernels *kernels, int64_t n,
+                                      tandem_error *error)
 {
     work w = {.kernels = kernels};
     tandem_status status = TANDEM_OK;
     int8_t *a = malloc((size_t)M * K), *b = malloc((size_t)M * K);
     float *c = calloc((size_t)M * N, sizeof *c);
     for (int k = 0; k < 3; k++) {
-        const size_t needs = tandem_kernels_product_workspace(kernels, products[k].m, products[k].n, products[k].k);
+        const size_t needs =
+            tandem_kernels_product_workspace(kernels, products[k].m, products[k].n, products[k].k);
         if (needs > w.workspace_bytes) w.workspace_bytes = (needs + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
     }
     void *workspace = aligned_alloc(CACHE_LINE, w.workspace_bytes);

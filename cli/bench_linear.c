@@ -31,12 +31,14 @@ static tandem_status measure(bench_result *result, const tandem_backend_api *bac
     tandem_executor *executor = NULL;
     int64_t *sample_ns = calloc((size_t)n, sizeof *sample_ns);
     char name[96];
-    tandem_status status = sample_ns ? backend->executor_open(&executor, worker, &options, error)
-                                     : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
+    tandem_status status =
+        sample_ns ? backend->executor_open(&executor, worker, &options, error)
+                  : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %" PRId64 " samples", n);
     for (int64_t i = -WARM_UP; i < n && status == TANDEM_OK; i++) {
         double loss = 0;
         status = backend->executor_step(executor, i + WARM_UP, &loss, error);
-        if (status == TANDEM_OK && i >= 0) sample_ns[i] = layer_ns(step, backend->executor_times(executor), layer);
+        if (status == TANDEM_OK && i >= 0)
+            sample_ns[i] = layer_ns(step, backend->executor_times(executor), layer);
     }
     if (executor) backend->executor_close(executor);
     (void)snprintf(name, sizeof name, "linear %d x %d x %d %s, three products and casts", BENCH_LINEAR_ROWS,

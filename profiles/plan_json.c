@@ -362,7 +362,7 @@ static tandem_status read_precision(tandem_precision *precision, const tandem_js
         return tandem_json_refuse(place, op_name, inner.text);
     const char *const name = tandem_precision_get(found)->name;
     if (!(row->precisions >> found & 1)) {
-        (void)snprintf(why, sizeof why, "a %s does not exist in %s", row->name, name);
+        (void)snprintf(why, sizeof why, "no %s exists in %s", row->name, name);
         return tandem_json_refuse(place, op_name, why);
     }
     if (!(device->precisions >> found & 1)) {

@@ -188,7 +188,8 @@ static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, in
 double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
                            int *stretch)
 {
-    const int s = stretch_at(member, n_bucket, at_ns, from, *stretch), repeats = s == 0 && member->micro_ns[from] > 0;
+    const int s = stretch_at(member, n_bucket, at_ns, from, *stretch),
+              repeats = s == 0 && member->micro_ns[from] > 0;
     const double into_ns = at_ns - begin_of(member, n_bucket, s, from);
     int64_t left = (int64_t)into_ns, passed = 0; /* times of tasks are whole: what is over counts in the last one only */
     const double over_ns = into_ns - (double)left;

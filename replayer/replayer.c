@@ -118,9 +118,9 @@ static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *st
     double all_ns = 0, computed_ns = 0; /* on the wire, all buckets; compute that is done meanwhile */
     for (int b = 0; b < replayer->n_bucket; b++) {
         double factor = 1;
-        const tandem_status status = tandem_store_get_interference(
-            &factor, store, member->device, group, "compute_under_comm",
-            (uint64_t)member->step->bucket[b].elements * sizeof(float), error);
+        const tandem_status status =
+            tandem_store_get_interference(&factor, store, member->device, group, "compute_under_comm",
+                                          (uint64_t)member->step->bucket[b].elements * sizeof(float), error);
         if (status != TANDEM_OK) return status;
         all_ns += replayer->measured_ns[1][b];
         computed_ns += replayer->measured_ns[1][b] / factor;

@@ -10,10 +10,11 @@ tandem_status tandem_amax_history_init(tandem_amax_history *history, int window,
 {
     if (!history) return tandem_error_set(error, TANDEM_USAGE, "amax history: history is NULL");
     if (window < 1 || window > TANDEM_AMAX_WINDOW)
-        return tandem_error_set(error, TANDEM_USAGE, "amax history: window is %d; it is 1 to %d", window, TANDEM_AMAX_WINDOW);
+        return tandem_error_set(error, TANDEM_USAGE, "amax history: window is %d; it is 1 to %d", window,
+                                TANDEM_AMAX_WINDOW);
     if (margin < -MOST_MARGIN || margin > MOST_MARGIN)
-        return tandem_error_set(error, TANDEM_USAGE, "amax history: margin is %d; it is %d to %d", margin, -MOST_MARGIN,
-                                MOST_MARGIN);
+        return tandem_error_set(error, TANDEM_USAGE, "amax history: margin is %d; it is %d to %d", margin,
+                                -MOST_MARGIN, MOST_MARGIN);
     *history = (tandem_amax_history){.window = window, .margin = margin};
     return TANDEM_OK;
 }
@@ -21,8 +22,8 @@ tandem_status tandem_amax_history_init(tandem_amax_history *history, int window,
 tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, tandem_error *error)
 {
     if (!(amax >= 0 && isfinite(amax)))
-        return tandem_error_set(error, TANDEM_OVER_LIMIT, "amax history: amax is %g; it is finite and at least 0",
-                                (double)amax);
+        return tandem_error_set(error, TANDEM_OVER_LIMIT,
+                                "amax history: amax is %g; it is finite and at least 0", (double)amax);
     history->amax[history->updates++ % history->window] = amax;
     return TANDEM_OK;
 }

@@ -7,10 +7,8 @@
 static int64_t elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
-    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
-        return kernel->graph->parameter[task->parameter].elements;
-    if (task->kind == TANDEM_TASK_RESTORE)
-        return tandem_shape_elements(cpu_input_shape(kernel, task->slot));
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return kernel->graph->parameter[task->parameter].elements;
+    if (task->kind == TANDEM_TASK_RESTORE) return tandem_shape_elements(cpu_input_shape(kernel, task->slot));
     return tandem_shape_elements(&kernel->op->shape);
 }
 
@@ -28,8 +26,8 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
 static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
-    const tandem_rounding rounding = {.seed = call->draws.seed,
-                                      .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
+    const tandem_rounding rounding = {
+        .seed = call->draws.seed, .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
     const tandem_quantise_call quantise = {.x = call->in[0],
                                            .from = kernel->task.from,
                                            .rows = 1,
@@ -49,7 +47,8 @@ static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_ke
     if (kernel->task.to == TANDEM_F32)
         kernel->device->isa->dequantise_f32(call->out[0], call->in[0], (size_t)elements(kernel), *call->in_scale[0]);
     else
-        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)elements(kernel), *call->in_scale[0]);
+        kernel->device->isa->dequantise_bf16(call->out[0], call->in[0], (size_t)elements(kernel),
+                                             *call->in_scale[0]);
     return TANDEM_OK;
 }
 

@@ -14,7 +14,8 @@ static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 
 
 /* --- Opening ------------------------------------------------------------------------------------------------------------ */
 
-static const char *const names[] = {"sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"};
+static const char *const names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
+                                    "avx512", "avx512_vnni", "avx512_bf16"};
 enum { N_NAME = sizeof names / sizeof *names };
 
 static int runs_here(const char *name)
@@ -25,16 +26,19 @@ static int runs_here(const char *name)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
     if (strcmp(name, "avx2") == 0) return 1;
     if (strcmp(name, "avx2_vnni") == 0) return __builtin_cpu_supports("avxvnni") != 0;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512dq") ||
-        !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512cd"))
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512cd"))
         return 0;
     if (strcmp(name, "avx512") == 0) return 1;
-    return __builtin_cpu_supports("avx512vnni") && (strcmp(name, "avx512_vnni") == 0 || __builtin_cpu_supports("avx512bf16"));
+    return __builtin_cpu_supports("avx512vnni") &&
+           (strcmp(name, "avx512_vnni") == 0 || __builtin_cpu_supports("avx512bf16"));
 }
 
 tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *isa, tandem_error *error)
 {
-    if (!kernels || !isa) return tandem_error_set(error, TANDEM_USAGE, "open: %s is NULL", kernels ? "isa" : "kernels");
+    if (!kernels || !isa)
+        return tandem_error_set(error, TANDEM_USAGE, "open: %s is NULL", kernels ? "isa" : "kernels");
     const int wants_best = strcmp(isa, "best") == 0;
     for (int i = N_NAME - 1; i >= 0; i--) {
         if (!wants_best && strcmp(names[i], isa) != 0) continue;
@@ -42,9 +46,11 @@ tandem_status tandem_kernels_open(const tandem_kernels **kernels, const char *is
             *kernels = tandem_isa_kernels_find(names[i]);
             return TANDEM_OK;
         }
-        if (!wants_best) return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'", isa);
+        if (!wants_best)
+            return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks the instruction set '%s'", isa);
     }
-    if (wants_best) return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
+    if (wants_best)
+        return tandem_error_set(error, TANDEM_NO_DEVICE, "this machine lacks even the instruction set sse41");
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                             "there is no instruction set '%.40s'; allowed: sse41, avx, avx2, avx2_vnni, avx512, avx512_vnni, "
                             "avx512_bf16, best",
@@ -76,37 +82,38 @@ static tandem_status check_place(const place *p, tandem_error *error)
 {
     if (p->rows < 0 || p->columns < 0 || p->rows > most_elements || p->columns > most_elements)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: %s has %" PRId64 " rows and %" PRId64 " columns; each is 0 to 2^60", p->what, p->name,
-                                p->rows, p->columns);
+                                "%s: %s has %" PRId64 " rows and %" PRId64 " columns; each is 0 to 2^60",
+                                p->what, p->name, p->rows, p->columns);
     if (p->row < 0 || p->column < 0)
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: the strides of %s are %" PRId64 " and %" PRId64 "; they are at least 0", p->what, p->name,
-                                p->row, p->column);
+                                "%s: the strides of %s are %" PRId64 " and %" PRId64 "; they are at least 0",
+                                p->what, p->name, p->row, p->column);
     if (p->rows == 0 || p->columns == 0) return TANDEM_OK;
     if (!p->data) return tandem_error_set(error, TANDEM_USAGE, "%s: %s is NULL", p->what, p->name);
     if ((uintptr_t)p->data % (uintptr_t)bytes_of(p->type))
-        return tandem_error_set(error, TANDEM_USAGE, "%s: %s is not aligned for its elements of %" PRId64 " bytes", p->what,
-                                p->name, bytes_of(p->type));
+        return tandem_error_set(error, TANDEM_USAGE, "%s: %s is not aligned for its elements of %" PRId64 " bytes",
+                                p->what, p->name, bytes_of(p->type));
     int64_t down, across, end;
-    if (__builtin_mul_overflow(p->rows - 1, p->row, &down) || __builtin_mul_overflow(p->columns - 1, p->column, &across) ||
+    if (__builtin_mul_overflow(p->rows - 1, p->row, &down) ||
+        __builtin_mul_overflow(p->columns - 1, p->column, &across) ||
         __builtin_add_overflow(down, across, &end) || end >= PTRDIFF_MAX / bytes_of(p->type))
         return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: %s, %" PRId64 " rows of %" PRId64 ", is larger than memory can be", p->what, p->name,
-                                p->rows, p->columns);
+                                "%s: %s, %" PRId64 " rows of %" PRId64 ", is larger than memory can be",
+                                p->what, p->name, p->rows, p->columns);
     return TANDEM_OK;
 }
 
 /* A matrix whose rows lie *row elements apart, 0 standing for `columns`. */
-static tandem_status check_rows(const char *what, const char *name, const void *data, tandem_dtype type, int64_t rows,
-                                int64_t columns, int64_t *row, tandem_error *error)
+static tandem_status check_rows(const char *what, const char *name, const void *data, tandem_dtype type,
+                                int64_t rows, int64_t columns, int64_t *row, tandem_error *error)
 {
     if (*row == 0) *row = columns;
     const place p = {what, name, data, type, rows, columns, *row, 1};
     const tandem_status status = check_place(&p, error);
     if (status != TANDEM_OK) return status;
     if (*row < columns && rows > 1)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "%s: rows of %s lie %" PRId64 " elements apart and have %" PRId64, what, name, *row, columns);
+        return tandem_error_set(error, TANDEM_USAGE, "%s: rows of %s lie %" PRId64 " elements apart and have %" PRId64,
+                                what, name, *row, columns);
     return TANDEM_OK;
 }
 
@@ -116,7 +123,10 @@ static tandem_status check_type(const char *what, const char *name, int allowed,
     return tandem_error_set(error, TANDEM_USAGE, "%s: %s is none of its types: %s", what, name, says);
 }
 
-static const void *at(const void *x, tandem_dtype type, int64_t element) { return (const char *)x + element * bytes_of(type); }
+static const void *at(const void *x, tandem_dtype type, int64_t element)
+{
+    return (const char *)x + element * bytes_of(type);
+}
 
 /* --- amax --------------------------------------------------------------------------------------------------------------- */
 
@@ -128,12 +138,13 @@ static float amax_of(const tandem_kernels *kernels, const void *x, tandem_dtype 
     return type == TANDEM_F32 ? kernels->amax_f32(x, (size_t)n) : kernels->amax_bf16(x, (size_t)n);
 }
 
-static float amax_of_rows(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t rows, int64_t columns,
-                          int64_t row)
+static float amax_of_rows(const tandem_kernels *kernels, const void *x, tandem_dtype type, int64_t rows,
+                          int64_t columns, int64_t row)
 {
     if (row == columns) return amax_of(kernels, x, type, rows * columns);
     float amax = 0;
-    for (int64_t i = 0; i < rows; i++) amax = larger(amax, amax_of(kernels, at(x, type, i * row), type, columns));
+    for (int64_t i = 0; i < rows; i++)
+        amax = larger(amax, amax_of(kernels, at(x, type, i * row), type, columns));
     return amax;
 }
 
@@ -161,7 +172,8 @@ static tandem_status check_quantise(tandem_quantise_call *call, tandem_error *er
     if (status == TANDEM_OK && call->transposed)
         status = check_rows(what, "transposed", call->transposed, TANDEM_S8, call->columns, call->rows,
                             &call->transposed_row, error);
-    if (status == TANDEM_OK && !call->scale) status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
+    if (status == TANDEM_OK && !call->scale)
+        status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
     if (status == TANDEM_OK && (unsigned)call->scaling > TANDEM_SCALE_KNOWN)
         status = tandem_error_set(error, TANDEM_USAGE, "%s: scaling is %d; allowed: TENSOR, ROW, KNOWN", what,
                                   (int)call->scaling);
@@ -191,12 +203,12 @@ static scales scales_of(float amax)
 
 static tandem_status not_finite(float amax, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_OVER_LIMIT, "quantise: the largest magnitude of x is %g, which gives no scale",
-                            (double)amax);
+    return tandem_error_set(error, TANDEM_OVER_LIMIT,
+                            "quantise: the largest magnitude of x is %g, which gives no scale", (double)amax);
 }
 
-static void round_some(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q, const void *x, int64_t n,
-                       float inverse, int64_t block)
+static void round_some(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
+                       const void *x, int64_t n, float inverse, int64_t block)
 {
     if (!call->rounding) {
         if (call->from == TANDEM_F32)
@@ -214,8 +226,8 @@ static void round_some(const tandem_kernels *kernels, const tandem_quantise_call
 }
 
 /* One row with a known scale; its amax is found on the way where it is wanted. */
-static float round_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int64_t i, float inverse,
-                       int wants_amax)
+static float round_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int64_t i,
+                       float inverse, int wants_amax)
 {
     const void *x = at(call->x, call->from, i * call->x_row);
     const int64_t first = i * (call->columns / 8 + (call->columns % 8 > 0)), step = wants_amax ? CHUNK : call->columns;
@@ -229,14 +241,16 @@ static float round_row(const tandem_kernels *kernels, const tandem_quantise_call
 }
 
 /* Row by row; the transposed copy is made of rows that are still in the cache. */
-static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quantise_call *call, scales tensor, float *amax,
-                                tandem_error *error)
+static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quantise_call *call,
+                                scales tensor, float *amax, tandem_error *error)
 {
-    const int by_row = call->scaling == TANDEM_SCALE_ROW, finds_amax = call->scaling == TANDEM_SCALE_KNOWN && call->amax;
+    const int by_row = call->scaling == TANDEM_SCALE_ROW,
+              finds_amax = call->scaling == TANDEM_SCALE_KNOWN && call->amax;
     for (int64_t i = 0; i < call->rows; i++) {
         scales s = tensor;
         if (by_row) {
-            const float of_row = amax_of(kernels, at(call->x, call->from, i * call->x_row), call->from, call->columns);
+            const float of_row =
+                amax_of(kernels, at(call->x, call->from, i * call->x_row), call->from, call->columns);
             if (!isfinite(of_row)) return not_finite(of_row, error);
             *amax = larger(*amax, of_row);
             s = scales_of(of_row);
@@ -246,14 +260,15 @@ static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quan
         if (finds_amax) *amax = larger(*amax, found);
         if (call->transposed && (i % STRIP == STRIP - 1 || i == call->rows - 1)) {
             const int64_t begin = i / STRIP * STRIP;
-            kernels->transpose_s8(call->transposed + begin, call->transposed_row, call->q + begin * call->q_row,
-                                  call->q_row, i + 1 - begin, call->columns);
+            kernels->transpose_s8(call->transposed + begin, call->transposed_row,
+                                  call->q + begin * call->q_row, call->q_row, i + 1 - begin, call->columns);
         }
     }
     return TANDEM_OK;
 }
 
-tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *given, tandem_error *error)
+tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *given,
+                                      tandem_error *error)
 {
     tandem_status status = check_calls("quantise", kernels, given, error);
     if (status != TANDEM_OK) return status;
@@ -295,7 +310,8 @@ tandem_status tandem_kernels_dequantise(const tandem_kernels *kernels, const tan
         status = check_rows(what, "q", call.q, TANDEM_S8, call.rows, call.columns, &call.q_row, error);
     if (status == TANDEM_OK)
         status = check_rows(what, "x", call.x, call.to, call.rows, call.columns, &call.x_row, error);
-    if (status == TANDEM_OK && !call.scale) status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
+    if (status == TANDEM_OK && !call.scale)
+        status = tandem_error_set(error, TANDEM_USAGE, "%s: scale is NULL", what);
     if (status != TANDEM_OK) return status;
     const int by_row = call.scaling == TANDEM_SCALE_ROW;
     if (!by_row && call.q_row == call.columns && call.x_row == call.columns) {
@@ -347,7 +363,8 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
 
 size_t tandem_kernels_product_workspace(const tandem_kernels *kernels, int64_t m, int64_t n, int64_t k)
 {
-    if (!kernels || m < 0 || n < 0 || k < 0 || m > most_elements || n > most_elements || k > TANDEM_PRODUCT_MOST_K) return 0;
+    if (!kernels || m < 0 || n < 0 || k < 0 || m > most_elements || n > most_elements || k > TANDEM_PRODUCT_MOST_K)
+        return 0;
     return kernels->gemm_s8_workspace(m, n, k);
 }
 
@@ -369,13 +386,14 @@ static tandem_status check_product(tandem_product_s8 *p, tandem_error *error)
     if (status == TANDEM_OK) status = check_rows(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);
     if (status == TANDEM_OK && p->k > TANDEM_PRODUCT_MOST_K)
         status = tandem_error_set(error, TANDEM_USAGE,
-                                  "%s: k is %" PRId64 "; a sum of more than %d products can leave int32: cut k, and add up", what,
-                                  p->k, TANDEM_PRODUCT_MOST_K);
+                                  "%s: k is %" PRId64
+                                  "; a sum of more than %d products can leave int32: cut k, and add up",
+                                  what, p->k, TANDEM_PRODUCT_MOST_K);
     return status;
 }
 
-tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *given, size_t workspace_bytes,
-                                     tandem_error *error)
+tandem_status tandem_kernels_product(const tandem_kernels *kernels, const tandem_product_s8 *given,
+                                     size_t workspace_bytes, tandem_error *error)
 {
     tandem_status status = check_calls("product", kernels, given, error);
     if (status != TANDEM_OK) return status;

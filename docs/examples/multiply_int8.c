@@ -12,7 +12,8 @@
 enum { M = 64, N = 48, K = 256 };
 
 /* C = A·B: a scale for each row of A, one for B. */
-static tandem_status multiply(const tandem_kernels *kernels, float *c, const float *a, const float *b, tandem_error *error)
+static tandem_status multiply(const tandem_kernels *kernels, float *c, const float *a, const float *b,
+                              tandem_error *error)
 {
     static int8_t qa[M * K], qb[K * N];
     float a_scale[M], b_scale = 0;
@@ -25,8 +26,19 @@ static tandem_status multiply(const tandem_kernels *kernels, float *c, const flo
 
     const size_t bytes = (tandem_kernels_product_workspace(kernels, M, N, K) + 63) / 64 * 64;
     void *workspace = aligned_alloc(64, bytes);
-    const tandem_product_s8 product = {.m = M, .n = N, .k = K, .a = qa, .a_row = K, .a_column = 1, .b = qb, .b_row = N,
-                                       .b_column = 1, .c = c, .scale = b_scale, .row_scale = a_scale, .workspace = workspace};
+    const tandem_product_s8 product = {.m = M,
+                                       .n = N,
+                                       .k = K,
+                                       .a = qa,
+                                       .a_row = K,
+                                       .a_column = 1,
+                                       .b = qb,
+                                       .b_row = N,
+                                       .b_column = 1,
+                                       .c = c,
+                                       .scale = b_scale,
+                                       .row_scale = a_scale,
+                                       .workspace = workspace};
     status = tandem_kernels_product(kernels, &product, bytes, error);
     free(workspace);
     return status;
@@ -54,6 +66,7 @@ int main(int argc, char **argv)
             all += sum * sum;
         }
     }
-    printf("%s: %d x %d x %d in int8, relative error %.2f%%\n", tandem_kernels_isa(kernels), M, N, K, 100 * sqrt(off / all));
+    printf("%s: %d x %d x %d in int8, relative error %.2f%%\n", tandem_kernels_isa(kernels), M, N, K,
+           100 * sqrt(off / all));
     return 0;
 }

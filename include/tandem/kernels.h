@@ -48,9 +48,9 @@ typedef struct tandem_rounding {
 } tandem_rounding;
 
 typedef enum tandem_scaling {
-    TANDEM_SCALE_TENSOR,    /* one scale, from the largest magnitude found: x is read twice */
-    TANDEM_SCALE_ROW,       /* a scale for each row, from its own largest magnitude */
-    TANDEM_SCALE_KNOWN      /* one scale, from `range`: x is read once; larger magnitudes become ±127 */
+    TANDEM_SCALE_TENSOR, /* one scale, from the largest magnitude found: x is read twice */
+    TANDEM_SCALE_ROW,    /* a scale for each row, from its own largest magnitude */
+    TANDEM_SCALE_KNOWN   /* one scale, from `range`: x is read once; larger magnitudes become ±127 */
 } tandem_scaling;
 
 /* scale = range/127, range being the largest magnitude (or the known one);
@@ -59,7 +59,7 @@ typedef enum tandem_scaling {
  * x/scale is computed as x·(127/range). A row (or tensor) that is 0, or so small that 127/range is no finite number, has
  * scale 0 and q 0. */
 typedef struct tandem_quantise_call {
-    const void *x; /* (rows, columns) */
+    const void *x;     /* (rows, columns) */
     tandem_dtype from; /* TANDEM_F32 or TANDEM_BF16 */
     int64_t rows, columns, x_row;
     int8_t *q; /* (rows, columns) */
@@ -76,7 +76,8 @@ typedef struct tandem_quantise_call {
 /* tandem_kernels_quantise: TANDEM_OVER_LIMIT where a scale would have to be taken from a NaN or an infinity; q is then
  * undefined (with TANDEM_SCALE_TENSOR untouched). With a known range a NaN becomes −127 and infinities ±127: look at *amax.
  * rows·⌈columns/8⌉ + block ≤ 2^32 with rounding. */
-tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call, tandem_error *error);
+tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tandem_quantise_call *call,
+                                      tandem_error *error);
 
 /* tandem_kernels_amax: the largest magnitude; 0 of nothing; NaN where one is in it. */
 tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x, tandem_dtype from,

@@ -105,7 +105,7 @@ typedef struct tandem_noise {
 } tandem_noise;
 /* tandem_replayer_draw: steps under the current plan with times that are drawn; the same for the same seed. Without any
  * spread all are the replay's step, to the nanosecond. TANDEM_USAGE for too many draws or ranks, TANDEM_NO_MEMORY, what
- * tandem_replayer_run says. *noise unchanged on error. Cost: O(draws × ranks × tasks), about 25 ns each. */
+ * tandem_replayer_run says. *noise unchanged on error. Cost: O(draws × ranks × tasks), some 60 ns each. */
 tandem_status tandem_replayer_draw(tandem_noise *noise, tandem_replayer *replayer,
                                    const tandem_noise_options *options, tandem_error *error);
 

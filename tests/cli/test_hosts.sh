@@ -16,7 +16,7 @@ if [ "${TANDEM_TEST_ALONE:-}" = "" ]; then
         exit 0
     fi
     cd / && rm -rf "$work"
-    TANDEM_TEST_ALONE=1 exec "${alone[@]}" "$here/test_hosts.sh"
+    TANDEM_TEST_ALONE=1 TANDEM_BUILD=$build exec "${alone[@]}" "$here/test_hosts.sh"
 fi
 run 0 list devices --json
 weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')

@@ -43,7 +43,7 @@ report "the installed program runs, of the version that pkg-config names" $?
 declared() {
     printf '#include <tandem/%s>\n' "$@" >declared.c
     gcc -std=c11 -I"$at/include" -fsyntax-only -aux-info declared.txt declared.c
-    sed -n "s|^/\* $at/include/tandem/[^(]*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" declared.txt | sort -u
+    sed -n "/\*\/ static /d; s|^/\* $at/include/tandem/[^(]*[ *]\(tandem_[a-z0-9_]*\) (.*|\1|p" declared.txt | sort -u
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)

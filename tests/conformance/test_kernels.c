@@ -18,7 +18,8 @@
 
 enum { ROWS = 70, COLUMNS = 136, PAD = 9, LARGEST = ROWS * (COLUMNS + PAD) };
 
-static const char *const names[] = {"sse41", "avx", "avx2", "avx2_vnni", "avx512", "avx512_vnni", "avx512_bf16"};
+static const char *const names[] = {"sse41",  "avx",         "avx2",       "avx2_vnni",
+                                    "avx512", "avx512_vnni", "avx512_bf16"};
 enum { N_NAME = sizeof names / sizeof *names };
 
 static const tandem_kernels *next_kernels(int *at)
@@ -53,8 +54,10 @@ static void test_opening(void **state)
     const tandem_kernels *kernels = NULL, *best = NULL;
     tandem_error error = {0};
     int found = 0;
-    for (int at = 0; next_kernels(&at); found++) {}
-    if (found < N_NAME) print_message("SKIP: this machine runs %d of %d instruction sets\n", found, (int)N_NAME);
+    for (int at = 0; next_kernels(&at); found++) {
+    }
+    if (found < N_NAME)
+        print_message("SKIP: this machine runs %d of %d instruction sets\n", found, (int)N_NAME);
     assert_int_equal(tandem_kernels_open(&best, "best", &error), TANDEM_OK);
     for (int at = 0; (kernels = next_kernels(&at));)
         if (at == N_NAME || kernels == best) break;
@@ -69,10 +72,9 @@ static int8_t rounded(float x, float inverse, int64_t block, int64_t j, const ta
 {
     float steps = x * inverse;
     if (rounding) {
-        const uint32_t counter[4] = {(uint32_t)(rounding->block + block + j / 8), rounding->stream[0], rounding->stream[1],
-                                     rounding->stream[2]};
-        const uint32_t draw =
-            tandem_philox(counter, rounding->seed).word[j % 8 / 2] >> 16 * (j % 2) & 0xFFFF;
+        const uint32_t counter[4] = {(uint32_t)(rounding->block + block + j / 8), rounding->stream[0],
+                                     rounding->stream[1], rounding->stream[2]};
+        const uint32_t draw = tandem_philox(counter, rounding->seed).word[j % 8 / 2] >> 16 * (j % 2) & 0xFFFF;
         steps = floorf(steps + ((float)draw + 0.5f) / 65536);
     } else {
         steps = rintf(steps);
@@ -127,8 +129,9 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling
             const int8_t want =
                 j < columns ? rounded(value[i * row + j], 127 / range, i * ((columns + 7) / 8), j, rounding) : 99;
             if (q[i * row + j] != want && !(j >= columns && i == rows - 1))
-                fail_msg("%s scaling %d from %d, %d x %d + %d: (%d, %d) is %d, not %d", tandem_kernels_isa(kernels), scaling,
-                         from, (int)rows, (int)columns, (int)pad, (int)i, (int)j, q[i * row + j], want);
+                fail_msg("%s scaling %d from %d, %d x %d + %d: (%d, %d) is %d, not %d",
+                         tandem_kernels_isa(kernels), scaling, from, (int)rows, (int)columns, (int)pad,
+                         (int)i, (int)j, q[i * row + j], want);
             if (transposes && j < columns) assert_int_equal(transposed[j * (rows + 1) + i], want);
         }
     }
@@ -137,16 +140,17 @@ static void check_quantise(const tandem_kernels *kernels, tandem_scaling scaling
 static void test_quantise_by_its_definition(void **state)
 {
     (void)state;
-    static const int64_t shapes[][3] = {{1, 7, 0},  {3, 8, 0},     {5, 13, 0},          {5, 13, PAD}, {ROWS, COLUMNS, PAD},
-                                        {64, 64, 0}, {ROWS, 128, 1}, {1, LARGEST - PAD, 0}};
+    static const int64_t shapes[][3] = {
+        {1, 7, 0},   {3, 8, 0},      {5, 13, 0},           {5, 13, PAD}, {ROWS, COLUMNS, PAD},
+        {64, 64, 0}, {ROWS, 128, 1}, {1, LARGEST - PAD, 0}};
     const tandem_rounding rounding = {.seed = 12, .stream = {3, 4, 5}, .block = 1000};
     const tandem_kernels *kernels;
     for (int at = 0; (kernels = next_kernels(&at));)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (int kind = 0; kind < 24; kind++)
-                check_quantise(kernels, (tandem_scaling)(kind % 3), kind / 3 % 2 ? TANDEM_BF16 : TANDEM_F32, shapes[s][0],
-                               shapes[s][1], shapes[s][2], kind / 6 % 2 && shapes[s][1] <= COLUMNS,
-                               kind / 12 ? &rounding : NULL);
+                check_quantise(kernels, (tandem_scaling)(kind % 3), kind / 3 % 2 ? TANDEM_BF16 : TANDEM_F32,
+                               shapes[s][0], shapes[s][1], shapes[s][2],
+                               kind / 6 % 2 && shapes[s][1] <= COLUMNS, kind / 12 ? &rounding : NULL);
 }
 
 static void test_what_is_not_finite(void **state)
@@ -185,7 +189,7 @@ static void test_nothing_to_scale(void **state)
     const tandem_kernels *kernels;
     for (int at = 0; (kernels = next_kernels(&at));)
         for (int k = 0; k < 2; k++) {
-            float x[8] = {0, 0, little[k]}, scale = -5, back[8];
+            float x[8] = {0, 0, little[k]}, scale = -5, back[8] = {1};
             int8_t q[8];
             const tandem_quantise_call call = {.x = x, .rows = 1, .columns = 8, .q = q, .scale = &scale};
             const tandem_dequantise_call again = {.q = q, .rows = 1, .columns = 8, .x = back, .scale = &scale};
@@ -209,8 +213,14 @@ static void test_back_in_strides(void **state)
             for (int i = 0; i < 150; i++) q[i] = (int8_t)(i - 75);
             memset(x, 0, sizeof x);
             memset(half, 0, sizeof half);
-            tandem_dequantise_call call = {.q = q, .rows = 3, .columns = 43, .q_row = 50, .x = x, .x_row = 60,
-                                           .scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR, .scale = scale};
+            tandem_dequantise_call call = {.q = q,
+                                           .rows = 3,
+                                           .columns = 43,
+                                           .q_row = 50,
+                                           .x = x,
+                                           .x_row = 60,
+                                           .scaling = by_row ? TANDEM_SCALE_ROW : TANDEM_SCALE_TENSOR,
+                                           .scale = scale};
             assert_int_equal(tandem_kernels_dequantise(kernels, &call, &error), TANDEM_OK);
             call.x = half, call.to = TANDEM_BF16;
             assert_int_equal(tandem_kernels_dequantise(kernels, &call, &error), TANDEM_OK);
@@ -241,21 +251,25 @@ static void test_history(void **state)
     }
     saved = history;
     static const float refused[] = {NAN, INFINITY, -1};
-    for (int i = 0; i < 3; i++) assert_int_equal(tandem_amax_history_add(&history, refused[i], &error), TANDEM_OVER_LIMIT);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tandem_amax_history_add(&history, refused[i], &error), TANDEM_OVER_LIMIT);
     assert_memory_equal(&saved, &history, sizeof history);
     assert_int_equal(tandem_amax_history_add(&history, FLT_MAX, &error), TANDEM_OK);
     assert_true(tandem_amax_history_range(&history) == FLT_MAX);
     static const int windows[] = {0, -1, TANDEM_AMAX_WINDOW + 1}, margins[] = {65, -65};
-    for (int i = 0; i < 3; i++) assert_int_equal(tandem_amax_history_init(&saved, windows[i], 0, &error), TANDEM_USAGE);
-    for (int i = 0; i < 2; i++) assert_int_equal(tandem_amax_history_init(&saved, 4, margins[i], &error), TANDEM_USAGE);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(tandem_amax_history_init(&saved, windows[i], 0, &error), TANDEM_USAGE);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tandem_amax_history_init(&saved, 4, margins[i], &error), TANDEM_USAGE);
     assert_int_equal(tandem_amax_history_init(NULL, 4, 0, &error), TANDEM_USAGE);
 }
 
 /* --- Products ------------------------------------------------------------------------------------------------------------- */
 
 /* y = x·Wᵀ, gx = g·W, gW = gᵀ·x, in the strides that kernels.h gives, all in s32. */
-static void run_linear(const tandem_kernels *kernels, int32_t *y, int32_t *gx, int32_t *gw, const int8_t *x, const int8_t *w,
-                       const int8_t *g, int64_t m, int64_t n, int64_t k, void *workspace, size_t bytes)
+static void run_linear(const tandem_kernels *kernels, int32_t *y, int32_t *gx, int32_t *gw, const int8_t *x,
+                       const int8_t *w, const int8_t *g, int64_t m, int64_t n, int64_t k, void *workspace,
+                       size_t bytes)
 {
     const tandem_product_s8 products[] = {
         {.m = m, .n = n, .k = k, .a = x, .a_row = k, .a_column = 1, .b = w, .b_row = 1, .b_column = k, .c = y},
@@ -364,7 +378,7 @@ static void assert_refused(tandem_status status, tandem_error *error, const char
 
 #define REFUSED(verb, call, change, says)                                                                    \
     do {                                                                                                     \
-        tandem_##verb##_call bad = call;                                                                       \
+        tandem_##verb##_call bad = call;                                                                     \
         bad.change;                                                                                          \
         assert_refused(tandem_kernels_##verb(kernels, &bad, &error), &error, says);                          \
     } while (0)
@@ -435,8 +449,18 @@ static void test_bad_arguments_of_products(void **state)
     float c[64];
     _Alignas(64) static char workspace[WORKSPACE + 1];
     assert_int_equal(tandem_kernels_open(&kernels, "best", &error), TANDEM_OK);
-    const tandem_product_s8 good = {.m = 8, .n = 8, .k = 8, .a = a, .a_row = 8, .a_column = 1, .b = b, .b_row = 8, .b_column = 1,
-                                    .c = c, .scale = 1, .workspace = workspace};
+    const tandem_product_s8 good = {.m = 8,
+                                    .n = 8,
+                                    .k = 8,
+                                    .a = a,
+                                    .a_row = 8,
+                                    .a_column = 1,
+                                    .b = b,
+                                    .b_row = 8,
+                                    .b_column = 1,
+                                    .c = c,
+                                    .scale = 1,
+                                    .workspace = workspace};
     size_t bytes = tandem_kernels_product_workspace(kernels, 8, 8, 8);
     assert_int_equal(tandem_kernels_product(kernels, &good, bytes, &error), TANDEM_OK);
     assert_refused(tandem_kernels_product(NULL, &good, bytes, &error), &error, "kernels is NULL");

@@ -108,7 +108,8 @@ static void low_precision_follows_fp32_at_first(void **state)
             record *narrow = training_run(&e);
             assert_int_equal(narrow->status[0], TANDEM_OK);
             assert_true(fabs(narrow->loss[0][0] - reference->loss[0][0]) < 0.05 * reference->loss[0][0]);
-            assert_true(narrow->loss[0][0] != reference->loss[0][0]); /* it is not fp32 under another name */
+            /* it is not fp32 under another name; a single loss near ln 10 may be the same float */
+            assert_true(memcmp(narrow->loss[0], reference->loss[0], (size_t)e.steps * sizeof(double)) != 0);
             training_forget(narrow);
         }
         training_forget(reference);

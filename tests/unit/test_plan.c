@@ -88,8 +88,8 @@ static void missing_precisions_have_stand_ins(void **state)
         const char *model, *device;
         int asked, linear, matmul, conv2d, embedding; /* −1: the model has none */
     } cases[] = {
-        {"vit_tiny", "cpu:avx512_bf16", FULL, FULL, FULL, INT8, -1},
-        {"vit_tiny", "cpu:avx2", FULL, FULL, FULL, INT8, -1},
+        {"vit_tiny", "cpu:avx512_bf16", FULL, FULL, FULL, FULL, -1},
+        {"vit_tiny", "cpu:avx2", FULL, FULL, FULL, FULL, -1},
         {"vit_tiny", "cpu:avx512_bf16", BF16, BF16, BF16, BF16, -1},
         {"gpt_tiny", "cpu:avx512_bf16", FULL, FULL, FULL, -1, BF16},
         {"gpt_tiny", "cpu:avx512_bf16", INT8, INT8, INT8, -1, BF16},
@@ -404,9 +404,9 @@ static void an_operator_without_it_is_said(void **state)
     tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
     char *const good = text_of(plan, graph), *const bad =
-                                                 with(good, "\"token\": \"fp32\"", "\"token\": \"int8_full\"");
+                                                 with(good, "\"embedding\": \"fp32\"", "\"embedding\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
-    assert_non_null(strstr(error.text, "precision.token: an embedding does not exist in int8_full"));
+    assert_non_null(strstr(error.text, "precision.embedding: no embedding exists in int8_full"));
     free(bad);
     free(good);
     tandem_plan_close(plan);

@@ -54,7 +54,8 @@ static size_t dequantise_by_table(uint16_t *x, const int8_t *q, size_t n, float 
         const words both = _mm512_loadu_si512(q + i);
         if (_mm512_cmpeq_epi8_mask(both, _mm512_set1_epi8(INT8_MIN))) break;
         for (int half = 0; half < 2; half++) {
-            const words wide = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(q + i + 32 * half)));
+            const words wide =
+                _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)(q + i + 32 * half)));
             const words place = _mm512_abs_epi16(wide);
             const words low = _mm512_permutex2var_epi16(table[0], place, table[1]);
             const words high = _mm512_permutex2var_epi16(table[2], place, table[3]);
@@ -86,7 +87,8 @@ static inline words narrowed(words a, words b)
     const words biased = _mm256_adds_epu16(l, _mm256_and_si256(h, one));
     const words up = _mm256_min_epu16(_mm256_subs_epu16(biased, _mm256_set1_epi16(INT16_MIN)), one);
     const words magnitude = _mm256_and_si256(h, _mm256_set1_epi16(INT16_MAX));
-    const words nan = _mm256_cmpgt_epi16(_mm256_adds_epi16(magnitude, _mm256_min_epu16(l, one)), _mm256_set1_epi16(0x7F80));
+    const words nan =
+        _mm256_cmpgt_epi16(_mm256_adds_epi16(magnitude, _mm256_min_epu16(l, one)), _mm256_set1_epi16(0x7F80));
     const words quiet = _mm256_or_si256(h, _mm256_set1_epi16(0x40));
     return _mm256_permute4x64_epi64(_mm256_blendv_epi8(_mm256_add_epi16(h, up), quiet, nan), 0xD8);
 }

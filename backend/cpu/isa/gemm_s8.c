@@ -42,12 +42,12 @@ static void pack_b(const gemm_s8_block *of, int64_t l, int64_t depth)
     const int8_t *from = p->b + l * p->b_row + of->j * p->b_column;
     int64_t wide = of->columns / TILE_COLUMNS * TILE_COLUMNS;
     if (of->columns - wide > NARROW_COLUMNS) wide = of->columns;
-    if (of->is_first && of->b_correction)
+    if (of->is_first && !GEMM_S8_DOT)
         memset(of->b_correction, 0, (size_t)filled_up(of->columns, TILE_COLUMNS) * sizeof *of->b_correction);
     if (wide > 0)
         ISA(gemm_s8_pack)(of->b, of->b_correction, TILE_COLUMNS, from, wide, depth, p->b_column, p->b_row);
     if (wide < of->columns)
-        ISA(gemm_s8_pack)(of->b + wide * of->depth, of->b_correction ? of->b_correction + wide : NULL, NARROW_COLUMNS,
+        ISA(gemm_s8_pack)(of->b + wide * of->depth, GEMM_S8_DOT ? NULL : of->b_correction + wide, NARROW_COLUMNS,
                           from + wide * p->b_column, of->columns - wide, depth, p->b_column, p->b_row);
 }
 

@@ -103,16 +103,16 @@ static inline int64_t filled_up(int64_t count, int64_t unit) { return (count + u
 /* Packs rows × depth elements (row i, term l at from[i·row_stride + l·term_stride]) into panels of `slots`, unused slots
  * and terms zero, and adds each row's Σ x1·x2, or 128·Σ x, to correction[row] (filled_up(rows, slots) of them).
  * `correction` is NULL for B with dot products: its sign bits are flipped, those of unused places too. */
-void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
-                       int64_t depth, int64_t row_stride, int64_t term_stride);
+void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from,
+                       int64_t rows, int64_t depth, int64_t row_stride, int64_t term_stride);
 
 /* One block of the product: its place in C, and its operands, packed. */
 typedef struct gemm_s8_block {
     const tandem_product_s8 *product;
-    int64_t i, j, rows, columns;     /* of C */
-    int64_t depth;                   /* filled up */
-    int k_is_cut, is_first, is_last; /* among the blocks of k */
-    gemm_s8_packed *a, *b;           /* panels of A_SLOTS, of TILE_COLUMNS */
+    int64_t i, j, rows, columns;           /* of C */
+    int64_t depth;                         /* filled up */
+    int k_is_cut, is_first, is_last;       /* among the blocks of k */
+    gemm_s8_packed *a, *b;                 /* panels of A_SLOTS, of TILE_COLUMNS */
     uint32_t *a_correction, *b_correction; /* of B: NULL with dot products */
     uint32_t *sums; /* [tile][TILE_ROWS][TILE_COLUMNS], carried from one block of k to the next; unused where k is whole */
 } gemm_s8_block;

@@ -137,9 +137,9 @@ static inline void place_across(gemm_s8_packed *to, int64_t half_stride, const i
 #endif
 
 /* A block that the operand's edge cuts, or whose elements lie apart both ways. */
-static __attribute__((noinline)) void place_piecemeal(gemm_s8_packed *to, int64_t half_stride, const int8_t *from,
-                                                      int64_t rows, int64_t terms, int64_t row_stride,
-                                                      int64_t term_stride)
+static __attribute__((noinline)) void place_piecemeal(gemm_s8_packed *to, int64_t half_stride,
+                                                      const int8_t *from, int64_t rows, int64_t terms,
+                                                      int64_t row_stride, int64_t term_stride)
 {
     int8_t block[PLACE_ROWS][PACK_DEPTH] = {{0}};
     for (int64_t i = 0; i < smaller(rows, PLACE_ROWS); i++) {
@@ -234,8 +234,8 @@ static void correct(uint32_t *correction, const gemm_s8_packed *panel, int64_t s
 
 #endif
 
-void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from, int64_t rows,
-                       int64_t depth, int64_t row_stride, int64_t term_stride)
+void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slots, const int8_t *from,
+                       int64_t rows, int64_t depth, int64_t row_stride, int64_t term_stride)
 {
     const int64_t filled_rows = filled_up(rows, slots), filled_depth = filled_up(depth, PACK_DEPTH);
     const packing p = {panels, slots, filled_depth, from, rows, depth, row_stride, term_stride};
@@ -245,7 +245,8 @@ void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slo
             for (int64_t slot = 0; slot < slots; slot += PLACE_ROWS) {
                 for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) place(&p, row, slot, term);
             }
-            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
+            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
+                    filled_depth);
         }
     } else {
         for (int64_t term = 0; term < filled_depth; term += PACK_DEPTH) {
@@ -254,6 +255,7 @@ void ISA(gemm_s8_pack)(gemm_s8_packed *panels, uint32_t *correction, int64_t slo
             }
         }
         for (int64_t row = 0; row < filled_rows; row += slots)
-            correct(correction ? correction + row : NULL, panels + row * filled_depth, slots, filled_depth);
+            correct(GEMM_S8_DOT && !correction ? NULL : correction + row, panels + row * filled_depth, slots,
+                    filled_depth);
     }
 }

@@ -95,7 +95,8 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
             continue;
         }
         for (int64_t l = 0; l < columns; l++) value[l] = (float)tile[r][l] * scale;
-        for (int64_t l = 0; product->column_scale && l < columns; l++) value[l] *= product->column_scale[j + l];
+        for (int64_t l = 0; product->column_scale && l < columns; l++)
+            value[l] *= product->column_scale[j + l];
         for (int64_t l = 0; product->bias && l < columns; l++) value[l] += product->bias[j + l];
         if (product->c_type == TANDEM_F32) {
             memcpy((float *)product->c + at, value, (size_t)columns * sizeof(float));
@@ -126,12 +127,12 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
         return;
     }
     _Alignas(64) int32_t edge[TILE_ROWS][TILE_COLUMNS];
-    const int is_plain = product->c_type == TANDEM_F32 && columns == vectors * LANES && !product->column_scale &&
-                         !product->bias;
+    const int is_plain = product->c_type == TANDEM_F32 && columns == vectors * LANES &&
+                         !product->column_scale && !product->bias;
     float *to = (float *)product->c + (of->i + i) * product->c_row + of->j + j;
     vector correction[2];
     UNROLLED
-    for (int v = 0; v < vectors; v++) correction[v] = b_correction ? load(b_correction + v * LANES) : zero();
+    for (int v = 0; v < vectors; v++) correction[v] = GEMM_S8_DOT ? zero() : load(b_correction + v * LANES);
     UNROLLED
     for (int r = 0; r < rows; r++) {
         const vector a_row = splat(a_correction[r]);
@@ -145,7 +146,8 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
                 keep(edge[r] + v * LANES, sum);
         }
     }
-    if (!is_plain) put_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
+    if (!is_plain)
+        put_rows(product, of->i + i, of->j + j, (const int32_t(*)[TILE_COLUMNS])edge, rows, columns);
 }
 
 /* RUN terms of a row, for every column of a vector. */
@@ -208,8 +210,7 @@ static inline __attribute__((always_inline)) void multiply_step(vector c[TILE_RO
         HELD(x1);
         HELD(x2);
         UNROLLED
-        for (int j = 0; j < vectors; j++)
-            ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
+        for (int j = 0; j < vectors; j++) ACCUMULATE(c[i][j], products(plus16(x1, y2[j]), plus16(x2, y1[j])));
     }
 }
 

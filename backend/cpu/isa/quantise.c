@@ -300,21 +300,21 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
         }                                                                                                    \
     } while (0)
 
-#define QUANTISE(type, load)                                                                                 \
-    const generator g = prepare(rounding);                                                                   \
-    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                      \
-    const floats factor = splat_f32(inv_scale);                                                              \
-    words p0[CHAINS];                                                                                        \
-    for (int c = 0; c < CHAINS; c++)                                                                         \
-        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0));           \
-    size_t i = 0;                                                                                            \
-    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load);                                   \
-    if (i < n) {                                                                                             \
-        type padded[GROUP] = {0};                                                                            \
-        int8_t rest[GROUP];                                                                                  \
-        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                             \
-        QUANTISE_GROUP(rest, padded, load);                                                                  \
-        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                               \
+#define QUANTISE(type, load)                                                                                         \
+    const generator g = prepare(rounding);                                                                           \
+    const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                              \
+    const floats factor = splat_f32(inv_scale);                                                                      \
+    words p0[CHAINS];                                                                                                \
+    for (int c = 0; c < CHAINS; c++)                                                                                 \
+        p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0)); \
+    size_t i = 0;                                                                                                    \
+    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load);                                           \
+    if (i < n) {                                                                                                     \
+        type padded[GROUP] = {0};                                                                                    \
+        int8_t rest[GROUP];                                                                                          \
+        for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                                     \
+        QUANTISE_GROUP(rest, padded, load);                                                                          \
+        for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                                       \
     }
 
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)

@@ -7,7 +7,8 @@ enum { SIDE = 16, STRIP = 64 };
 static inline void transpose_block(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row)
 {
     __m128i even[SIDE], odd[SIDE];
-    for (int i = 0; i < SIDE; i++) even[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + i * from_row));
+    for (int i = 0; i < SIDE; i++)
+        even[i] = _mm_loadu_si128((const __m128i *)(const void *)(from + i * from_row));
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < SIDE / 2; i++) {
             odd[2 * i] = _mm_unpacklo_epi8(even[i], even[i + SIDE / 2]);
@@ -21,8 +22,8 @@ static inline void transpose_block(int8_t *to, int64_t to_row, const int8_t *fro
     for (int i = 0; i < SIDE; i++) _mm_storeu_si128((__m128i *)(void *)(to + i * to_row), even[i]);
 }
 
-static void transpose_piecemeal(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
-                                int64_t columns)
+static void transpose_piecemeal(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row,
+                                int64_t rows, int64_t columns)
 {
     for (int64_t j = 0; j < columns; j++) {
         for (int64_t i = 0; i < rows; i++) to[j * to_row + i] = from[i * from_row + j];

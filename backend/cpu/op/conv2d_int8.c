@@ -22,12 +22,12 @@ typedef struct gradient {
     int64_t batch, h, w, c_in, out_h, out_w, c_out; /* images of x, and of y */
     int64_t kernel, stride, pad, taps;              /* of the window; kernel · kernel */
     int is_pointwise;
-    int64_t images;    /* at once; they divide the batch */
-    uint64_t product;  /* offsets in the workspace: of the product's own, */
-    uint64_t columns;  /* of columns, */
-    uint64_t turned;   /* of the weight (c_in, tap, c_out) with its taps turned about, */
-    uint64_t result;   /* of sums: of the weight's gradient, or of an image's, */
-    uint64_t share;    /* and of what is added to them */
+    int64_t images;   /* at once; they divide the batch */
+    uint64_t product; /* offsets in the workspace: of the product's own, */
+    uint64_t columns; /* of columns, */
+    uint64_t turned;  /* of the weight (c_in, tap, c_out) with its taps turned about, */
+    uint64_t result;  /* of sums: of the weight's gradient, or of an image's, */
+    uint64_t share;   /* and of what is added to them */
 } gradient;
 
 static gradient describe(const tandem_kernel *kernel)
@@ -112,8 +112,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            kernel->device->isa->im2col_s8(columns + i * places * width, x + (first + i) * s->h * s->w * s->c_in, s->h, s->w,
-                                           s->c_in, s->kernel, s->stride, s->pad);
+            kernel->device->isa->im2col_s8(columns + i * places * width, x + (first + i) * s->h * s->w * s->c_in,
+                                           s->h, s->w, s->c_in, s->kernel, s->stride, s->pad);
         const int8_t *const rows = s->is_pointwise ? x + first * places * width : columns;
         for (int64_t row = 0; row < s->images * places; row += product.k) {
             const int64_t rest = s->images * places - row;
@@ -130,7 +130,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
 static uint64_t plan_wgrad(gradient *s, const tandem_isa_kernels *isa)
 {
     const int64_t places = s->out_h * s->out_w, width = s->taps * s->c_in, sums = width * s->c_out;
-    const int64_t most_bytes = sums * (int64_t)sizeof(float) > COLUMN_BYTES ? sums * (int64_t)sizeof(float) : COLUMN_BYTES;
+    const int64_t most_bytes =
+        sums * (int64_t)sizeof(float) > COLUMN_BYTES ? sums * (int64_t)sizeof(float) : COLUMN_BYTES;
     s->images = s->is_pointwise ? s->batch : images_at_once(s->batch, places * width, most_bytes);
     const int64_t rows = s->images * places, k = rows < TANDEM_PRODUCT_MOST_K ? rows : TANDEM_PRODUCT_MOST_K;
     uint64_t end = 0;
@@ -180,10 +181,11 @@ static tandem_status run_convolution(const tandem_kernel *kernel, const tandem_k
                                  .workspace = cpu_workspace_at(call->workspace, s->product)};
     for (int64_t first = 0; first < s->batch; first += s->images) {
         for (int64_t i = 0; i < s->images && !s->is_pointwise; i++)
-            isa->im2col_s8(columns + i * places * width, g + (first + i) * image, s->out_h, s->out_w, s->c_out, s->kernel, 1,
-                           s->kernel - 1 - s->pad);
+            isa->im2col_s8(columns + i * places * width, g + (first + i) * image, s->out_h, s->out_w,
+                           s->c_out, s->kernel, 1, s->kernel - 1 - s->pad);
         product.a = s->is_pointwise ? g + first * image : columns;
-        product.c = (char *)call->out[0] + (uint64_t)(first * places * s->c_in) * tandem_dtype_bytes(kernel->task.to);
+        product.c =
+            (char *)call->out[0] + (uint64_t)(first * places * s->c_in) * tandem_dtype_bytes(kernel->task.to);
         isa->gemm_s8(&product);
     }
     return TANDEM_OK;
@@ -263,7 +265,8 @@ tandem_status cpu_conv2d_int8_gradient(tandem_kernel *kernel, tandem_error *erro
         return cpu_kernel_refuse(kernel, "an int8 sum of more than 131072 products can overflow", error);
     gradient *state = malloc(sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
-    kernel->workspace_bytes = is_wgrad ? plan_wgrad(&plan, kernel->device->isa) : plan_dgrad(&plan, kernel->device->isa);
+    kernel->workspace_bytes =
+        is_wgrad ? plan_wgrad(&plan, kernel->device->isa) : plan_dgrad(&plan, kernel->device->isa);
     kernel->run = is_wgrad ? run_wgrad : is_convolution(&plan) ? run_convolution : run_strided;
     *state = plan;
     kernel->state = state;
