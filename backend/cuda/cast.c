@@ -5,7 +5,8 @@
 static size_t elements(const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
-    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return (size_t)kernel->graph->parameter[task->parameter].elements;
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST)
+        return (size_t)kernel->graph->parameter[task->parameter].elements;
     if (task->kind == TANDEM_TASK_RESTORE)
         return (size_t)tandem_shape_elements(cuda_input_shape(kernel, task->slot));
     return cuda_elements(kernel);
@@ -17,14 +18,13 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     const size_t n = elements(kernel);
     const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
-    const tandem_rounding rounding = {call->draws.seed,
-                                      {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]},
-                                      0};
+    const tandem_rounding rounding = {
+        call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type, n, device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(call->out[0], call->out_scale[0], call->in[0], type, n, device->amax_bits,
-                                      &rounding, device->stream);
+        failed = tandem_cuda_quantise(call->out[0], call->out_scale[0], call->in[0], type, n,
+                                      device->amax_bits, &rounding, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -36,7 +36,8 @@ static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_ke
                               error);
 }
 
-static tandem_status run_between_floats(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_between_floats(const tandem_kernel *kernel, const tandem_kernel_call *call,
+                                        tandem_error *error)
 {
     const tandem_cuda_stream stream = kernel->device->stream;
     const int failed = kernel->task.to == TANDEM_BF16

@@ -33,7 +33,8 @@ void cuda_product_close(cuda_product *product)
 }
 
 /* A row-major (rows, columns) matrix, packed, `batch` of them. */
-static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows, int64_t columns, int64_t batch)
+static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, int64_t rows, int64_t columns,
+                              int64_t batch)
 {
     const int32_t n = (int32_t)batch;
     const int64_t stride = rows * columns;
@@ -42,8 +43,8 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, in
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
         status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
-        status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                                  sizeof stride);
+        status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                  &stride, sizeof stride);
     return status;
 }
 
@@ -51,8 +52,9 @@ static cublasStatus_t describe(cuda_product *p, const cuda_product_spec *s)
 {
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasStatus_t status = cublasLtMatmulDescCreate(&p->operation, p->is_integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                                     p->is_integer ? CUDA_R_32I : CUDA_R_32F);
+    cublasStatus_t status =
+        cublasLtMatmulDescCreate(&p->operation, p->is_integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                 p->is_integer ? CUDA_R_32I : CUDA_R_32F);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -75,10 +77,11 @@ static cublasStatus_t choose(cuda_product *p)
     int n = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+        status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                      &most, sizeof most);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(p->libraries->lt, p->operation, p->first, p->second, p->result, p->result,
-                                                preference, 1, &found, &n);
+        status = cublasLtMatmulAlgoGetHeuristic(p->libraries->lt, p->operation, p->first, p->second,
+                                                p->result, p->result, preference, 1, &found, &n);
     if (status == CUBLAS_STATUS_SUCCESS && n == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
     if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
@@ -112,7 +115,7 @@ int cuda_product_run(const cuda_product *product, const void *a, const void *b, 
     const int32_t whole = 1, none = 0;
     const void *const alpha = product->is_integer ? (const void *)&whole : &one;
     const void *const beta = product->is_integer ? (const void *)&none : &zero;
-    return cuda_from_cublaslt(cublasLtMatmul(product->libraries->lt, product->operation, alpha, b, product->first, a,
-                                             product->second, beta, c, product->result, c, product->result,
+    return cuda_from_cublaslt(cublasLtMatmul(product->libraries->lt, product->operation, alpha, b, product->first,
+                                             a, product->second, beta, c, product->result, c, product->result,
                                              &product->algorithm, workspace, product->workspace_bytes, stream));
 }

@@ -40,7 +40,8 @@ static cudnnStatus_t describe(cuda_convolution *c, const cuda_convolution_spec *
         status = cudnnSetConvolution2dDescriptor(c->window, s->pad, s->pad, s->stride, s->stride, 1, 1,
                                                  CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetConvolutionMathType(c->window, type == CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
+        status = cudnnSetConvolutionMathType(c->window,
+                                             type == CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
     return status;
 }
 
@@ -64,11 +65,13 @@ static cudnnStatus_t choose(cuda_convolution *c)
         if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
     } else if (c->pass == CUDA_CONVOLUTION_DGRAD) {
         cudnnConvolutionBwdDataAlgoPerf_t found[MOST_ALGORITHMS];
-        status = cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, c->w, c->y, c->window, c->x, MOST_ALGORITHMS, &n, found);
+        status = cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, c->w, c->y, c->window, c->x,
+                                                             MOST_ALGORITHMS, &n, found);
         if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
     } else {
         cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_ALGORITHMS];
-        status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, c->x, c->y, c->window, c->w, MOST_ALGORITHMS, &n, found);
+        status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, c->x, c->y, c->window, c->w,
+                                                               MOST_ALGORITHMS, &n, found);
         if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
     }
     return status == CUDNN_STATUS_SUCCESS ? CUDNN_STATUS_NOT_SUPPORTED : status;
@@ -99,12 +102,13 @@ int cuda_convolution_run(const cuda_convolution *c, void *x, void *w, void *y, v
     cudnnStatus_t status = cudnnSetStream(dnn, stream);
     if (status != CUDNN_STATUS_SUCCESS) return cuda_from_cudnn(status);
     if (c->pass == CUDA_CONVOLUTION)
-        status = cudnnConvolutionForward(dnn, &one, c->x, x, c->w, w, c->window, (cudnnConvolutionFwdAlgo_t)c->algorithm,
-                                         workspace, c->workspace_bytes, &zero, c->y, y);
+        status = cudnnConvolutionForward(dnn, &one, c->x, x, c->w, w, c->window,
+                                         (cudnnConvolutionFwdAlgo_t)c->algorithm, workspace,
+                                         c->workspace_bytes, &zero, c->y, y);
     else if (c->pass == CUDA_CONVOLUTION_DGRAD)
         status = cudnnConvolutionBackwardData(dnn, &one, c->w, w, c->y, y, c->window,
-                                              (cudnnConvolutionBwdDataAlgo_t)c->algorithm, workspace, c->workspace_bytes,
-                                              &zero, c->x, x);
+                                              (cudnnConvolutionBwdDataAlgo_t)c->algorithm, workspace,
+                                              c->workspace_bytes, &zero, c->x, x);
     else
         status = cudnnConvolutionBackwardFilter(dnn, &one, c->x, x, c->y, y, c->window,
                                                 (cudnnConvolutionBwdFilterAlgo_t)c->algorithm, workspace,

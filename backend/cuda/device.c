@@ -25,8 +25,8 @@ static const cuda_operator *const operator_of[TANDEM_N_OP_KIND] = {
 
 static tandem_status failed_to(const cuda_device *cuda, const char *what, int failed, tandem_error *error)
 {
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name, what,
-                            cuda->vendor->text(failed), failed);
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to %s: %s (error %d)", cuda->name,
+                            what, cuda->vendor->text(failed), failed);
 }
 
 /* Which card a name means; that it is there, and not too old. */
@@ -37,19 +37,20 @@ static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *e
     const long number = strtol(digits, &end, 10);
     int n = 0;
     if (*digits < '0' || *digits > '9' || *end || number > INT_MAX)
-        return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%s'; cards are cuda:0, cuda:1, …", cuda->name);
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "there is no device '%s'; cards are cuda:0, cuda:1, …", cuda->name);
     const int failed = cuda->vendor->count(&n);
     if (failed) return failed_to(cuda, "look for cards", failed, error);
     if (number >= n)
-        return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s", cuda->name, n,
-                                n == 1 ? "" : "s");
+        return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s",
+                                cuda->name, n, n == 1 ? "" : "s");
     cuda_card card;
     const int looked = cuda->vendor->look(&card, (int)number);
     if (looked) return failed_to(cuda, "describe itself", looked, error);
     if (card.major * 10 + card.minor < LEAST_MAJOR * 10 + LEAST_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
-                                "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later", cuda->name,
-                                card.name, card.major, card.minor, LEAST_MAJOR, LEAST_MINOR);
+                                "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
+                                cuda->name, card.name, card.major, card.minor, LEAST_MAJOR, LEAST_MINOR);
     if (card.driver < card.runtime)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
@@ -165,8 +166,8 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
     const float decay = decays ? options->decay : 0;
     const size_t padded = ((size_t)n + 15) / 16 * 16;
     if (options->kind == TANDEM_SGD)
-        return !tandem_cuda_sgd(weight, state[0], gradient, NULL, padded, options->rate, options->momentum, decay,
-                                &cuda->faults->not_finite, cuda->stream);
+        return !tandem_cuda_sgd(weight, state[0], gradient, NULL, padded, options->rate, options->momentum,
+                                decay, &cuda->faults->not_finite, cuda->stream);
     const tandem_adamw adamw = {options->rate,
                                 options->beta1,
                                 options->beta2,
@@ -174,8 +175,8 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
                                 decay,
                                 (float)(1 / (1 - pow((double)options->beta1, (double)t))),
                                 (float)(1 / (1 - pow((double)options->beta2, (double)t)))};
-    return !tandem_cuda_adamw(weight, state[0], state[1], gradient, NULL, padded, &adamw, &cuda->faults->not_finite,
-                              cuda->stream);
+    return !tandem_cuda_adamw(weight, state[0], state[1], gradient, NULL, padded, &adamw,
+                              &cuda->faults->not_finite, cuda->stream);
 }
 
 /* --- Memory ------------------------------------------------------------------------------------------------------------- */
@@ -186,8 +187,8 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, tandem_er
     void *taken = NULL;
     const uint64_t some = bytes ? bytes : 256;
     if (cuda->vendor->take(&taken, some, 0))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of memory left", cuda->name,
-                                (unsigned long long)some);
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of memory left",
+                                cuda->name, (unsigned long long)some);
     const int failed = cuda->vendor->clear(taken, some, cuda->stream);
     if (failed) {
         cuda->vendor->give(taken, 0);

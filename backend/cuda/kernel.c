@@ -6,8 +6,9 @@ void cuda_kernel_name(char name[CUDA_KERNEL_NAME], const tandem_kernel *kernel)
 {
     const tandem_task *task = &kernel->task;
     const tandem_op_row *row = tandem_op_row_get(kernel->op->kind);
-    (void)snprintf(name, CUDA_KERNEL_NAME, "the %s of operator '%s' (%s%s%s, %s to %s)", tandem_task_kind_name(task->kind),
-                   kernel->op->name, row->name, row->op_class == TANDEM_ADJUSTABLE ? ", " : "",
+    (void)snprintf(name, CUDA_KERNEL_NAME, "the %s of operator '%s' (%s%s%s, %s to %s)",
+                   tandem_task_kind_name(task->kind), kernel->op->name, row->name,
+                   row->op_class == TANDEM_ADJUSTABLE ? ", " : "",
                    row->op_class == TANDEM_ADJUSTABLE ? tandem_precision_get(task->precision)->name : "",
                    tandem_dtype_name(task->from), tandem_dtype_name(task->to));
 }
@@ -34,8 +35,8 @@ tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem
     char name[CUDA_KERNEL_NAME];
     if (!failed) return TANDEM_OK;
     cuda_kernel_name(name, kernel);
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed in %s: %s (error %d)", kernel->device->name, name,
-                            kernel->device->vendor->text(failed), failed);
+    return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed in %s: %s (error %d)",
+                            kernel->device->name, name, kernel->device->vendor->text(failed), failed);
 }
 
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)

@@ -58,8 +58,8 @@ int tandem_cuda_narrow(uint16_t *y, const float *x, size_t n, tandem_cuda_stream
 int tandem_cuda_widen(float *y, const uint16_t *x, size_t n, tandem_cuda_stream stream);
 
 /* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
-int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns, size_t stride,
-                          const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
+int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
+                          size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
@@ -78,9 +78,13 @@ int tandem_cuda_add(void *y, const void *a, const void *b, tandem_cuda_float typ
 
 /* y = f(x), and gx = g·f′ from what the operator saves: relu and tanh their result, gelu its input. B: 2n·size, 3n·size.
  * CPU: relu_f32, relu_backward_f32 …; oneDNN for gelu and tanh, to 1e-6 of the largest. */
-typedef enum tandem_cuda_activation { TANDEM_CUDA_RELU, TANDEM_CUDA_GELU, TANDEM_CUDA_TANH } tandem_cuda_activation;
-int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation, tandem_cuda_float type, size_t n,
-                         tandem_cuda_stream stream);
+typedef enum tandem_cuda_activation {
+    TANDEM_CUDA_RELU,
+    TANDEM_CUDA_GELU,
+    TANDEM_CUDA_TANH
+} tandem_cuda_activation;
+int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation, tandem_cuda_float type,
+                         size_t n, tandem_cuda_stream stream);
 int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved, tandem_cuda_activation activation,
                                   tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
 /* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h). B: 2n·size. */
@@ -88,8 +92,8 @@ int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n
                         tandem_cuda_stream stream);
 
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
-int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n, size_t period,
-                     tandem_cuda_stream stream);
+int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                     size_t period, tandem_cuda_stream stream);
 /* sum[c] = Σ g[r][c], in an order that is always the same, not the CPU's.  B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
@@ -98,8 +102,8 @@ int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, si
 /* --- norm.cu: f32; x, y, g (rows, columns); scale, shift [columns] ---------------------------------------------------- */
 
 /* mean, variance [rows].  B: 8n forward, 12n backward and 8n for the parameters' gradients. */
-int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean, float *variance,
-                          size_t rows, size_t columns, float epsilon, tandem_cuda_stream stream);
+int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
+                          float *variance, size_t rows, size_t columns, float epsilon, tandem_cuda_stream stream);
 size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the three below */
 int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
                                    const float *scale, const float *mean, const float *variance, size_t rows,
@@ -112,8 +116,8 @@ typedef struct tandem_cuda_batchnorm {
     float epsilon;
     int rectifies; /* y = max(that, 0) */
 } tandem_cuda_batchnorm;
-int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b, float *mean,
-                                  float *variance, void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                  float *mean, float *variance, void *workspace, tandem_cuda_stream stream);
 int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                    const float *variance, void *workspace, tandem_cuda_stream stream);
@@ -123,15 +127,17 @@ int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const
 /* y = softmax(scale·x) of each row; causal: entry (i, j) with j > i of the last two dimensions is 0.  B: 8n, 12n. */
 int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale, int causal,
                         tandem_cuda_stream stream);
-int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns, float scale,
-                                 tandem_cuda_stream stream);
+int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns,
+                                 float scale, tandem_cuda_stream stream);
 
-/* *loss = row_weight·Σ −log p[label], p the probabilities; a row labelled −1 counts for nothing. *bad, 0 before, becomes
- * 2^32 − 1 − r for the first row r whose label is none. workspace: rows floats.  B: 8n; backward 8n. */
-int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows, size_t classes,
-                              float row_weight, uint32_t *bad, void *workspace, tandem_cuda_stream stream);
+/* *loss = row_weight·Σ −Σ t log p, p the probabilities, t 1 − smoothing at the label and smoothing/classes everywhere besides; a row
+ * labelled −1 counts for nothing. *bad, 0 before, becomes 2^32 − 1 − r for the first row r whose label is none. workspace: rows
+ * floats.  B: 8n; backward 8n. */
+int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
+                              size_t classes, float row_weight, float smoothing, uint32_t *bad,
+                              void *workspace, tandem_cuda_stream stream);
 int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows, size_t classes,
-                                       float row_weight, tandem_cuda_stream stream);
+                                       float row_weight, float smoothing, tandem_cuda_stream stream);
 
 /* --- layout.cu ------------------------------------------------------------------------------------------------------------ */
 
@@ -139,19 +145,19 @@ int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t 
  * there, else to 0. */
 int tandem_cuda_embedding(void *y, const void *table, tandem_cuda_float type, const int32_t *token, size_t n,
                           size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream);
-int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g, tandem_cuda_float type, size_t n,
-                                   size_t vocabulary, size_t width, int adds, tandem_cuda_stream stream);
+int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g, tandem_cuda_float type,
+                                   size_t n, size_t vocabulary, size_t width, int adds, tandem_cuda_stream stream);
 
 /* y of dimensions dim, whose element at (i0 … i3) is x[Σ i·stride].  B: 2n·size. */
 typedef struct tandem_cuda_permutation {
     size_t dim[4], stride[4];
 } tandem_cuda_permutation;
-int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_permutation *permutation,
-                          tandem_cuda_stream stream);
+int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
+                          const tandem_cuda_permutation *permutation, tandem_cuda_stream stream);
 
 /* y (batch, to, width): its row r is row r + shift of x (batch, from, width); where there is none, row[width], or 0 for NULL. */
-int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch, size_t to,
-                           size_t from, size_t width, long shift, tandem_cuda_stream stream);
+int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
+                           size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
 int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
@@ -175,8 +181,8 @@ int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_po
 int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
                            const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
                            tandem_cuda_stream stream);
-int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
-                        tandem_cuda_stream stream);
+int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
+                        const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
                         tandem_cuda_stream stream);
 int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place, tandem_cuda_float type,

@@ -31,8 +31,8 @@ int cuda_product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_li
 void cuda_product_close(cuda_product *product);
 int cuda_product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
                      tandem_cuda_stream stream);
-int cuda_convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                          const cuda_convolution_spec *spec);
+int cuda_convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
+                          cuda_libraries *libraries, const cuda_convolution_spec *spec);
 void cuda_convolution_close(cuda_convolution *convolution);
 int cuda_convolution_run(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
                          tandem_cuda_stream stream);

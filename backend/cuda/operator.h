@@ -18,9 +18,9 @@ typedef struct cuda_device {
     const cuda_vendor *vendor;
     cuda_libraries *libraries;
     tandem_cuda_stream stream;
-    cuda_faults *faults;   /* on the card */
-    uint32_t *amax_bits;   /* … of the cast that runs */
-    uint8_t *decays;       /* … which groups of 16 weights decay */
+    cuda_faults *faults; /* on the card */
+    uint32_t *amax_bits; /* … of the cast that runs */
+    uint8_t *decays;     /* … which groups of 16 weights decay */
     size_t n_decays;
 } cuda_device;
 
@@ -57,7 +57,10 @@ tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, tandem_error *e
 /* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's own words: a launch or a library failed. */
 tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem_error *error);
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot);
-static inline size_t cuda_elements(const tandem_kernel *kernel) { return (size_t)tandem_shape_elements(&kernel->op->shape); }
+static inline size_t cuda_elements(const tandem_kernel *kernel)
+{
+    return (size_t)tandem_shape_elements(&kernel->op->shape);
+}
 static inline tandem_cuda_float cuda_float_of(tandem_dtype dtype)
 {
     return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : TANDEM_CUDA_F32;
@@ -81,18 +84,19 @@ typedef struct cuda_gemm {
     cuda_product_spec spec; /* as asked for; from, to as in the graph */
     tandem_dtype from, to;
     cuda_product *product;
-    int64_t k, n, m; /* padded */
+    int64_t k, n, m;                            /* padded */
     uint64_t a_offset, b_offset, result_offset; /* in the workspace; of s8, and of results that are narrowed */
     int moves_a, moves_b;
     uint64_t workspace_bytes;
 } cuda_gemm;
 
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                               tandem_dtype from, tandem_dtype to, tandem_error *error);
+                             tandem_dtype from, tandem_dtype to, tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
 /* scale_a, scale_b: on the card, of s8 operands. c NULL: the integers stay in the workspace, rows `n` of the padded sizes apart. */
-tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a, const void *b,
-                              void *c, const float *scale_a, const float *scale_b, void *workspace, tandem_error *error);
+tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
+                            const void *b, void *c, const float *scale_a, const float *scale_b,
+                            void *workspace, tandem_error *error);
 const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);

@@ -16,7 +16,8 @@ static tandem_status open_float(cuda_gemm *matmul, const tandem_kernel *kernel, 
     const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, s);
     if (failed) return cuda_kernel_result(kernel, failed, error);
     cuda_workspace_reserve(&end, library_bytes);
-    if (narrows) matmul->result_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * s->m * s->n) * sizeof(float));
+    if (narrows)
+        matmul->result_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * s->m * s->n) * sizeof(float));
     matmul->workspace_bytes = end;
     return TANDEM_OK;
 }
@@ -40,19 +41,23 @@ static tandem_status open_s8(cuda_gemm *matmul, const tandem_kernel *kernel, tan
     const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, &whole);
     if (failed) return cuda_kernel_result(kernel, failed, error);
     cuda_workspace_reserve(&end, library_bytes);
-    if (matmul->moves_a) matmul->a_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->k));
-    if (matmul->moves_b) matmul->b_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->n * matmul->k));
-    matmul->result_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->n) * sizeof(int32_t));
+    if (matmul->moves_a)
+        matmul->a_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->k));
+    if (matmul->moves_b)
+        matmul->b_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->n * matmul->k));
+    matmul->result_offset =
+        cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->n) * sizeof(int32_t));
     matmul->workspace_bytes = end;
     return TANDEM_OK;
 }
 
 tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                               tandem_dtype from, tandem_dtype to, tandem_error *error)
+                             tandem_dtype from, tandem_dtype to, tandem_error *error)
 {
     cuda_gemm matmul = {.spec = *shape, .from = from, .to = to};
     if (!cuda_is_float(to)) return cuda_kernel_refuse(kernel, "products are written in f32 or bf16", error);
-    const tandem_status status = from == TANDEM_S8 ? open_s8(&matmul, kernel, error) : open_float(&matmul, kernel, error);
+    const tandem_status status =
+        from == TANDEM_S8 ? open_s8(&matmul, kernel, error) : open_float(&matmul, kernel, error);
     if (status == TANDEM_OK) *out = matmul;
     return status;
 }
@@ -70,21 +75,22 @@ static int run_s8(const cuda_gemm *matmul, const cuda_device *device, const void
     int failed = 0;
     if (matmul->moves_a) {
         int8_t *const moved = cuda_workspace_at(workspace, matmul->a_offset);
-        failed = tandem_cuda_pad_s8(moved, a, (size_t)s->batch, (size_t)matmul->m, (size_t)matmul->k, (size_t)s->m,
-                                    (size_t)s->k, s->transpose_a, device->stream);
+        failed = tandem_cuda_pad_s8(moved, a, (size_t)s->batch, (size_t)matmul->m, (size_t)matmul->k,
+                                    (size_t)s->m, (size_t)s->k, s->transpose_a, device->stream);
         a = moved;
     }
     if (!failed && matmul->moves_b) {
         int8_t *const moved = cuda_workspace_at(workspace, matmul->b_offset);
-        failed = tandem_cuda_pad_s8(moved, b, (size_t)s->batch, (size_t)matmul->n, (size_t)matmul->k, (size_t)s->n,
-                                    (size_t)s->k, !s->transpose_b, device->stream);
+        failed = tandem_cuda_pad_s8(moved, b, (size_t)s->batch, (size_t)matmul->n, (size_t)matmul->k,
+                                    (size_t)s->n, (size_t)s->k, !s->transpose_b, device->stream);
         b = moved;
     }
     int32_t *const result = cuda_workspace_at(workspace, matmul->result_offset);
-    if (!failed) failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
+    if (!failed)
+        failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
     if (failed || !c) return failed;
-    return tandem_cuda_scale_s32(c, cuda_float_of(matmul->to), result, (size_t)(s->batch * s->m), (size_t)s->n,
-                                 (size_t)matmul->n, scale_a, scale_b, device->stream);
+    return tandem_cuda_scale_s32(c, cuda_float_of(matmul->to), result, (size_t)(s->batch * s->m),
+                                 (size_t)s->n, (size_t)matmul->n, scale_a, scale_b, device->stream);
 }
 
 const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace)
@@ -93,7 +99,7 @@ const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace)
 }
 
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a, const void *b,
-                              void *c, const float *scale_a, const float *scale_b, void *workspace, tandem_error *error)
+                            void *c, const float *scale_a, const float *scale_b, void *workspace, tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const cuda_product_spec *s = &matmul->spec;
@@ -102,7 +108,8 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
     const int narrows = matmul->to == TANDEM_BF16 && s->to == CUDA_TYPE_F32;
     void *const result = narrows ? cuda_workspace_at(workspace, matmul->result_offset) : c;
     int failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
-    if (!failed && narrows) failed = tandem_cuda_narrow(c, result, (size_t)(s->batch * s->m * s->n), device->stream);
+    if (!failed && narrows)
+        failed = tandem_cuda_narrow(c, result, (size_t)(s->batch * s->m * s->n), device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -117,8 +124,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 {
     const product_state *state = kernel->state;
     const int a = state->swaps, b = !state->swaps;
-    return cuda_gemm_run(&state->matmul, kernel, call->in[a], call->in[b], call->out[0], call->in_scale[a], call->in_scale[b],
-                           call->workspace, error);
+    return cuda_gemm_run(&state->matmul, kernel, call->in[a], call->in[b], call->out[0], call->in_scale[a],
+                         call->in_scale[b], call->workspace, error);
 }
 
 static void destroy(void *state, const cuda_device *device)

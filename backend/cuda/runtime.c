@@ -19,7 +19,7 @@ static int look(cuda_card *card, int index)
     if (failed == cudaSuccess) failed = cudaDriverGetVersion(&seen.driver);
     if (failed == cudaSuccess) failed = cudaRuntimeGetVersion(&seen.runtime);
     if (failed != cudaSuccess) return (int)failed;
-    (void)snprintf(seen.name, sizeof seen.name, "%s", properties.name);
+    (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
     seen.major = properties.major;
     seen.minor = properties.minor;
     seen.memory_bytes = total_bytes;
@@ -31,7 +31,8 @@ static int look(cuda_card *card, int index)
 static const char *text(int error)
 {
     if (error >= CUDA_FROM_CUDNN) return cudnnGetErrorString((cudnnStatus_t)(error - CUDA_FROM_CUDNN));
-    if (error >= CUDA_FROM_CUBLASLT) return cublasLtGetStatusString((cublasStatus_t)(error - CUDA_FROM_CUBLASLT));
+    if (error >= CUDA_FROM_CUBLASLT)
+        return cublasLtGetStatusString((cublasStatus_t)(error - CUDA_FROM_CUBLASLT));
     return cudaGetErrorString((cudaError_t)error);
 }
 
@@ -40,7 +41,8 @@ static int versions(char *written, size_t size)
     int runtime = 0;
     const cudaError_t failed = cudaRuntimeGetVersion(&runtime);
     const size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
-    (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu", runtime / 1000, runtime % 1000 / 10, lt, dnn);
+    (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu", runtime / 1000, runtime % 1000 / 10,
+                   lt, dnn);
     return (int)failed;
 }
 
@@ -51,10 +53,7 @@ static int take(void **memory, uint64_t bytes, int pinned)
     return (int)(pinned ? cudaMallocHost(memory, bytes) : cudaMalloc(memory, bytes));
 }
 
-static void give(void *memory, int pinned)
-{
-    (void)(pinned ? cudaFreeHost(memory) : cudaFree(memory));
-}
+static void give(void *memory, int pinned) { (void)(pinned ? cudaFreeHost(memory) : cudaFree(memory)); }
 
 static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
@@ -68,7 +67,10 @@ static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream s
 
 /* --- Streams and events --------------------------------------------------------------------------------------------------- */
 
-static int stream_open(tandem_cuda_stream *stream) { return (int)cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking); }
+static int stream_open(tandem_cuda_stream *stream)
+{
+    return (int)cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
 static void stream_close(tandem_cuda_stream stream) { (void)cudaStreamDestroy(stream); }
 static int wait_all(tandem_cuda_stream stream) { return (int)cudaStreamSynchronize(stream); }
 static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
@@ -81,7 +83,10 @@ static int call_host(tandem_cuda_stream stream, void (*function)(void *context),
 }
 static int event_open(tandem_cuda_event *event) { return (int)cudaEventCreate(event); }
 static void event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
-static int record(tandem_cuda_event event, tandem_cuda_stream stream) { return (int)cudaEventRecord(event, stream); }
+static int record(tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    return (int)cudaEventRecord(event, stream);
+}
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     float ms = 0; /* half a microsecond is what it resolves */

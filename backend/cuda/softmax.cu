@@ -64,21 +64,25 @@ extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const flo
 /* A label that is neither −1 nor a class is told by *bad = its row + 1, the smallest where there are several. */
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p, const float *__restrict__ x /* (rows, classes) */,
-                  const int32_t *__restrict__ label /* [rows] */, size_t classes, uint32_t *bad)
+                  const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing, uint32_t *bad)
 {
-    __shared__ float of_warp[2][WARPS];
+    __shared__ float of_warp[3][WARPS];
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
-    float top = -INFINITY, sum = 0;
+    float top = -INFINITY, sum = 0, below = 0;
     for (size_t j = threadIdx.x; j < classes; j += THREADS) top = fmaxf(top, x[start + j]);
     top = block_top(top, of_warp[0]);
-    for (size_t j = threadIdx.x; j < classes; j += THREADS) sum += expf(x[start + j] - top);
+    for (size_t j = threadIdx.x; j < classes; j += THREADS) {
+        sum += expf(x[start + j] - top);
+        below += top - x[start + j];
+    }
     sum = block_sum(sum, of_warp[1]);
+    below = block_sum(below, of_warp[2]) / (float)classes;
     for (size_t j = threadIdx.x; j < classes; j += THREADS) p[start + j] = expf(x[start + j] - top) / sum;
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
-    loss_of[blockIdx.x] = is_class ? (top - x[start + own]) + logf(sum) : 0;
+    loss_of[blockIdx.x] = is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * below + logf(sum) : 0;
 }
 
 /* One block: the rows' losses in an order that is always the same. */
@@ -93,29 +97,32 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
-                                         size_t classes, float row_weight, uint32_t *bad, void *workspace,
-                                         tandem_cuda_stream stream)
+                                         size_t classes, float row_weight, float smoothing, uint32_t *bad,
+                                         void *workspace, tandem_cuda_stream stream)
 {
     float *loss_of = (float *)workspace;
-    const int failed = LAUNCH(cross_entropy, (unsigned)rows, THREADS, stream, loss_of, p, x, label, classes, bad);
+    const int failed = LAUNCH(cross_entropy, (unsigned)rows, THREADS, stream, loss_of, p, x, label, classes, smoothing, bad);
     if (failed) return failed;
     return LAUNCH(sum_losses, 1u, THREADS, stream, loss, loss_of, rows, row_weight);
 }
 
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
-                           const int32_t *__restrict__ label /* [rows] */, size_t n, size_t classes, float row_weight)
+                           const int32_t *__restrict__ label /* [rows] */, size_t n, size_t classes, float row_weight,
+                           float smoothing)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const int32_t own = label[i / classes];
-        const float hit = own >= 0 && (size_t)own == i % classes ? 1.0f : 0.0f;
-        gx[i] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(p[i], hit), row_weight);
+        const float hit = own >= 0 && (size_t)own == i % classes ? 1 - smoothing : 0.0f;
+        const float wrong = TANDEM_DIV(smoothing, (float)classes);
+        gx[i] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(p[i], wrong), hit), row_weight);
     }
 }
 
 extern "C" int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows,
-                                                  size_t classes, float row_weight, tandem_cuda_stream stream)
+                                                  size_t classes, float row_weight, float smoothing,
+                                                  tandem_cuda_stream stream)
 {
     return LAUNCH(cross_entropy_backward, grid_of(rows * classes), THREADS, stream, gx, p, label, rows * classes, classes,
-                  row_weight);
+                  row_weight, smoothing);
 }

@@ -36,7 +36,11 @@ typedef struct cuda_product_spec {
 } cuda_product_spec;
 
 /* The three passes of a convolution, channels last; weights are (c_out, kernel_h, kernel_w, c_in). One type throughout, sums in f32. */
-typedef enum cuda_convolution_pass { CUDA_CONVOLUTION, CUDA_CONVOLUTION_DGRAD, CUDA_CONVOLUTION_WGRAD } cuda_convolution_pass;
+typedef enum cuda_convolution_pass {
+    CUDA_CONVOLUTION,
+    CUDA_CONVOLUTION_DGRAD,
+    CUDA_CONVOLUTION_WGRAD
+} cuda_convolution_pass;
 typedef struct cuda_convolution_spec {
     cuda_convolution_pass pass;
     int batch, in_h, in_w, c_in, out_h, out_w, c_out, kernel_h, kernel_w, stride, pad;
@@ -77,8 +81,8 @@ typedef struct cuda_vendor {
     int (*product_run)(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
                        tandem_cuda_stream stream);
 
-    int (*convolution_open)(cuda_convolution **convolution, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                            const cuda_convolution_spec *spec);
+    int (*convolution_open)(cuda_convolution **convolution, uint64_t *workspace_bytes,
+                            cuda_libraries *libraries, const cuda_convolution_spec *spec);
     void (*convolution_close)(cuda_convolution *convolution);
     /* x, w, y: images, weights, results; the one that the pass makes is written. */
     int (*convolution_run)(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,

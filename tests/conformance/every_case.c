@@ -36,10 +36,10 @@ static void compare_output(bench *b, const case_array *got, const double *result
     for (size_t i = 0; i < got->n; i++) {
         if (fabs(got->value[i] - result[i]) <= bound[i]) continue;
         bench_complain(b, "%s, output %d, element %zu of %zu: got %.9g, should be %.9g ± %.3g (relative L2 %.3g, %.3g ulp, cosine %.6f)",
-                 where, k, i, got->n, got->value[i], result[i], bound[i],
-                 metrics_relative_l2(result, got->value, got->n),
-                 metrics_max_ulp(result, got->value, got->n, got->dtype == TANDEM_BF16 ? 8 : 24),
-                 metrics_cosine(result, got->value, got->n));
+                       where, k, i, got->n, got->value[i], result[i], bound[i],
+                       metrics_relative_l2(result, got->value, got->n),
+                       metrics_max_ulp(result, got->value, got->n, got->dtype == TANDEM_BF16 ? 8 : 24),
+                       metrics_cosine(result, got->value, got->n));
         return;
     }
 }
@@ -134,7 +134,7 @@ static int concerns(const tandem_task *task, const case_graph *made)
 }
 
 void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
-                           tandem_precision before, tandem_precision behind)
+                         tandem_precision before, tandem_precision behind)
 {
     if (tandem_op_row_get(step->graph->op[made->op].kind)->precisions) tandem_step_set(step, made->op, own);
     if (made->pre >= 0) tandem_step_set(step, made->pre, before);

@@ -29,8 +29,8 @@ void bench_check_every_case(bench *b);
 void bench_check_every_precision(bench *b);
 
 /* The precision of a case's operator, and of the linears before and behind it. */
-void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own, tandem_precision before,
-                         tandem_precision behind);
+void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
+                         tandem_precision before, tandem_precision behind);
 /* The active task of a kind, of an operator, that writes `to` (of a forward task: any type); −1 where there is none. */
 int case_find_task(const tandem_step *step, tandem_task_kind kind, int op, tandem_dtype to);
 int bench_has_bf16(const bench *b);

@@ -2,10 +2,11 @@
  *
  * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other. The threads of a block are coroutines
  * on stacks of their own: one runs until it comes to a barrier or a shuffle, then the next. They are resumed in an order that
- * simt_order picks, since a kernel that lacks a barrier may be right in one order and wrong in another. A
+ * changes from launch to launch, since a kernel that lacks a barrier may be right in one order and wrong in another. A
  * kernel whose threads wait for one another for ever is an error.
  *
- * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order between blocks, how a card rounds exp, log and rsqrt. */
+ * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order between blocks, how a
+ * card rounds exp, log and rsqrt. */
 #ifndef TANDEM_TESTS_CUDA_SIMT_H
 #define TANDEM_TESTS_CUDA_SIMT_H
 
@@ -172,6 +173,7 @@ inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
     grid_size = grid;
     block_size = threads;
     body = &kernel;
+    order++; /* each launch in another one than the last */
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
             for (unsigned x = 0; x < grid.x; x++) {
@@ -183,9 +185,6 @@ inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 }
 
 } // namespace simt
-
-/* For tests in C. Not while a kernel runs. */
-extern "C" __attribute__((weak)) void simt_set_order(uint64_t order) { simt::order = order; }
 
 #define threadIdx (simt::fibers[simt::current].index)
 #define blockIdx (simt::block_index)

@@ -212,7 +212,8 @@ static int product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_
     (void)libraries;
     const int failed = fate();
     if (failed) return failed;
-    if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4)) return 15;
+    if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4))
+        return 15;
     *product = opened(sizeof **product);
     (*product)->spec = *spec;
     *workspace_bytes = WORKSPACE;
@@ -227,7 +228,8 @@ static int product_run(const cuda_product *product, const void *a, const void *b
     (void)stream;
     const cuda_product_spec *s = &product->spec;
     memset(workspace, 0x5A, WORKSPACE);
-    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(b, s->from, s->batch * s->k * s->n);
+    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(
+                                                                           b, s->from, s->batch * s->k * s->n);
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
             const int64_t group = i / s->m, row = i % s->m;
@@ -248,8 +250,8 @@ struct cuda_convolution {
     cuda_convolution_spec spec;
 };
 
-static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                            const cuda_convolution_spec *spec)
+static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
+                            cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
     const int failed = fate();
@@ -274,7 +276,8 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
     double *sum = calloc((size_t)n, sizeof *sum);
     if (!sum) abort();
     memset(workspace, 0x5A, WORKSPACE);
-    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w), *const out = load_all(y, s->type, n_y);
+    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w),
+                  *const out = load_all(y, s->type, n_y);
     for (int64_t i = 0; i < n_y; i++) {
         const int64_t o = i % s->c_out, ox = i / s->c_out % s->out_w, oy = i / s->c_out / s->out_w % s->out_h,
                       image = i / s->c_out / s->out_w / s->out_h;
@@ -282,7 +285,8 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
             const int64_t c = k % s->c_in, kx = k / s->c_in % s->kernel_w, ky = k / s->c_in / s->kernel_w;
             const int64_t h = oy * s->stride + ky - s->pad, v = ox * s->stride + kx - s->pad;
             if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
-            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c, at_w = o * (n_w / s->c_out) + k;
+            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c,
+                          at_w = o * (n_w / s->c_out) + k;
             if (s->pass == CUDA_CONVOLUTION)
                 sum[i] += in[at_x] * weight[at_w];
             else if (s->pass == CUDA_CONVOLUTION_DGRAD)

@@ -16,7 +16,4 @@ extern int stand_in_fails_after;
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 int stand_in_open_things(void);      /* what was opened or taken and not given back */
 
-/* simt.h's: in which order the threads of a block are resumed. */
-void simt_set_order(uint64_t order);
-
 #endif

@@ -13,7 +13,11 @@
 #include "backend/cuda/operator.h"
 #include "tests/cuda/stand_in.h"
 
-enum { N = 5003, ROWS = 37, COLUMNS = 136 }; /* no multiples of what threads and blocks work on; columns in eights */
+enum {
+    N = 5003,
+    ROWS = 37,
+    COLUMNS = 136
+}; /* no multiples of what threads and blocks work on; columns in eights */
 
 static const tandem_isa_kernels *cpu(void)
 {
@@ -82,7 +86,8 @@ static void ranges_are_the_largest_magnitude(void **state)
 static void integers_are_the_same(void **state)
 {
     (void)state;
-    float *x = numbers(N), *scale = taken(sizeof *scale), *back = taken(N * sizeof *back), *right = taken(N * sizeof *right);
+    float *x = numbers(N), *scale = taken(sizeof *scale), *back = taken(N * sizeof *back),
+          *right = taken(N * sizeof *right);
     int8_t *q = taken(N), *expected = taken(N);
     uint32_t *bits = taken(sizeof *bits);
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
@@ -115,7 +120,8 @@ static void a_matrix_and_its_transpose_have_the_same_integers(void **state)
     uint32_t *bits = taken(sizeof *bits);
     assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
     assert_int_equal(tandem_cuda_quantise(plain, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL), 0);
-    assert_int_equal(tandem_cuda_quantise_both(q, turned, scale, x, TANDEM_CUDA_F32, ROWS, COLUMNS, bits, &rounding, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_quantise_both(q, turned, scale, x, TANDEM_CUDA_F32, ROWS, COLUMNS, bits, &rounding, NULL), 0);
     assert_memory_equal(q, plain, n);
     for (size_t r = 0; r < ROWS; r++)
         for (size_t c = 0; c < COLUMNS; c++) assert_int_equal(turned[c * ROWS + r], plain[r * COLUMNS + c]);
@@ -187,8 +193,8 @@ static void updates_are_the_same(void **state)
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
     assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, broken, NULL), 0);
-    assert_int_equal(cpu()->adamw(array[3], array[4], array[5], g, FLAT, options.rate, options.beta1, options.beta2, options.epsilon,
-                                  options.decay, options.correction1, options.correction2),
+    assert_int_equal(cpu()->adamw(array[3], array[4], array[5], g, FLAT, options.rate, options.beta1, options.beta2,
+                                  options.epsilon, options.decay, options.correction1, options.correction2),
                      1);
     for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
     uint8_t *decays = taken(FLAT / 16);
@@ -202,7 +208,8 @@ static void updates_are_the_same(void **state)
     g[FLAT - 3] = INFINITY;
     assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, broken, NULL), 0);
     assert_int_equal(*broken, 1);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, broken, NULL), TANDEM_CUDA_UNALIGNED);
+    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, broken, NULL),
+                     TANDEM_CUDA_UNALIGNED);
     given(decays);
     given(broken);
     given(g);

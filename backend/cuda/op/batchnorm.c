@@ -18,9 +18,9 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const tandem_cuda_batchnorm b = norm_of(kernel, call->in[1], call->in[2]);
     float *const mean = call->running ? (float *)call->running : call->out[1];
     return cuda_kernel_result(kernel,
-                              tandem_cuda_batchnorm_forward(call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b,
-                                                            mean, mean + b.columns, call->running ? NULL : call->workspace,
-                                                            kernel->device->stream),
+                              tandem_cuda_batchnorm_forward(
+                                  call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
+                                  mean + b.columns, call->running ? NULL : call->workspace, kernel->device->stream),
                               error);
 }
 
@@ -28,11 +28,12 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 {
     const tandem_cuda_batchnorm b = norm_of(kernel, call->in[3], call->in[4]);
     const float *const mean = call->in[2];
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_batchnorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
-                                                             cuda_float_of(kernel->task.from), &b, mean, mean + b.columns,
-                                                             call->workspace, kernel->device->stream),
-                              error);
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_batchnorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
+                                       cuda_float_of(kernel->task.from), &b, mean, mean + b.columns,
+                                       call->workspace, kernel->device->stream),
+        error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)

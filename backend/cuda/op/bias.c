@@ -7,13 +7,17 @@ static const tandem_parameter *own(const tandem_kernel *kernel)
     return &kernel->graph->parameter[kernel->op->parameter[0]];
 }
 
-static size_t period_of(const tandem_kernel *kernel) { return (size_t)tandem_bias_period(kernel->op, own(kernel)); }
+static size_t period_of(const tandem_kernel *kernel)
+{
+    return (size_t)tandem_bias_period(kernel->op, own(kernel));
+}
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     return cuda_kernel_result(kernel,
-                              tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from), call->in[1],
-                                               cuda_elements(kernel), period_of(kernel), kernel->device->stream),
+                              tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                               call->in[1], cuda_elements(kernel), period_of(kernel),
+                                               kernel->device->stream),
                               error);
 }
 
@@ -32,7 +36,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "it computes in f32 and bf16", error);
+    if (!cuda_is_float(kernel->task.from))
+        return cuda_kernel_refuse(kernel, "it computes in f32 and bf16", error);
     if (!is_forward)
         kernel->workspace_bytes =
             tandem_cuda_column_sum_workspace(cuda_elements(kernel) / period_of(kernel), period_of(kernel));

@@ -16,17 +16,19 @@ static tandem_cuda_pool window_of(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
-    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3],  (int)out[1],
+    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
                               (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
 }
 
 static size_t weight_rows(const tandem_kernel *kernel)
 {
-    return (size_t)(kernel->op->kernel_h * kernel->op->kernel_w) * (size_t)tandem_shape_last(cuda_input_shape(kernel, 0));
+    return (size_t)(kernel->op->kernel_h * kernel->op->kernel_w) *
+           (size_t)tandem_shape_last(cuda_input_shape(kernel, 0));
 }
 
 /* (rows, columns) to (columns, rows) */
-static int transpose(void *to, const void *from, tandem_dtype dtype, size_t rows, size_t columns, tandem_cuda_stream stream)
+static int transpose(void *to, const void *from, tandem_dtype dtype, size_t rows, size_t columns,
+                     tandem_cuda_stream stream)
 {
     const tandem_cuda_permutation p = {{1, 1, columns, rows}, {0, 0, 1, columns}};
     return tandem_cuda_transpose(to, from, cuda_float_of(dtype), &p, stream);
@@ -43,8 +45,9 @@ static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_c
     void *const result = converts ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
     int failed = transpose(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
     if (!failed)
-        failed = device->vendor->convolution_run(state->convolution, is_forward ? (void *)call->in[0] : result, weight,
-                                                 is_forward ? result : (void *)call->in[0], call->workspace, device->stream);
+        failed = device->vendor->convolution_run(state->convolution, is_forward ? (void *)call->in[0] : result,
+                                                 weight, is_forward ? result : (void *)call->in[0],
+                                                 call->workspace, device->stream);
     const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && converts)
         failed = kernel->task.to == TANDEM_BF16 ? tandem_cuda_narrow(call->out[0], result, n, device->stream)
@@ -60,9 +63,10 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
     void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
     const int widens = state->made == TANDEM_BF16;
-    int failed = device->vendor->convolution_run(state->convolution, (void *)call->in[0], gradient, (void *)call->in[1],
-                                                 call->workspace, device->stream);
-    if (!failed) failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
+    int failed = device->vendor->convolution_run(state->convolution, (void *)call->in[0], gradient,
+                                                 (void *)call->in[1], call->workspace, device->stream);
+    if (!failed)
+        failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
     if (!failed && widens) failed = tandem_cuda_widen(call->out[0], turned, rows * columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
@@ -109,8 +113,8 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
 /* --- int8: products of columns ---------------------------------------------------------------------------------------------- */
 
 /* The images' columns: themselves where the window is 1×1 without stride. */
-static tandem_status columns_of(const void **columns, const tandem_kernel *kernel, const tandem_kernel_call *call,
-                                tandem_error *error)
+static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
+                                const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
     *columns = call->in[0];
@@ -128,8 +132,8 @@ static tandem_status run_s8(const tandem_kernel *kernel, const tandem_kernel_cal
     const void *columns = NULL;
     const tandem_status status = columns_of(&columns, kernel, call, error);
     if (status != TANDEM_OK) return status;
-    return cuda_gemm_run(&state->matmul, kernel, columns, call->in[1], call->out[0], call->in_scale[0], call->in_scale[1],
-                         call->workspace, error);
+    return cuda_gemm_run(&state->matmul, kernel, columns, call->in[1], call->out[0], call->in_scale[0],
+                         call->in_scale[1], call->workspace, error);
 }
 
 /* g · Wᵀ are the columns' gradients, whose sums are the images'. */
@@ -144,8 +148,8 @@ static tandem_status run_s8_dgrad(const tandem_kernel *kernel, const tandem_kern
     return cuda_kernel_result(kernel,
                               tandem_cuda_col2im_s32(call->out[0], cuda_float_of(kernel->task.to),
                                                      cuda_gemm_integers(&state->matmul, call->workspace),
-                                                     (size_t)state->matmul.n, &window, call->in_scale[0], call->in_scale[1],
-                                                     kernel->device->stream),
+                                                     (size_t)state->matmul.n, &window, call->in_scale[0],
+                                                     call->in_scale[1], kernel->device->stream),
                               error);
 }
 
@@ -166,7 +170,8 @@ static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem
     const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, TANDEM_S8, task->to, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
-    if (!state->pointwise && !is_dgrad) state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
+    if (!state->pointwise && !is_dgrad)
+        state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
     kernel->workspace_bytes = end;
     kernel->run = is_dgrad ? run_s8_dgrad : run_s8;
     return TANDEM_OK;

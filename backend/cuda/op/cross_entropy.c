@@ -18,9 +18,9 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const cuda_device *device = kernel->device;
     const sides s = sides_of(kernel);
     return cuda_kernel_result(kernel,
-                              tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], call->in[1], s.rows, s.classes,
-                                                        call->row_weight, &device->faults->bad_label, call->workspace,
-                                                        device->stream),
+                              tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], call->in[1],
+                                                        s.rows, s.classes, call->row_weight, call->smoothing,
+                                                        &device->faults->bad_label, call->workspace, device->stream),
                               error);
 }
 
@@ -28,8 +28,9 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 {
     const sides s = sides_of(kernel);
     return cuda_kernel_result(kernel,
-                              tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], call->in[0], s.rows, s.classes,
-                                                                 call->row_weight, kernel->device->stream),
+                              tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], call->in[0],
+                                                                 s.rows, s.classes, call->row_weight,
+                                                                 call->smoothing, kernel->device->stream),
                               error);
 }
 

@@ -13,10 +13,11 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
                                  .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
                                  .threshold = threshold,
                                  .scale = 65536.0f / (65536.0f - (float)threshold)};
-    const int failed =
-        call->evaluates
-            ? device->vendor->copy(call->out[0], call->in[0], n * tandem_dtype_bytes(kernel->task.from), device->stream)
-            : tandem_cuda_dropout(call->out[0], call->in[0], cuda_float_of(kernel->task.from), n, &mask, device->stream);
+    const int failed = call->evaluates
+                           ? device->vendor->copy(call->out[0], call->in[0],
+                                                  n * tandem_dtype_bytes(kernel->task.from), device->stream)
+                           : tandem_cuda_dropout(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                                 n, &mask, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

@@ -17,8 +17,9 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const sides s = sides_of(kernel);
     float *const mean = call->out[1];
     return cuda_kernel_result(kernel,
-                              tandem_cuda_layernorm(call->out[0], call->in[0], call->in[1], call->in[2], mean, mean + s.n_statistic,
-                                                    s.rows, s.columns, kernel->op->epsilon, kernel->device->stream),
+                              tandem_cuda_layernorm(call->out[0], call->in[0], call->in[1], call->in[2], mean,
+                                                    mean + s.n_statistic, s.rows, s.columns,
+                                                    kernel->op->epsilon, kernel->device->stream),
                               error);
 }
 
@@ -26,11 +27,12 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 {
     const sides s = sides_of(kernel);
     const float *const mean = call->in[2];
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_layernorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
-                                                             call->in[3], mean, mean + s.n_statistic, s.rows, s.columns,
-                                                             kernel->op->epsilon, call->workspace, kernel->device->stream),
-                              error);
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_layernorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
+                                       call->in[3], mean, mean + s.n_statistic, s.rows, s.columns,
+                                       kernel->op->epsilon, call->workspace, kernel->device->stream),
+        error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)

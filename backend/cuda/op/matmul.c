@@ -4,8 +4,8 @@
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *a = cuda_input_shape(kernel, 0);
-    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a), n = tandem_shape_last(&kernel->op->shape),
-                  batch = tandem_shape_elements(a) / (m * k);
+    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a),
+                  n = tandem_shape_last(&kernel->op->shape), batch = tandem_shape_elements(a) / (m * k);
     const int transposed = kernel->op->transpose_b;
     cuda_product_spec spec = {.batch = batch, .m = m, .k = k, .n = n, .transpose_b = transposed}; /* a·b */
     int swaps = 0;

@@ -6,7 +6,7 @@ static tandem_cuda_pool pool_of(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
-    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3],  (int)out[1],
+    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
                               (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
 }
 

@@ -9,7 +9,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
     int failed = 0;
     if (kernel->task.kind == TANDEM_TASK_FORWARD) {
-        failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, call->in[1], batch, rows + 1, rows, width, -1, stream);
+        failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, call->in[1], batch, rows + 1, rows,
+                                        width, -1, stream);
     } else if (kernel->task.kind == TANDEM_TASK_DGRAD) {
         failed = tandem_cuda_shift_rows(call->out[0], call->in[0], type, NULL, batch, rows, rows + 1, width, 1, stream);
     } else { /* the first rows together, then their sum */
@@ -24,7 +25,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *in = cuda_input_shape(kernel, 0);
-    if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
+    if (!cuda_is_float(kernel->task.from))
+        return cuda_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
     if (kernel->task.kind == TANDEM_TASK_WGRAD) {
         const size_t batch = (size_t)in->dim[0], width = (size_t)in->dim[2];
         cuda_workspace_reserve(&kernel->workspace_bytes, batch * width * sizeof(float));

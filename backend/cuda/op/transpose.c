@@ -24,8 +24,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 {
     const tandem_cuda_permutation p = permutation_of(kernel);
     return cuda_kernel_result(kernel,
-                              tandem_cuda_transpose(call->out[0], call->in[0], cuda_float_of(kernel->task.from), &p,
-                                                    kernel->device->stream),
+                              tandem_cuda_transpose(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                                    &p, kernel->device->stream),
                               error);
 }
 
