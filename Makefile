@@ -31,6 +31,12 @@ BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backe
           $(B)/obj/backend/comm/gloo.o $(ISA_OBJECTS)
 KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
 
+# The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
+CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
+CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
+CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
+CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
+
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
 SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
 SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
@@ -39,7 +45,15 @@ JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submi
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
 PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
 
-all: $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
+# The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links it.
+NVCC := $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
+CUDA_HOME = $(patsubst %/bin/nvcc,%,$(NVCC))
+CUDA_ARCHS = 75 80 86 89 90
+CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+            -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so,no-cuda))
+
+all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
 
 # --- Set-up: compilers and libraries from Debian, once ---
 setup:
@@ -75,6 +89,14 @@ $(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
+$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) \
+                        $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) $(FOUNDATION)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
+
+no-cuda:
+	@echo "  skip  libtandem_cuda.so: nvcc is not here (CUDA Toolkit 13 with cuDNN 9)"
+
 no-plugins:
 	@echo "  skip  spank_tandem.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
@@ -108,6 +130,22 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
+$(call objects,$(CUDA_LIBRARY_SOURCES)): CPPFLAGS += -isystem $(CUDA_HOME)/include
+
+# Nothing is spilled: a kernel that needs more registers than there are is an error here.
+$(B)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	@$(NVCC) $(CPPFLAGS) -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden -Werror all-warnings \
+	    -Xptxas -v,-warn-spills -MMD -MP -c -o $@ $< >$@.log 2>&1 || { cat $@.log; exit 1; }
+	@! grep -E '[1-9][0-9]* bytes spill' $@.log
+
+# CUDA kernels for the tests: threads are coroutines on the host.
+$(B)/obj/simt/%.o: backend/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  c++   $< as coroutines"
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
 ISA_FLAGS_avx = -mavx
@@ -126,7 +164,8 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS)
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
+               $(CUDA_HOST) $(CUDA_AS_COROUTINES)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 

@@ -10,6 +10,13 @@
 
 #include <stdint.h>
 
+/* A function that is the same on the host and on a card. */
+#ifdef __CUDACC__
+#define TANDEM_ON_BOTH static __host__ __device__ __forceinline__
+#else
+#define TANDEM_ON_BOTH static inline
+#endif
+
 /* What a draw is for: the last counter word, so that no two purposes ever share a stream. */
 typedef enum tandem_draw {
     TANDEM_DRAW_ACTIVATION = 0, /* stochastic rounding of an activation; | rank << 8 */
@@ -26,7 +33,7 @@ typedef struct tandem_philox_block {
     uint32_t word[4];
 } tandem_philox_block;
 
-static inline tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
+TANDEM_ON_BOTH tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -40,10 +47,15 @@ static inline tandem_philox_block tandem_philox(const uint32_t counter[4], uint6
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    return (tandem_philox_block){{c0, c1, c2, c3}};
+    tandem_philox_block block;
+    block.word[0] = c0;
+    block.word[1] = c1;
+    block.word[2] = c2;
+    block.word[3] = c3;
+    return block;
 }
 
 /* A float in [0, 1) from the upper 24 bits of a word. */
-static inline float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
+TANDEM_ON_BOTH float tandem_philox_uniform(uint32_t word) { return (float)(word >> 8) * 0x1p-24f; }
 
 #endif

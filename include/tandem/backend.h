@@ -75,6 +75,16 @@ typedef struct tandem_device_backend {
                   float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
+
+    /* Memory that operands, scales, weights and workspace lie in. NULL, all four: the host's.
+     * take: cleared, 256-byte aligned. TANDEM_NO_MEMORY. */
+    tandem_status (*take)(void *device, void **memory, uint64_t bytes, tandem_error *error);
+    void (*give)(void *device, void *memory);
+    /* In any direction, behind all work that was given to the device before; done when it returns. */
+    tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
+    /* Waits for all work, and says what went wrong in it: labels and tokens that are none (TANDEM_MALFORMED), a device that failed
+     * (TANDEM_NO_DEVICE). *is_finite: whether all gradients that were applied since the last call were; update then returns 1. */
+    tandem_status (*settle)(void *device, int *is_finite, tandem_error *error);
 } tandem_device_backend;
 
 /* --- A worker: this process as one rank of a run ------------------------------------------------------------------------ */

@@ -1,0 +1,140 @@
+/* arithmetic.h: what the CUDA kernels compute for one element, as code that the host compiles too: so that a test on any
+ * machine can hold it, bit for bit, against the CPU's kernels (tests/cuda/test_cuda_kernels.c).
+ *
+ * Products and sums are rounded one by one, as isa_kernels.h says: on the card through intrinsics that are never contracted,
+ * on the host by -ffp-contract=off. */
+#ifndef TANDEM_BACKEND_CUDA_ARITHMETIC_H
+#define TANDEM_BACKEND_CUDA_ARITHMETIC_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/philox.h"
+
+#ifdef __CUDA_ARCH__
+#define TANDEM_MUL(a, b) __fmul_rn(a, b)
+#define TANDEM_ADD(a, b) __fadd_rn(a, b)
+#define TANDEM_SUB(a, b) __fsub_rn(a, b)
+#define TANDEM_DIV(a, b) __fdiv_rn(a, b)
+#define TANDEM_SQRT(a) __fsqrt_rn(a)
+#else
+#define TANDEM_MUL(a, b) ((a) * (b))
+#define TANDEM_ADD(a, b) ((a) + (b))
+#define TANDEM_SUB(a, b) ((a) - (b))
+#define TANDEM_DIV(a, b) ((a) / (b))
+#define TANDEM_SQRT(a) sqrtf(a)
+#endif
+
+TANDEM_ON_BOTH uint32_t tandem_bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+TANDEM_ON_BOTH float tandem_float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* --- Types ---------------------------------------------------------------------------------------------------------- */
+
+/* To nearest even; a NaN stays one. */
+TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
+{
+    const uint32_t bits = tandem_bits_of(x);
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+TANDEM_ON_BOTH float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
+
+/* --- Quantising ----------------------------------------------------------------------------------------------------- */
+
+/* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer maxima, in any
+ * order, and a NaN anywhere is seen. */
+TANDEM_ON_BOTH uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
+
+/* What a range means for quantising: q stands for scale·q, and x is multiplied by inverse. Of a range so small that
+ * 127/amax overflows, and of 0, both are 0; of one that is not finite both are NaN. */
+typedef struct tandem_quantum {
+    float inverse, scale;
+} tandem_quantum;
+
+TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax)
+{
+    tandem_quantum quantum;
+    quantum.inverse = quantum.scale = 0;
+    if (!(amax <= 3.402823466e38f)) {
+        quantum.inverse = quantum.scale = tandem_float_of(0x7FC00000u);
+        return quantum;
+    }
+    if (!(amax > 0)) return quantum;
+    const float inverse = TANDEM_DIV(127.0f, amax);
+    if (!(inverse <= 3.402823466e38f)) return quantum;
+    quantum.inverse = inverse;
+    quantum.scale = TANDEM_DIV(amax, 127.0f);
+    return quantum;
+}
+
+/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. */
+TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
+{
+    const uint32_t r = (block.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
+    return (float)r * 0x1p-16f + 0x1p-17f; /* exact */
+}
+
+/* clamp(floor(x·inverse + u), −127, 127); a NaN becomes −127. */
+TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
+{
+    const float sum = TANDEM_ADD(TANDEM_MUL(x, inverse), u);
+    if (!(sum >= -127.0f)) return -127;
+    return (int8_t)floorf(sum < 127.0f ? sum : 127.0f);
+}
+
+/* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
+
+TANDEM_ON_BOTH float tandem_gelu(float x)
+{
+    const float u = 0.797884560803f * (x + 0.044715f * x * x * x);
+    return 0.5f * x * (1.0f + tanhf(u));
+}
+
+TANDEM_ON_BOTH float tandem_gelu_slope(float x)
+{
+    const float u = 0.797884560803f * (x + 0.044715f * x * x * x), t = tanhf(u);
+    const float slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
+    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope_of_u;
+}
+
+/* --- Optimizers, in the order of operations of isa_kernels.h ---------------------------------------------------------- */
+
+TANDEM_ON_BOTH void tandem_sgd_one(float *w, float *v, float g, float rate, float momentum, float decay)
+{
+    const float velocity = TANDEM_ADD(TANDEM_ADD(TANDEM_MUL(momentum, *v), g), TANDEM_MUL(decay, *w));
+    *v = velocity;
+    *w = TANDEM_SUB(*w, TANDEM_MUL(rate, velocity));
+}
+
+typedef struct tandem_adamw {
+    float rate, beta1, beta2, epsilon, decay;
+    float correction1, correction2; /* 1/(1−beta1^t), 1/(1−beta2^t) */
+} tandem_adamw;
+
+TANDEM_ON_BOTH void tandem_adamw_one(float *w, float *m, float *v, float g, const tandem_adamw *a)
+{
+    const float rest1 = TANDEM_SUB(1.0f, a->beta1), rest2 = TANDEM_SUB(1.0f, a->beta2);
+    const float m1 = TANDEM_ADD(TANDEM_MUL(a->beta1, *m), TANDEM_MUL(rest1, g));
+    const float m2 = TANDEM_ADD(TANDEM_MUL(a->beta2, *v), TANDEM_MUL(TANDEM_MUL(rest2, g), g));
+    const float denominator = TANDEM_ADD(TANDEM_SQRT(TANDEM_MUL(m2, a->correction2)), a->epsilon);
+    const float step =
+        TANDEM_ADD(TANDEM_DIV(TANDEM_MUL(m1, a->correction1), denominator), TANDEM_MUL(a->decay, *w));
+    *m = m1;
+    *v = m2;
+    *w = TANDEM_SUB(*w, TANDEM_MUL(a->rate, step));
+}
+
+#endif

@@ -1,0 +1,212 @@
+/* elementwise.cu: operators whose every element depends on the same places of their inputs only. CPU reference:
+ * backend/cpu/isa/{elementwise,bias}.c, and oneDNN's for gelu and tanh. All are as fast as memory; a thread works on octets. */
+#include "backend/cuda/octet.h"
+
+/* --- One input ---------------------------------------------------------------------------------------------------------- */
+
+struct relu_one {
+    __device__ float operator()(float x) const { return x < 0 ? 0 : x; } /* NaN and −0 pass through */
+};
+struct gelu_one {
+    __device__ float operator()(float x) const { return tandem_gelu(x); }
+};
+struct tanh_one {
+    __device__ float operator()(float x) const { return tanhf(x); }
+};
+
+template <typename T, typename Function>
+static __global__ void __launch_bounds__(THREADS)
+    map_one(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, Function function)
+{
+    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first_item();
+    for (size_t o = first_item(); o < n_octet; o += all_items()) {
+        float value[OCTET];
+        load_octet(value, x + o * OCTET);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) value[i] = function(value[i]);
+        store_octet(y + o * OCTET, value);
+    }
+    if (rest < n) store_one(y + rest, function(load_one(x + rest)));
+}
+
+template <typename Function>
+static int launch_one(void *y, const void *x, tandem_cuda_float type, size_t n, Function function, tandem_cuda_stream stream)
+{
+    const unsigned grid = grid_of(n / OCTET);
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(map_one, grid, THREADS, stream, (float *)y, (const float *)x, n, function);
+    return LAUNCH(map_one, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, n, function);
+}
+
+/* --- Two inputs --------------------------------------------------------------------------------------------------------- */
+
+struct add_two {
+    __device__ float operator()(float a, float b) const { return TANDEM_ADD(a, b); }
+};
+struct relu_backward_two {
+    __device__ float operator()(float g, float y) const { return y > 0 ? g : 0; }
+};
+struct gelu_backward_two {
+    __device__ float operator()(float g, float x) const { return TANDEM_MUL(g, tandem_gelu_slope(x)); }
+};
+struct tanh_backward_two {
+    __device__ float operator()(float g, float y) const { return TANDEM_MUL(g, TANDEM_SUB(1.0f, TANDEM_MUL(y, y))); }
+};
+
+template <typename T, typename Function>
+static __global__ void __launch_bounds__(THREADS)
+    map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */, const T *b /* [n] */, size_t n, Function function)
+{
+    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first_item();
+    for (size_t o = first_item(); o < n_octet; o += all_items()) {
+        float left[OCTET], right[OCTET];
+        load_octet(left, a + o * OCTET);
+        load_octet(right, b + o * OCTET);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) left[i] = function(left[i], right[i]);
+        store_octet(y + o * OCTET, left);
+    }
+    if (rest < n) store_one(y + rest, function(load_one(a + rest), load_one(b + rest)));
+}
+
+template <typename Function>
+static int launch_two(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n, Function function,
+                      tandem_cuda_stream stream)
+{
+    const unsigned grid = grid_of(n / OCTET);
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(map_two, grid, THREADS, stream, (float *)y, (const float *)a, (const float *)b, n, function);
+    return LAUNCH(map_two, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)a, (const uint16_t *)b, n, function);
+}
+
+extern "C" int tandem_cuda_add(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n,
+                               tandem_cuda_stream stream)
+{
+    return launch_two(y, a, b, type, n, add_two(), stream);
+}
+
+extern "C" int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation, tandem_cuda_float type,
+                                    size_t n, tandem_cuda_stream stream)
+{
+    switch (activation) {
+    case TANDEM_CUDA_RELU: return launch_one(y, x, type, n, relu_one(), stream);
+    case TANDEM_CUDA_GELU: return launch_one(y, x, type, n, gelu_one(), stream);
+    case TANDEM_CUDA_TANH: return launch_one(y, x, type, n, tanh_one(), stream);
+    }
+    return (int)cudaErrorInvalidValue;
+}
+
+extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved,
+                                             tandem_cuda_activation activation, tandem_cuda_float type, size_t n,
+                                             tandem_cuda_stream stream)
+{
+    switch (activation) {
+    case TANDEM_CUDA_RELU: return launch_two(gx, g, saved, type, n, relu_backward_two(), stream);
+    case TANDEM_CUDA_GELU: return launch_two(gx, g, saved, type, n, gelu_backward_two(), stream);
+    case TANDEM_CUDA_TANH: return launch_two(gx, g, saved, type, n, tanh_backward_two(), stream);
+    }
+    return (int)cudaErrorInvalidValue;
+}
+
+/* --- Dropout -------------------------------------------------------------------------------------------------------------- */
+
+/* A thread works on the eight places of one block of the generator, which need not begin where x does. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask)
+{
+    const uint64_t first = mask.first / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
+    for (uint64_t block = first + first_item(); block < end; block += all_items()) {
+        const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
+                                     mask.stream[2] | (uint32_t)(block >> 32) << 8};
+        const tandem_philox_block draws = tandem_philox(counter, mask.seed);
+#pragma unroll
+        for (int k = 0; k < OCTET; k++) {
+            const uint64_t place = OCTET * block + (uint64_t)k;
+            if (place < mask.first || place >= mask.first + n) continue;
+            const size_t i = (size_t)(place - mask.first);
+            const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
+            store_one(y + i, draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, load_one(x + i)));
+        }
+    }
+}
+
+extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
+                                   tandem_cuda_stream stream)
+{
+    const tandem_dropout own = *mask;
+    const unsigned grid = grid_of(n / OCTET + 1);
+    if (type == TANDEM_CUDA_F32) return LAUNCH(dropout, grid, THREADS, stream, (float *)y, (const float *)x, n, own);
+    return LAUNCH(dropout, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, n, own);
+}
+
+/* --- Bias ----------------------------------------------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+         size_t period)
+{
+    for (size_t i = first_item(); i < n; i += all_items())
+        store_one(y + i, TANDEM_ADD(load_one(x + i), own[i % period]));
+}
+
+extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                                size_t period, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(bias, grid_of(n), THREADS, stream, (float *)y, (const float *)x, own, n, period);
+    return LAUNCH(bias, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, own, n, period);
+}
+
+/* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP columns, then one thread a
+ * column adds up what the blocks have. */
+enum { ROWS_A_BLOCK = 512 };
+
+extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
+{
+    return (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK * columns * sizeof(float);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    column_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ g /* (rows, columns) */,
+                size_t rows, size_t columns)
+{
+    __shared__ float of_warp[WARPS][WARP];
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t column = (size_t)blockIdx.x * WARP + lane;
+    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    float sum = 0;
+    if (column < columns)
+        for (size_t r = first + warp; r < end; r += WARPS) sum += load_one(g + r * columns + column);
+    of_warp[warp][lane] = sum;
+    __syncthreads();
+    if (warp != 0 || column >= columns) return;
+    for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
+    part[(size_t)blockIdx.y * columns + column] = sum;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    column_whole(float *__restrict__ sum /* [columns] */, const float *__restrict__ part /* (parts, columns) */, size_t parts,
+                 size_t columns)
+{
+    for (size_t c = first_item(); c < columns; c += all_items()) {
+        float whole = 0;
+        for (size_t p = 0; p < parts; p++) whole += part[p * columns + c];
+        sum[c] = whole;
+    }
+}
+
+extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
+                                      void *workspace, tandem_cuda_stream stream)
+{
+    const size_t parts = (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK;
+    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
+    float *part = (float *)workspace;
+    const int failed = type == TANDEM_CUDA_F32
+                           ? LAUNCH(column_part, grid, THREADS, stream, part, (const float *)g, rows, columns)
+                           : LAUNCH(column_part, grid, THREADS, stream, part, (const uint16_t *)g, rows, columns);
+    if (failed) return failed;
+    return LAUNCH(column_whole, grid_of(columns), THREADS, stream, sum, part, parts, columns);
+}

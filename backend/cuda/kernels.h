@@ -1,0 +1,194 @@
+/* kernels.h: launches of tandem's own CUDA kernels.
+ *
+ * Each puts its work on a stream and returns at once: 0, or the cudaError_t of the launch. Pointers lead to device memory, 16-byte
+ * aligned; nothing is allocated. Shapes stand behind the pointers, the bytes that must be moved (B) behind each kernel: at
+ * the card's copy bandwidth that is its limit. "CPU:" names the kernel whose bits these are (backend/cpu/isa_kernels.h). */
+#ifndef TANDEM_BACKEND_CUDA_KERNELS_H
+#define TANDEM_BACKEND_CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cpu/isa_kernels.h"
+#include "backend/cuda/arithmetic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t */
+
+/* What floats a kernel reads or writes. */
+typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16 } tandem_cuda_float;
+
+/* --- quantise.cu ---------------------------------------------------------------------------------------------------- */
+
+/* *amax_bits = bits of the largest |x[i]|, those of a NaN where one is among them; for a float: reinterpret. Sets it to 0 first.
+ * B: n·size.  CPU: amax_f32, amax_bf16 (which NaN is not fixed). */
+int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
+
+/* *word = value: an amax that is known in advance. */
+int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
+
+/* q = stochastically rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host
+ * between the two passes.  B: n·(size + 1).  CPU: quantise_f32, quantise_bf16. */
+int tandem_cuda_quantise(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                         const uint32_t *amax_bits, const tandem_rounding *rounding, tandem_cuda_stream stream);
+
+/* The same of a matrix, and its transpose from the same draws: both backward products of a layer read rows.
+ * q (rows, columns), transposed (columns, rows); either may be NULL. columns: a multiple of 8, TANDEM_CUDA_UNALIGNED if not.
+ * B: n·(size + 2). */
+enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
+int tandem_cuda_quantise_both(int8_t *q, int8_t *transposed, float *scale, const void *x,
+                              tandem_cuda_float type, size_t rows, size_t columns, const uint32_t *amax_bits,
+                              const tandem_rounding *rounding, tandem_cuda_stream stream);
+
+/* amax and quantising of each row by itself: one pass over memory where a row fits into a block's registers.
+ * scale[rows].  B: n·(size + 1). columns ≤ TANDEM_CUDA_ROW_MOST and a multiple of 8; element i of the matrix has draw i. */
+enum { TANDEM_CUDA_ROW_MOST = 16384 };
+int tandem_cuda_quantise_rows(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows,
+                              size_t columns, const tandem_rounding *rounding, tandem_cuda_stream stream);
+
+/* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
+int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const int8_t *q, size_t n, const float *scale,
+                           tandem_cuda_stream stream);
+
+/* B: 6n.  CPU: bf16_from_f32, f32_from_bf16. */
+int tandem_cuda_narrow(uint16_t *y, const float *x, size_t n, tandem_cuda_stream stream);
+int tandem_cuda_widen(float *y, const uint16_t *x, size_t n, tandem_cuda_stream stream);
+
+/* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
+int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
+                          size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
+
+/* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
+
+/* Over any part of the flat arrays in one launch, n a multiple of 16. decays[i / 16]: whether the 16 elements from i on lose
+ * `decay`, since every parameter begins at a multiple of 16; NULL: all do. *broken becomes 1 where a gradient is not finite; it is applied all the same.
+ * B: 20n (sgd), 28n (adamw).  CPU: sgd, adamw. */
+int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
+                    float momentum, float decay, int *broken, tandem_cuda_stream stream);
+int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays, size_t n,
+                      const tandem_adamw *options, int *broken, tandem_cuda_stream stream);
+
+/* --- elementwise.cu ------------------------------------------------------------------------------------------------- */
+
+/* y = a + b; y may be a or b.  B: 3n·size.  CPU: add_f32, add_bf16. */
+int tandem_cuda_add(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
+
+/* y = f(x), and gx = g·f′ from what the operator saves: relu and tanh their result, gelu its input. B: 2n·size, 3n·size.
+ * CPU: relu_f32, relu_backward_f32 …; oneDNN for gelu and tanh, to 1e-6 of the largest. */
+typedef enum tandem_cuda_activation {
+    TANDEM_CUDA_RELU,
+    TANDEM_CUDA_GELU,
+    TANDEM_CUDA_TANH
+} tandem_cuda_activation;
+int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activation, tandem_cuda_float type,
+                         size_t n, tandem_cuda_stream stream);
+int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved, tandem_cuda_activation activation,
+                                  tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
+/* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h). B: 2n·size. */
+int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
+                        tandem_cuda_stream stream);
+
+/* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
+int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                     size_t period, tandem_cuda_stream stream);
+/* sum[c] = Σ g[r][c], in an order that is always the same, not the CPU's.  B: n·size. */
+size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
+int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
+                           void *workspace, tandem_cuda_stream stream);
+
+/* --- norm.cu: f32; x, y, g (rows, columns); scale, shift [columns] ---------------------------------------------------- */
+
+/* mean, variance [rows].  B: 8n forward, 12n backward and 8n for the parameters' gradients. */
+int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
+                          float *variance, size_t rows, size_t columns, float epsilon, tandem_cuda_stream stream);
+size_t tandem_cuda_norm_workspace(size_t rows, size_t columns); /* bytes, of the three below */
+int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
+                                   const float *scale, const float *mean, const float *variance, size_t rows,
+                                   size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream);
+/* Of images: rows are places of all of them, columns channels; mean, variance [columns]. workspace NULL: mean and variance are given,
+ * and only read.  B: 4n·size forward (x is read three times), 5n·size backward. */
+typedef struct tandem_cuda_batchnorm {
+    size_t rows, columns;
+    const float *scale, *shift; /* [columns] */
+    float epsilon;
+    int rectifies; /* y = max(that, 0) */
+} tandem_cuda_batchnorm;
+int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                  float *mean, float *variance, void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
+                                   tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
+                                   const float *variance, void *workspace, tandem_cuda_stream stream);
+
+/* --- softmax.cu: f32 --------------------------------------------------------------------------------------------------- */
+
+/* y = softmax(scale·x) of each row; causal: entry (i, j) with j > i of the last two dimensions is 0.  B: 8n, 12n. */
+int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale, int causal,
+                        tandem_cuda_stream stream);
+int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns,
+                                 float scale, tandem_cuda_stream stream);
+
+/* *loss = row_weight·Σ −Σ t log p, p the probabilities, t 1 − smoothing at the label and smoothing/classes everywhere besides; a row
+ * labelled −1 counts for nothing. *bad, 0 before, becomes 2^32 − 1 − r for the first row r whose label is none. workspace: rows
+ * floats.  B: 8n; backward 8n. */
+int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
+                              size_t classes, float row_weight, float smoothing, uint32_t *bad,
+                              void *workspace, tandem_cuda_stream stream);
+int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows, size_t classes,
+                                       float row_weight, float smoothing, tandem_cuda_stream stream);
+
+/* --- layout.cu ------------------------------------------------------------------------------------------------------------ */
+
+/* y[i] = table[token[i]]; *bad as above.  The gradient adds up rows in the order of the places, as the CPU does; adds: to what is
+ * there, else to 0. */
+int tandem_cuda_embedding(void *y, const void *table, tandem_cuda_float type, const int32_t *token, size_t n,
+                          size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream);
+int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g, tandem_cuda_float type,
+                                   size_t n, size_t vocabulary, size_t width, int adds, tandem_cuda_stream stream);
+
+/* y of dimensions dim, whose element at (i0 … i3) is x[Σ i·stride].  B: 2n·size. */
+typedef struct tandem_cuda_permutation {
+    size_t dim[4], stride[4];
+} tandem_cuda_permutation;
+int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
+                          const tandem_cuda_permutation *permutation, tandem_cuda_stream stream);
+
+/* y (batch, to, width): its row r is row r + shift of x (batch, from, width); where there is none, row[width], or 0 for NULL. */
+int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
+                           size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream);
+
+/* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
+int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
+                       size_t x_columns, int transposed, tandem_cuda_stream stream);
+
+/* Images are (batch, height, width, channels). place: of each window's largest within the window, ky·kernel_w + kx; windows have at
+ * most 256 places. pool_backward: of a maxpool with its places, of an average with NULL. */
+typedef struct tandem_cuda_pool {
+    int batch, in_h, in_w, channels, out_h, out_w, kernel_h, kernel_w, stride, pad;
+} tandem_cuda_pool;
+/* The first window of a pool that a place of its input lies in. */
+TANDEM_ON_BOTH int tandem_cuda_first_window(int at, int kernel, const tandem_cuda_pool *pool)
+{
+    const int first = at + pool->pad - kernel + 1;
+    return first > 0 ? (first + pool->stride - 1) / pool->stride : 0;
+}
+/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image.  CPU: im2col_s8. */
+int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+/* Its gradient: what lies in several windows is added up, in integers, then multiplied by both scales. Rows of the columns lie
+ * `stride` apart. */
+int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
+                           const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
+                           tandem_cuda_stream stream);
+int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
+                        const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
+                        tandem_cuda_stream stream);
+int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place, tandem_cuda_float type,
+                              const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,79 @@
+/* launch.h: what the .cu files share: the sizes of launches, and sums and maxima over a warp and a block.
+ *
+ * LAUNCH(kernel, grid, threads, stream, arguments…) is a launch and its cudaError_t. The tests define it, and with it what it
+ * takes to run a kernel's threads as coroutines on the host (tests/cuda/simt.h): then nothing of CUDA is included here. */
+#ifndef TANDEM_BACKEND_CUDA_LAUNCH_H
+#define TANDEM_BACKEND_CUDA_LAUNCH_H
+
+#ifndef LAUNCH
+#include <cuda_runtime.h>
+/* clang-format off */
+#define LAUNCH(kernel, grid, threads, stream, ...) \
+    (kernel<<<(grid), (threads), 0, (stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
+/* clang-format on */
+#endif
+
+#include "backend/cuda/kernels.h"
+
+enum { THREADS = 256, WARP = 32, WARPS = THREADS / WARP };
+
+/* Blocks for n work items of a loop over the grid: enough to fill any card several times over, few enough that each has some work. */
+static inline unsigned grid_of(size_t n)
+{
+    const size_t blocks = (n + THREADS - 1) / THREADS, most = 8192;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+static __device__ __forceinline__ size_t first_item(void)
+{
+    return (size_t)blockIdx.x * THREADS + threadIdx.x;
+}
+static __device__ __forceinline__ size_t all_items(void) { return (size_t)gridDim.x * THREADS; }
+
+/* --- One element of either type --------------------------------------------------------------------------------------- */
+static __device__ __forceinline__ float load_one(const float *at) { return *at; }
+static __device__ __forceinline__ float load_one(const uint16_t *at) { return tandem_f32_of_bf16(*at); }
+static __device__ __forceinline__ float load_one(const int8_t *at) { return (float)*at; }
+static __device__ __forceinline__ void store_one(float *at, float x) { *at = x; }
+static __device__ __forceinline__ void store_one(uint16_t *at, float x) { *at = tandem_bf16_of(x); }
+
+/* --- Over a block of THREADS threads: the same result in each, in an order that is always the same ---------------------- */
+static __device__ __forceinline__ float warp_sum(float x)
+{
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(0xFFFFFFFFu, x, distance);
+    return x;
+}
+
+/* `of_warp`: WARPS words that nobody else uses until all threads have come back and met again. */
+static __device__ float block_sum(float x, float *of_warp)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float all = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) all += of_warp[w];
+    return all;
+}
+
+static __device__ __forceinline__ uint32_t warp_largest(uint32_t bits)
+{
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        bits = max(bits, __shfl_xor_sync(0xFFFFFFFFu, bits, distance));
+    return bits;
+}
+
+static __device__ uint32_t block_largest(uint32_t bits, uint32_t *of_warp)
+{
+    bits = warp_largest(bits);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = bits;
+    __syncthreads();
+    uint32_t all = of_warp[0];
+#pragma unroll
+    for (int w = 1; w < WARPS; w++) all = max(all, of_warp[w]);
+    return all;
+}
+
+#endif

@@ -1,0 +1,260 @@
+/* norm.cu: layer and batch normalisation with their gradients, in f32; of images
+ * in bf16, too. CPU reference: oneDNN's, in
+ * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
+ * finds its data in the cache. */
+#include "backend/cuda/launch.h"
+
+/* --- Layer normalisation: a block a row ------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+    layernorm(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
+              const float *__restrict__ shift /* [columns] */, float *__restrict__ mean_of,
+              float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
+{
+    __shared__ float of_warp[2][WARPS];
+    const float *row = x + (size_t)blockIdx.x * columns;
+    float sum = 0, square = 0;
+    for (size_t j = threadIdx.x; j < columns; j += THREADS) sum += row[j];
+    const float mean = block_sum(sum, of_warp[0]) / (float)columns;
+    for (size_t j = threadIdx.x; j < columns; j += THREADS) square += (row[j] - mean) * (row[j] - mean);
+    const float variance = block_sum(square, of_warp[1]) / (float)columns;
+    const float inverse = 1.0f / sqrtf(variance + epsilon);
+    if (threadIdx.x == 0) {
+        mean_of[blockIdx.x] = mean;
+        variance_of[blockIdx.x] = variance;
+    }
+    for (size_t j = threadIdx.x; j < columns; j += THREADS)
+        y[(size_t)blockIdx.x * columns + j] = (row[j] - mean) * inverse * scale[j] + shift[j];
+}
+
+extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
+                                     float *variance, size_t rows, size_t columns, float epsilon,
+                                     tandem_cuda_stream stream)
+{
+    return LAUNCH(layernorm, (unsigned)rows, THREADS, stream, y, x, scale, shift, mean, variance, columns, epsilon);
+}
+
+/* gx = (scale·g − mean(scale·g) − x̂·mean(scale·g·x̂)) / √(variance + ε) */
+static __global__ void __launch_bounds__(THREADS)
+    layernorm_backward(float *__restrict__ gx, const float *__restrict__ g, const float *__restrict__ x /* (rows, columns) */,
+                       const float *__restrict__ scale /* [columns] */, const float *__restrict__ mean_of,
+                       const float *__restrict__ variance_of /* [rows] */, size_t columns, float epsilon)
+{
+    __shared__ float of_warp[2][WARPS];
+    const size_t start = (size_t)blockIdx.x * columns;
+    const float mean = mean_of[blockIdx.x], inverse = 1.0f / sqrtf(variance_of[blockIdx.x] + epsilon);
+    float sum = 0, along = 0;
+    for (size_t j = threadIdx.x; j < columns; j += THREADS) {
+        const float scaled = scale[j] * g[start + j];
+        sum += scaled;
+        along += scaled * ((x[start + j] - mean) * inverse);
+    }
+    sum = block_sum(sum, of_warp[0]) / (float)columns;
+    along = block_sum(along, of_warp[1]) / (float)columns;
+    for (size_t j = threadIdx.x; j < columns; j += THREADS)
+        gx[start + j] = inverse * (scale[j] * g[start + j] - sum - (x[start + j] - mean) * inverse * along);
+}
+
+/* --- Sums over rows, for each column: what both norms need of their parameters ----------------------------------------- */
+
+enum { ROWS_A_BLOCK = 256 };
+
+/* What a rectifier behind the norm lets through of g: all where there is none. */
+static __device__ __forceinline__ float let_through(float g, float normal, const float *scale, const float *shift, size_t c)
+{
+    return !shift || normal * scale[c] + shift[c] > 0 ? g : 0;
+}
+
+/* Σ g and Σ g·x̂ of ROWS_A_BLOCK rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
+ * are given where a rectifier stands behind. */
+template <int BY_ROW, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    gradient_part(float *__restrict__ part /* (gridDim.y, 2, columns): of the scale, of the shift */,
+                  const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
+                  const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows, size_t columns,
+                  float epsilon, const float *__restrict__ scale, const float *__restrict__ shift)
+{
+    __shared__ float of_warp[2][WARPS][WARP];
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t column = (size_t)blockIdx.x * WARP + lane;
+    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    float of_scale = 0, of_shift = 0;
+    if (column < columns)
+        for (size_t r = first + warp; r < end; r += WARPS) {
+            const size_t k = BY_ROW ? r : column;
+            const float normal = (load_one(x + r * columns + column) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
+            const float gradient = let_through(load_one(g + r * columns + column), normal, scale, shift, column);
+            of_shift += gradient;
+            of_scale += gradient * normal;
+        }
+    of_warp[0][warp][lane] = of_scale;
+    of_warp[1][warp][lane] = of_shift;
+    __syncthreads();
+    if (warp != 0 || column >= columns) return;
+    for (int w = 1; w < WARPS; w++) {
+        of_scale += of_warp[0][w][lane];
+        of_shift += of_warp[1][w][lane];
+    }
+    part[(size_t)blockIdx.y * 2 * columns + column] = of_scale;
+    part[((size_t)blockIdx.y * 2 + 1) * columns + column] = of_shift;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    gradient_whole(float *__restrict__ of_scale, float *__restrict__ of_shift /* [columns] */,
+                   const float *__restrict__ part /* (parts, 2, columns) */, size_t parts, size_t columns)
+{
+    for (size_t c = first_item(); c < columns; c += all_items()) {
+        float scale = 0, shift = 0;
+        for (size_t p = 0; p < parts; p++) {
+            scale += part[p * 2 * columns + c];
+            shift += part[(p * 2 + 1) * columns + c];
+        }
+        of_scale[c] = scale;
+        of_shift[c] = shift;
+    }
+}
+
+static size_t parts_of(size_t rows) { return (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK; }
+
+extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
+{
+    return parts_of(rows) * 2 * columns * sizeof(float);
+}
+
+extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, const float *g, const float *x,
+                                              const float *scale, const float *mean, const float *variance, size_t rows,
+                                              size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream)
+{
+    float *part = (float *)workspace;
+    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    const float *none = NULL;
+    int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
+                        none, none);
+    if (!failed)
+        failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+    if (failed) return failed;
+    return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance, columns, epsilon);
+}
+
+/* --- Batch normalisation: rows are places of images, columns are channels ------------------------------------------------ */
+
+/* Σ x of columns, or Σ (x − mean)² where mean is given. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    moment_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ x /* (rows, columns) */,
+                const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
+{
+    __shared__ float of_warp[WARPS][WARP];
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const size_t column = (size_t)blockIdx.x * WARP + lane;
+    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    float sum = 0;
+    if (column < columns) {
+        const float centre = mean ? mean[column] : 0;
+        for (size_t r = first + warp; r < end; r += WARPS) {
+            const float off = load_one(x + r * columns + column) - centre;
+            sum += mean ? off * off : off;
+        }
+    }
+    of_warp[warp][lane] = sum;
+    __syncthreads();
+    if (warp != 0 || column >= columns) return;
+    for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
+    part[(size_t)blockIdx.y * columns + column] = sum;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    moment_whole(float *__restrict__ moment /* [columns] */, const float *__restrict__ part /* (parts, columns) */,
+                 size_t parts, size_t rows, size_t columns)
+{
+    for (size_t c = first_item(); c < columns; c += all_items()) {
+        float sum = 0;
+        for (size_t p = 0; p < parts; p++) sum += part[p * columns + c];
+        moment[c] = sum / (float)rows;
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
+              const float *__restrict__ shift, const float *__restrict__ mean,
+              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon, int rectifies)
+{
+    for (size_t i = first_item(); i < n; i += all_items()) {
+        const size_t c = i % columns;
+        const float value = (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        store_one(y + i, rectifies && value < 0 ? 0 : value);
+    }
+}
+
+template <typename T>
+static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance, void *workspace,
+                     tandem_cuda_stream stream)
+{
+    const size_t rows = b->rows, columns = b->columns, parts = parts_of(rows), n = rows * columns;
+    const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean, *own_variance = variance;
+    const float epsilon = b->epsilon;
+    const int rectifies = b->rectifies;
+    float *part = (float *)workspace;
+    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
+    int failed = 0;
+    if (part) {
+        failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, mean, part, parts, rows, columns);
+        if (!failed) failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, own_mean, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, variance, part, parts, rows, columns);
+    }
+    if (failed) return failed;
+    return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n, columns, epsilon,
+                  rectifies);
+}
+
+extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                             float *mean, float *variance, void *workspace, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32) return normalise((float *)y, (const float *)x, b, mean, variance, workspace, stream);
+    return normalise((uint16_t *)y, (const uint16_t *)x, b, mean, variance, workspace, stream);
+}
+
+/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as the rectifier lets it through */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    batchnorm_backward(T *__restrict__ gx, const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
+                       const float *__restrict__ gscale, const float *__restrict__ gshift,
+                       const float *__restrict__ scale, const float *__restrict__ shift, const float *__restrict__ mean,
+                       const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
+{
+    for (size_t i = first_item(); i < rows * columns; i += all_items()) {
+        const size_t c = i % columns;
+        const float inverse = 1.0f / sqrtf(variance[c] + epsilon), normal = (load_one(x + i) - mean[c]) * inverse;
+        const float gradient = let_through(load_one(g + i), normal, scale, shift, c);
+        store_one(gx + i, scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
+    }
+}
+
+template <typename T>
+static int go_back(T *gx, float *gscale, float *gshift, const T *g, const T *x, const tandem_cuda_batchnorm *b,
+                   const float *mean, const float *variance, void *workspace, tandem_cuda_stream stream)
+{
+    const size_t rows = b->rows, columns = b->columns;
+    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies ? b->shift : NULL;
+    float *part = (float *)workspace;
+    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
+                        shift);
+    if (!failed)
+        failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+    if (failed) return failed;
+    const float *of_scale = gscale, *of_shift = gshift;
+    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, g, x, of_scale, of_shift, scale, shift,
+                  mean, variance, rows, columns, epsilon);
+}
+
+extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
+                                              tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
+                                              const float *variance, void *workspace, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32)
+        return go_back((float *)gx, gscale, gshift, (const float *)g, (const float *)x, b, mean, variance, workspace, stream);
+    return go_back((uint16_t *)gx, gscale, gshift, (const uint16_t *)g, (const uint16_t *)x, b, mean, variance, workspace, stream);
+}

@@ -1,0 +1,23 @@
+/* add: y = a + b. The sum of two contributions to the gradient of a tensor (accumulate) is the same kernel. */
+#include "backend/cuda/operator.h"
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    const tandem_shape *shape =
+        task->kind == TANDEM_TASK_ACCUMULATE ? cuda_input_shape(kernel, task->slot) : &kernel->op->shape;
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_add(call->out[0], call->in[0], call->in[1], cuda_float_of(task->from),
+                                              (size_t)tandem_shape_elements(shape), kernel->device->stream),
+                              error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
+        return cuda_kernel_refuse(kernel, "it adds f32 to f32 or bf16 to bf16", error);
+    kernel->run = run;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_add = {prepare}, cuda_accumulate = {prepare};

@@ -1,0 +1,49 @@
+/* batchnorm: over all but the last dimension, in f32 or bf16; aux: mean of each channel, then variance; in an evaluation the running
+ * ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass. */
+#include "backend/cuda/operator.h"
+
+static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift)
+{
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    return (tandem_cuda_batchnorm){.rows = cuda_elements(kernel) / columns,
+                                   .columns = columns,
+                                   .scale = scale,
+                                   .shift = shift,
+                                   .epsilon = kernel->op->epsilon,
+                                   .rectifies = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU};
+}
+
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[1], call->in[2]);
+    float *const mean = call->running ? (float *)call->running : call->out[1];
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_batchnorm_forward(
+                                  call->out[0], call->in[0], cuda_float_of(kernel->task.from), &b, mean,
+                                  mean + b.columns, call->running ? NULL : call->workspace, kernel->device->stream),
+                              error);
+}
+
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[3], call->in[4]);
+    const float *const mean = call->in[2];
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_batchnorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
+                                       cuda_float_of(kernel->task.from), &b, mean, mean + b.columns,
+                                       call->workspace, kernel->device->stream),
+        error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
+        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    kernel->workspace_bytes = tandem_cuda_norm_workspace(cuda_elements(kernel) / columns, columns);
+    kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare};

@@ -1,0 +1,48 @@
+/* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading ones, and 0 for
+ * elements that are not used. */
+#include "backend/cuda/operator.h"
+
+static const tandem_parameter *own(const tandem_kernel *kernel)
+{
+    return &kernel->graph->parameter[kernel->op->parameter[0]];
+}
+
+static size_t period_of(const tandem_kernel *kernel)
+{
+    return (size_t)tandem_bias_period(kernel->op, own(kernel));
+}
+
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_bias(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                               call->in[1], cuda_elements(kernel), period_of(kernel),
+                                               kernel->device->stream),
+                              error);
+}
+
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const cuda_device *device = kernel->device;
+    const size_t period = period_of(kernel), rest = (size_t)own(kernel)->elements - period;
+    float *const gradient = call->out[0];
+    int failed = rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
+    if (!failed)
+        failed = tandem_cuda_column_sum(gradient, call->in[0], cuda_float_of(kernel->task.from),
+                                        cuda_elements(kernel) / period, period, call->workspace, device->stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
+    if (!cuda_is_float(kernel->task.from))
+        return cuda_kernel_refuse(kernel, "it computes in f32 and bf16", error);
+    if (!is_forward)
+        kernel->workspace_bytes =
+            tandem_cuda_column_sum_workspace(cuda_elements(kernel) / period_of(kernel), period_of(kernel));
+    kernel->run = is_forward ? run_forward : run_wgrad;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_bias = {prepare};

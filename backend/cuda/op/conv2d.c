@@ -1,0 +1,203 @@
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). f32 and bf16: cuDNN, which has c_out first, so that the weight, or
+ * its gradient, is transposed in the workspace: kilobytes against megabytes of images. int8: products of columns. */
+#include <stdlib.h>
+
+#include "backend/cuda/operator.h"
+
+typedef struct conv_state {
+    cuda_convolution *convolution; /* none: int8 */
+    tandem_dtype made;             /* type in which cuDNN writes, where that is not the kernel's result */
+    uint64_t weight_offset, result_offset, columns_offset;
+    cuda_gemm matmul;
+    int pointwise;
+} conv_state;
+
+static tandem_cuda_pool window_of(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
+    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
+                              (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
+}
+
+static size_t weight_rows(const tandem_kernel *kernel)
+{
+    return (size_t)(kernel->op->kernel_h * kernel->op->kernel_w) *
+           (size_t)tandem_shape_last(cuda_input_shape(kernel, 0));
+}
+
+/* (rows, columns) to (columns, rows) */
+static int transpose(void *to, const void *from, tandem_dtype dtype, size_t rows, size_t columns,
+                     tandem_cuda_stream stream)
+{
+    const tandem_cuda_permutation p = {{1, 1, columns, rows}, {0, 0, 1, columns}};
+    return tandem_cuda_transpose(to, from, cuda_float_of(dtype), &p, stream);
+}
+
+static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    const cuda_device *device = kernel->device;
+    const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
+    const size_t rows = weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    void *const weight = cuda_workspace_at(call->workspace, state->weight_offset);
+    const int converts = state->made != kernel->task.to;
+    void *const result = converts ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
+    int failed = transpose(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
+    if (!failed)
+        failed = device->vendor->convolution_run(state->convolution, is_forward ? (void *)call->in[0] : result,
+                                                 weight, is_forward ? result : (void *)call->in[0],
+                                                 call->workspace, device->stream);
+    const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
+    if (!failed && converts)
+        failed = kernel->task.to == TANDEM_BF16 ? tandem_cuda_narrow(call->out[0], result, n, device->stream)
+                                                : tandem_cuda_widen(call->out[0], result, n, device->stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    const cuda_device *device = kernel->device;
+    const size_t rows = weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
+    void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
+    const int widens = state->made == TANDEM_BF16;
+    int failed = device->vendor->convolution_run(state->convolution, (void *)call->in[0], gradient,
+                                                 (void *)call->in[1], call->workspace, device->stream);
+    if (!failed)
+        failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
+    if (!failed && widens) failed = tandem_cuda_widen(call->out[0], turned, rows * columns, device->stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32 operands in f32. */
+static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    const tandem_cuda_pool w = window_of(kernel);
+    const uint64_t weight_elements = weight_rows(kernel) * (uint64_t)tandem_shape_last(&kernel->op->shape),
+                   result_elements = (uint64_t)tandem_shape_elements(
+                       task->kind == TANDEM_TASK_FORWARD ? &kernel->op->shape : cuda_input_shape(kernel, 0));
+    state->made = task->from;
+    const cuda_convolution_spec spec = {.pass = task->kind == TANDEM_TASK_FORWARD ? CUDA_CONVOLUTION
+                                                : task->kind == TANDEM_TASK_DGRAD ? CUDA_CONVOLUTION_DGRAD
+                                                                                  : CUDA_CONVOLUTION_WGRAD,
+                                        .batch = w.batch,
+                                        .in_h = w.in_h,
+                                        .in_w = w.in_w,
+                                        .c_in = w.channels,
+                                        .out_h = w.out_h,
+                                        .out_w = w.out_w,
+                                        .c_out = (int)tandem_shape_last(&kernel->op->shape),
+                                        .kernel_h = w.kernel_h,
+                                        .kernel_w = w.kernel_w,
+                                        .stride = w.stride,
+                                        .pad = w.pad,
+                                        .type = task->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32};
+    uint64_t library_bytes = 0, end = 0;
+    const int failed = kernel->device->vendor->convolution_open(&state->convolution, &library_bytes,
+                                                                kernel->device->libraries, &spec);
+    if (failed) return cuda_kernel_result(kernel, failed, error);
+    cuda_workspace_reserve(&end, library_bytes);
+    state->weight_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
+    if (task->kind == TANDEM_TASK_WGRAD)
+        state->result_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
+    else if (task->to != task->from)
+        state->result_offset = cuda_workspace_reserve(&end, result_elements * tandem_dtype_bytes(task->from));
+    kernel->workspace_bytes = end;
+    kernel->run = task->kind == TANDEM_TASK_WGRAD ? run_wgrad : run_data;
+    return TANDEM_OK;
+}
+
+/* --- int8: products of columns ---------------------------------------------------------------------------------------------- */
+
+/* The images' columns: themselves where the window is 1×1 without stride. */
+static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
+                                const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    *columns = call->in[0];
+    if (state->pointwise) return TANDEM_OK;
+    int8_t *const made = cuda_workspace_at(call->workspace, state->columns_offset);
+    const tandem_cuda_pool window = window_of(kernel);
+    *columns = made;
+    return cuda_kernel_result(kernel, tandem_cuda_im2col_s8(made, call->in[0], &window, kernel->device->stream), error);
+}
+
+/* columns · W, and columnsᵀ · g */
+static tandem_status run_s8(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    const void *columns = NULL;
+    const tandem_status status = columns_of(&columns, kernel, call, error);
+    if (status != TANDEM_OK) return status;
+    return cuda_gemm_run(&state->matmul, kernel, columns, call->in[1], call->out[0], call->in_scale[0],
+                         call->in_scale[1], call->workspace, error);
+}
+
+/* g · Wᵀ are the columns' gradients, whose sums are the images'. */
+static tandem_status run_s8_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const conv_state *state = kernel->state;
+    const tandem_status status =
+        cuda_gemm_run(&state->matmul, kernel, call->in[0], call->in[1], state->pointwise ? call->out[0] : NULL,
+                      call->in_scale[0], call->in_scale[1], call->workspace, error);
+    if (status != TANDEM_OK || state->pointwise) return status;
+    const tandem_cuda_pool window = window_of(kernel);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_col2im_s32(call->out[0], cuda_float_of(kernel->task.to),
+                                                     cuda_gemm_integers(&state->matmul, call->workspace),
+                                                     (size_t)state->matmul.n, &window, call->in_scale[0],
+                                                     call->in_scale[1], kernel->device->stream),
+                              error);
+}
+
+static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_op *op = kernel->op;
+    const tandem_task *task = &kernel->task;
+    const int is_dgrad = task->kind == TANDEM_TASK_DGRAD;
+    if (!is_dgrad && task->to != TANDEM_F32)
+        return cuda_kernel_refuse(kernel, "int8 convolutions and their weight gradients are written in f32", error);
+    const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n,
+                  k = (int64_t)weight_rows(kernel);
+    cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
+    if (is_dgrad) spec = (cuda_product_spec){.batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1};
+    if (task->kind == TANDEM_TASK_WGRAD)
+        spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
+    state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, TANDEM_S8, task->to, error);
+    if (status != TANDEM_OK) return status;
+    uint64_t end = state->matmul.workspace_bytes;
+    if (!state->pointwise && !is_dgrad)
+        state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
+    kernel->workspace_bytes = end;
+    kernel->run = is_dgrad ? run_s8_dgrad : run_s8;
+    return TANDEM_OK;
+}
+
+static void destroy(void *state, const cuda_device *device)
+{
+    conv_state *conv = state;
+    if (conv->convolution) device->vendor->convolution_close(conv->convolution);
+    cuda_gemm_close(&conv->matmul, device);
+    free(conv);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    conv_state *state = calloc(1, sizeof *state);
+    if (!state) return cuda_kernel_no_memory(kernel, error);
+    const tandem_status status = kernel->task.from == TANDEM_S8 ? prepare_s8(state, kernel, error)
+                                                                : prepare_float(state, kernel, error);
+    if (status != TANDEM_OK) {
+        destroy(state, kernel->device);
+        return status;
+    }
+    kernel->state = state;
+    kernel->destroy = destroy;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_conv2d = {prepare};

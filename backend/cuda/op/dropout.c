@@ -1,0 +1,32 @@
+/* dropout: y = x / (1 − rate), or 0 with probability `rate`; gx is the same of g, by the same draws. In an evaluation y = x. */
+#include "backend/cuda/operator.h"
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const cuda_device *device = kernel->device;
+    const tandem_op *op = kernel->op;
+    const tandem_draws *draws = &call->draws;
+    const size_t n = cuda_elements(kernel);
+    const uint32_t threshold = (uint32_t)(op->rate * 65536.0f + 0.5f); /* a draw has 16 bits */
+    const tandem_dropout mask = {.seed = draws->seed,
+                                 .first = (uint64_t)call->first_place * (n / (uint64_t)kernel->graph->batch),
+                                 .stream = {draws->stream[0], draws->stream[1], draws->stream[2]},
+                                 .threshold = threshold,
+                                 .scale = 65536.0f / (65536.0f - (float)threshold)};
+    const int failed = call->evaluates
+                           ? device->vendor->copy(call->out[0], call->in[0],
+                                                  n * tandem_dtype_bytes(kernel->task.from), device->stream)
+                           : tandem_cuda_dropout(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                                 n, &mask, device->stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
+        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+    kernel->run = run;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_dropout = {prepare};

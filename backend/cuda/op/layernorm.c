@@ -1,0 +1,48 @@
+/* layernorm: over the last dimension; aux: mean of each row, then variance. The gradients of scale and shift are computed
+ * beside that of x. */
+#include "backend/cuda/operator.h"
+
+typedef struct sides {
+    size_t rows, columns, n_statistic;
+} sides;
+
+static sides sides_of(const tandem_kernel *kernel)
+{
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape), rows = cuda_elements(kernel) / columns;
+    return (sides){rows, columns, rows};
+}
+
+static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const sides s = sides_of(kernel);
+    float *const mean = call->out[1];
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_layernorm(call->out[0], call->in[0], call->in[1], call->in[2], mean,
+                                                    mean + s.n_statistic, s.rows, s.columns,
+                                                    kernel->op->epsilon, kernel->device->stream),
+                              error);
+}
+
+static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const sides s = sides_of(kernel);
+    const float *const mean = call->in[2];
+    return cuda_kernel_result(
+        kernel,
+        tandem_cuda_layernorm_backward(call->out[0], call->out[1], call->out[2], call->in[0], call->in[1],
+                                       call->in[3], mean, mean + s.n_statistic, s.rows, s.columns,
+                                       kernel->op->epsilon, call->workspace, kernel->device->stream),
+        error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    (void)error;
+    const sides s = sides_of(kernel);
+    const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
+    kernel->workspace_bytes = is_forward ? 0 : tandem_cuda_norm_workspace(s.rows, s.columns);
+    kernel->run = is_forward ? run_forward : run_dgrad;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_layernorm = {prepare};

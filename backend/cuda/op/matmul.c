@@ -1,0 +1,23 @@
+/* matmul: c = a·b for each of the leading dimensions.  a (m, k), c (m, n), b (k, n), or (n, k) with transpose_b. */
+#include "backend/cuda/operator.h"
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_shape *a = cuda_input_shape(kernel, 0);
+    const int64_t m = a->dim[a->n_dim - 2], k = tandem_shape_last(a),
+                  n = tandem_shape_last(&kernel->op->shape), batch = tandem_shape_elements(a) / (m * k);
+    const int transposed = kernel->op->transpose_b;
+    cuda_product_spec spec = {.batch = batch, .m = m, .k = k, .n = n, .transpose_b = transposed}; /* a·b */
+    int swaps = 0;
+    if (kernel->task.kind == TANDEM_TASK_DGRAD) { /* g·bᵀ */
+        spec.k = n, spec.n = k;
+        spec.transpose_b = !transposed;
+    } else if (kernel->task.kind == TANDEM_TASK_WGRAD) { /* aᵀ·g, or gᵀ·a */
+        swaps = transposed;
+        spec = (cuda_product_spec){
+            .batch = batch, .m = transposed ? n : k, .k = m, .n = transposed ? k : n, .transpose_a = 1};
+    }
+    return cuda_gemm_prepare(kernel, &spec, swaps, error);
+}
+
+const cuda_operator cuda_matmul = {prepare};

@@ -1,0 +1,48 @@
+/* maxpool: the largest of each window; padding never wins; aux: its place within the window, a byte. avgpool: the mean of each
+ * window. */
+#include "backend/cuda/operator.h"
+
+static tandem_cuda_pool pool_of(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    const int64_t *in = cuda_input_shape(kernel, 0)->dim, *out = op->shape.dim;
+    return (tandem_cuda_pool){(int)in[0],  (int)in[1],   (int)in[2],   (int)in[3], (int)out[1],
+                              (int)out[2], op->kernel_h, op->kernel_w, op->stride, op->pad};
+}
+
+static tandem_status run_max(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_pool pool = pool_of(kernel);
+    const tandem_cuda_float type = cuda_float_of(kernel->task.from);
+    const tandem_cuda_stream stream = kernel->device->stream;
+    const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
+                           ? tandem_cuda_maxpool(call->out[0], call->out[1], call->in[0], type, &pool, stream)
+                           : tandem_cuda_pool_backward(call->out[0], call->in[0], call->in[1], type, &pool, stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status run_average(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_pool pool = pool_of(kernel);
+    const tandem_cuda_float type = cuda_float_of(kernel->task.from);
+    const tandem_cuda_stream stream = kernel->device->stream;
+    const int failed = kernel->task.kind == TANDEM_TASK_FORWARD
+                           ? tandem_cuda_average(call->out[0], call->in[0], type, &pool, stream)
+                           : tandem_cuda_pool_backward(call->out[0], call->in[0], NULL, type, &pool, stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_op *op = kernel->op;
+    const int is_max = op->kind == TANDEM_OP_MAXPOOL;
+    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
+        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+    if (is_max && op->kernel_h * op->kernel_w > 256)
+        return cuda_kernel_refuse(kernel, "windows have at most 256 places", error);
+    if (!is_max && op->pad) return cuda_kernel_refuse(kernel, "means are taken without padding", error);
+    kernel->run = is_max ? run_max : run_average;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_maxpool = {prepare}, cuda_avgpool = {prepare};

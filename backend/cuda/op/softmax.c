@@ -1,0 +1,23 @@
+/* softmax: y = softmax(scale·x) over the last dimension, causal or not. */
+#include "backend/cuda/operator.h"
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_op *op = kernel->op;
+    const size_t columns = (size_t)tandem_shape_last(&op->shape), rows = cuda_elements(kernel) / columns;
+    const tandem_cuda_stream stream = kernel->device->stream;
+    const int failed =
+        kernel->task.kind == TANDEM_TASK_FORWARD
+            ? tandem_cuda_softmax(call->out[0], call->in[0], rows, columns, op->scale, op->causal, stream)
+            : tandem_cuda_softmax_backward(call->out[0], call->in[0], call->in[1], rows, columns, op->scale, stream);
+    return cuda_kernel_result(kernel, failed, error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    (void)error;
+    kernel->run = run;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_softmax = {prepare};

@@ -1,0 +1,40 @@
+/* transpose: dimension d of y is dimension axis[d] of x; the gradient goes the way back. */
+#include "backend/cuda/operator.h"
+
+/* Element (i0 …) of the result, in the dimensions of y, is that of the operand at Σ i·stride; for the gradient in those of x. */
+static tandem_cuda_permutation permutation_of(const tandem_kernel *kernel)
+{
+    const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
+    const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD, n = y->n_dim;
+    size_t x_stride[TANDEM_MAX_DIM], y_stride[TANDEM_MAX_DIM], x_step = 1, y_step = 1;
+    for (int d = n - 1; d >= 0; d--) {
+        x_stride[d] = x_step, x_step *= (size_t)x->dim[d];
+        y_stride[d] = y_step, y_step *= (size_t)y->dim[d];
+    }
+    tandem_cuda_permutation p = {{1, 1, 1, 1}, {0, 0, 0, 0}};
+    for (int d = 0; d < n; d++) {
+        const int place = TANDEM_MAX_DIM - n + (is_forward ? d : kernel->op->axis[d]);
+        p.dim[place] = (size_t)y->dim[d];
+        p.stride[place] = is_forward ? x_stride[kernel->op->axis[d]] : y_stride[d];
+    }
+    return p;
+}
+
+static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_permutation p = permutation_of(kernel);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_transpose(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                                    &p, kernel->device->stream),
+                              error);
+}
+
+static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
+{
+    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
+        return cuda_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
+    kernel->run = run;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_transpose = {prepare};

@@ -1,0 +1,146 @@
+/* runtime.c: memory, streams and events from cudart, and the table of all that comes from NVIDIA's libraries. */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/libraries.h"
+
+/* --- Cards -------------------------------------------------------------------------------------------------------------- */
+
+static int count(int *n_card) { return (int)cudaGetDeviceCount(n_card); }
+
+static int look(cuda_card *card, int index)
+{
+    struct cudaDeviceProp properties;
+    size_t free_bytes = 0, total_bytes = 0;
+    cuda_card seen = {0};
+    cudaError_t failed = cudaGetDeviceProperties(&properties, index);
+    if (failed == cudaSuccess) failed = cudaSetDevice(index);
+    if (failed == cudaSuccess) failed = cudaMemGetInfo(&free_bytes, &total_bytes);
+    if (failed == cudaSuccess) failed = cudaDriverGetVersion(&seen.driver);
+    if (failed == cudaSuccess) failed = cudaRuntimeGetVersion(&seen.runtime);
+    if (failed != cudaSuccess) return (int)failed;
+    (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
+    seen.major = properties.major;
+    seen.minor = properties.minor;
+    seen.memory_bytes = total_bytes;
+    seen.free_bytes = free_bytes;
+    *card = seen;
+    return 0;
+}
+
+static const char *text(int error)
+{
+    if (error >= CUDA_FROM_CUDNN) return cudnnGetErrorString((cudnnStatus_t)(error - CUDA_FROM_CUDNN));
+    if (error >= CUDA_FROM_CUBLASLT)
+        return cublasLtGetStatusString((cublasStatus_t)(error - CUDA_FROM_CUBLASLT));
+    return cudaGetErrorString((cudaError_t)error);
+}
+
+static int versions(char *written, size_t size)
+{
+    int runtime = 0;
+    const cudaError_t failed = cudaRuntimeGetVersion(&runtime);
+    const size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
+    (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu", runtime / 1000, runtime % 1000 / 10,
+                   lt, dnn);
+    return (int)failed;
+}
+
+/* --- Memory --------------------------------------------------------------------------------------------------------------- */
+
+static int take(void **memory, uint64_t bytes, int pinned)
+{
+    return (int)(pinned ? cudaMallocHost(memory, bytes) : cudaMalloc(memory, bytes));
+}
+
+static void give(void *memory, int pinned) { (void)(pinned ? cudaFreeHost(memory) : cudaFree(memory)); }
+
+static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
+{
+    return (int)cudaMemsetAsync(memory, 0, bytes, stream);
+}
+
+static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
+{
+    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+}
+
+/* --- Streams and events --------------------------------------------------------------------------------------------------- */
+
+static int stream_open(tandem_cuda_stream *stream)
+{
+    return (int)cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+}
+static void stream_close(tandem_cuda_stream stream) { (void)cudaStreamDestroy(stream); }
+static int wait_all(tandem_cuda_stream stream) { return (int)cudaStreamSynchronize(stream); }
+static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
+{
+    return (int)cudaStreamWaitEvent(stream, event, 0);
+}
+static int call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
+{
+    return (int)cudaLaunchHostFunc(stream, function, context);
+}
+static int event_open(tandem_cuda_event *event) { return (int)cudaEventCreate(event); }
+static void event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
+static int record(tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    return (int)cudaEventRecord(event, stream);
+}
+static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
+{
+    float ms = 0; /* half a microsecond is what it resolves */
+    const cudaError_t failed = cudaEventElapsedTime(&ms, from, to);
+    if (failed == cudaSuccess) *ns = (int64_t)((double)ms * 1e6);
+    return (int)failed;
+}
+
+/* --- The libraries' handles ----------------------------------------------------------------------------------------------- */
+
+static void close_libraries(cuda_libraries *libraries)
+{
+    if (libraries->dnn) (void)cudnnDestroy(libraries->dnn);
+    if (libraries->lt) (void)cublasLtDestroy(libraries->lt);
+    free(libraries);
+}
+
+static int open_libraries(cuda_libraries **out, int index)
+{
+    cuda_libraries *libraries = calloc(1, sizeof *libraries);
+    if (!libraries) return (int)cudaErrorMemoryAllocation;
+    int failed = (int)cudaSetDevice(index);
+    if (!failed) failed = cuda_from_cublaslt(cublasLtCreate(&libraries->lt));
+    if (!failed) failed = cuda_from_cudnn(cudnnCreate(&libraries->dnn));
+    if (failed) {
+        close_libraries(libraries);
+        return failed;
+    }
+    *out = libraries;
+    return 0;
+}
+
+const cuda_vendor tandem_cuda_vendor = {.count = count,
+                                        .look = look,
+                                        .text = text,
+                                        .versions = versions,
+                                        .open = open_libraries,
+                                        .close = close_libraries,
+                                        .take = take,
+                                        .give = give,
+                                        .clear = clear,
+                                        .copy = copy,
+                                        .stream_open = stream_open,
+                                        .stream_close = stream_close,
+                                        .wait = wait_all,
+                                        .wait_for = wait_for,
+                                        .call_host = call_host,
+                                        .event_open = event_open,
+                                        .event_close = event_close,
+                                        .record = record,
+                                        .elapsed_ns = elapsed_ns,
+                                        .product_open = cuda_product_open,
+                                        .product_close = cuda_product_close,
+                                        .product_run = cuda_product_run,
+                                        .convolution_open = cuda_convolution_open,
+                                        .convolution_close = cuda_convolution_close,
+                                        .convolution_run = cuda_convolution_run};

@@ -1,0 +1,128 @@
+/* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits, in f32. A block a row.
+ * CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
+#include "backend/cuda/launch.h"
+
+static __device__ __forceinline__ float warp_top(float x)
+{
+#pragma unroll
+    for (int distance = WARP / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    return x;
+}
+
+static __device__ float block_top(float x, float *of_warp)
+{
+    x = warp_top(x);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
+    __syncthreads();
+    float all = of_warp[0];
+#pragma unroll
+    for (int w = 1; w < WARPS; w++) all = fmaxf(all, of_warp[w]);
+    return all;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns, float scale, int causal)
+{
+    __shared__ float of_warp[2][WARPS];
+    const size_t start = (size_t)blockIdx.x * columns, seen = causal ? blockIdx.x % columns + 1 : columns;
+    float top = -INFINITY, sum = 0;
+    for (size_t j = threadIdx.x; j < seen; j += THREADS) top = fmaxf(top, scale * x[start + j]);
+    top = block_top(top, of_warp[0]);
+    for (size_t j = threadIdx.x; j < seen; j += THREADS) sum += expf(scale * x[start + j] - top);
+    const float inverse = 1.0f / block_sum(sum, of_warp[1]);
+    for (size_t j = threadIdx.x; j < columns; j += THREADS)
+        y[start + j] = j < seen ? expf(scale * x[start + j] - top) * inverse : 0;
+}
+
+extern "C" int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale, int causal,
+                                   tandem_cuda_stream stream)
+{
+    return LAUNCH(softmax, (unsigned)rows, THREADS, stream, y, x, columns, scale, causal);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    softmax_backward(float *__restrict__ gx, const float *__restrict__ g, const float *__restrict__ y /* (rows, columns) */,
+                     size_t columns, float scale)
+{
+    __shared__ float of_warp[WARPS];
+    const size_t start = (size_t)blockIdx.x * columns;
+    float along = 0;
+    for (size_t j = threadIdx.x; j < columns; j += THREADS) along += g[start + j] * y[start + j];
+    along = block_sum(along, of_warp);
+    for (size_t j = threadIdx.x; j < columns; j += THREADS)
+        gx[start + j] = scale * (y[start + j] * (g[start + j] - along));
+}
+
+extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns,
+                                            float scale, tandem_cuda_stream stream)
+{
+    return LAUNCH(softmax_backward, (unsigned)rows, THREADS, stream, gx, g, y, columns, scale);
+}
+
+/* --- Cross-entropy ------------------------------------------------------------------------------------------------------- */
+
+/* A label that is neither −1 nor a class is told by *bad = its row + 1, the smallest where there are several. */
+static __global__ void __launch_bounds__(THREADS)
+    cross_entropy(float *__restrict__ loss_of /* [rows] */, float *__restrict__ p, const float *__restrict__ x /* (rows, classes) */,
+                  const int32_t *__restrict__ label /* [rows] */, size_t classes, float smoothing, uint32_t *bad)
+{
+    __shared__ float of_warp[3][WARPS];
+    const size_t start = (size_t)blockIdx.x * classes;
+    const int32_t own = label[blockIdx.x];
+    float top = -INFINITY, sum = 0, below = 0;
+    for (size_t j = threadIdx.x; j < classes; j += THREADS) top = fmaxf(top, x[start + j]);
+    top = block_top(top, of_warp[0]);
+    for (size_t j = threadIdx.x; j < classes; j += THREADS) {
+        sum += expf(x[start + j] - top);
+        below += top - x[start + j];
+    }
+    sum = block_sum(sum, of_warp[1]);
+    below = block_sum(below, of_warp[2]) / (float)classes;
+    for (size_t j = threadIdx.x; j < classes; j += THREADS) p[start + j] = expf(x[start + j] - top) / sum;
+    if (threadIdx.x != 0) return;
+    const int is_class = own >= 0 && (size_t)own < classes;
+    if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
+    loss_of[blockIdx.x] = is_class ? (1 - smoothing) * (top - x[start + own]) + smoothing * below + logf(sum) : 0;
+}
+
+/* One block: the rows' losses in an order that is always the same. */
+static __global__ void __launch_bounds__(THREADS)
+    sum_losses(float *loss, const float *__restrict__ loss_of /* [rows] */, size_t rows, float row_weight)
+{
+    __shared__ float of_warp[WARPS];
+    float sum = 0;
+    for (size_t r = threadIdx.x; r < rows; r += THREADS) sum += loss_of[r];
+    sum = block_sum(sum, of_warp);
+    if (threadIdx.x == 0) *loss = sum * row_weight;
+}
+
+extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
+                                         size_t classes, float row_weight, float smoothing, uint32_t *bad,
+                                         void *workspace, tandem_cuda_stream stream)
+{
+    float *loss_of = (float *)workspace;
+    const int failed = LAUNCH(cross_entropy, (unsigned)rows, THREADS, stream, loss_of, p, x, label, classes, smoothing, bad);
+    if (failed) return failed;
+    return LAUNCH(sum_losses, 1u, THREADS, stream, loss, loss_of, rows, row_weight);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
+                           const int32_t *__restrict__ label /* [rows] */, size_t n, size_t classes, float row_weight,
+                           float smoothing)
+{
+    for (size_t i = first_item(); i < n; i += all_items()) {
+        const int32_t own = label[i / classes];
+        const float hit = own >= 0 && (size_t)own == i % classes ? 1 - smoothing : 0.0f;
+        const float wrong = TANDEM_DIV(smoothing, (float)classes);
+        gx[i] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(p[i], wrong), hit), row_weight);
+    }
+}
+
+extern "C" int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows,
+                                                  size_t classes, float row_weight, float smoothing,
+                                                  tandem_cuda_stream stream)
+{
+    return LAUNCH(cross_entropy_backward, grid_of(rows * classes), THREADS, stream, gx, p, label, rows * classes, classes,
+                  row_weight, smoothing);
+}

@@ -1,0 +1,97 @@
+/* vendor.h: what tandem takes from NVIDIA's libraries, as a table: memory, streams and events (cudart), products (cuBLASLt),
+ * convolutions (cuDNN). Everything else of the backend reaches them through it, so that its logic also runs where they are not.
+ *
+ * Functions return 0, or the library's error number, which `text` puts into words. Work is put on a stream; only wait, take,
+ * give and elapsed_ns wait for the host. */
+#ifndef TANDEM_BACKEND_CUDA_VENDOR_H
+#define TANDEM_BACKEND_CUDA_VENDOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cuda/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
+
+typedef struct cuda_card {
+    char name[128];
+    int major, minor; /* compute capability */
+    uint64_t memory_bytes, free_bytes;
+    int driver, runtime; /* versions, 13000 = 13.0 */
+} cuda_card;
+
+typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_BF16, CUDA_TYPE_S8, CUDA_TYPE_S32 } cuda_type;
+
+/* C (m, n) = A·B, `batch` times, row-major and packed. s8 gives s32, and takes A as (m, k) and B as (n, k) only: transpose_a 0,
+ * transpose_b 1, k and n multiples of 4. */
+typedef struct cuda_product_spec {
+    int64_t batch, m, n, k;
+    int transpose_a; /* A is stored (k, m) */
+    int transpose_b; /* B is stored (n, k) */
+    cuda_type from, to;
+} cuda_product_spec;
+
+/* The three passes of a convolution, channels last; weights are (c_out, kernel_h, kernel_w, c_in). One type throughout, sums in f32. */
+typedef enum cuda_convolution_pass {
+    CUDA_CONVOLUTION,
+    CUDA_CONVOLUTION_DGRAD,
+    CUDA_CONVOLUTION_WGRAD
+} cuda_convolution_pass;
+typedef struct cuda_convolution_spec {
+    cuda_convolution_pass pass;
+    int batch, in_h, in_w, c_in, out_h, out_w, c_out, kernel_h, kernel_w, stride, pad;
+    cuda_type type;
+} cuda_convolution_spec;
+
+typedef struct cuda_product cuda_product;         /* a prepared product */
+typedef struct cuda_convolution cuda_convolution; /* … convolution */
+typedef struct cuda_libraries cuda_libraries;     /* handles of the libraries, for one card */
+
+typedef struct cuda_vendor {
+    int (*count)(int *n_card);
+    int (*look)(cuda_card *card, int index); /* opens nothing on it */
+    const char *(*text)(int error);
+    int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
+
+    int (*open)(cuda_libraries **libraries, int index);
+    void (*close)(cuda_libraries *libraries);
+
+    int (*take)(void **memory, uint64_t bytes, int pinned); /* on the card; pinned: on the host, page-locked. Not cleared */
+    void (*give)(void *memory, int pinned);
+    int (*clear)(void *memory, uint64_t bytes, tandem_cuda_stream stream);
+    int (*copy)(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream); /* in any direction */
+
+    int (*stream_open)(tandem_cuda_stream *stream);
+    void (*stream_close)(tandem_cuda_stream stream);
+    int (*wait)(tandem_cuda_stream stream);                              /* the host, for all that is on it */
+    int (*wait_for)(tandem_cuda_stream stream, tandem_cuda_event event); /* the stream, for an event of another */
+    int (*call_host)(tandem_cuda_stream stream, void (*function)(void *context), void *context); /* once all before is done */
+    int (*event_open)(tandem_cuda_event *event);
+    void (*event_close)(tandem_cuda_event event);
+    int (*record)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
+
+    int (*product_open)(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
+                        const cuda_product_spec *spec);
+    void (*product_close)(cuda_product *product);
+    int (*product_run)(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
+                       tandem_cuda_stream stream);
+
+    int (*convolution_open)(cuda_convolution **convolution, uint64_t *workspace_bytes,
+                            cuda_libraries *libraries, const cuda_convolution_spec *spec);
+    void (*convolution_close)(cuda_convolution *convolution);
+    /* x, w, y: images, weights, results; the one that the pass makes is written. */
+    int (*convolution_run)(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
+                           tandem_cuda_stream stream);
+} cuda_vendor;
+
+extern const cuda_vendor tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, cudnn.c */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

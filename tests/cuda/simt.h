@@ -1,0 +1,223 @@
+/* simt.h: runs a CUDA kernel's threads on the host, so that its indexing and its barriers are tested where there is no card.
+ *
+ * Put before a .cu file by -include; then g++ compiles it. Blocks run one after the other. The threads of a block are coroutines
+ * on stacks of their own: one runs until it comes to a barrier or a shuffle, then the next. They are resumed in an order that
+ * changes from launch to launch, since a kernel that lacks a barrier may be right in one order and wrong in another. A
+ * kernel whose threads wait for one another for ever is an error.
+ *
+ * What it cannot show: speed, bank conflicts, shared memory that is read before it is written, memory order between blocks, how a
+ * card rounds exp, log and rsqrt. */
+#ifndef TANDEM_TESTS_CUDA_SIMT_H
+#define TANDEM_TESTS_CUDA_SIMT_H
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <csetjmp>
+#include <ucontext.h>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define __shared__ static /* one block runs at a time */
+
+struct float4 { float x, y, z, w; };
+struct uint4 { uint32_t x, y, z, w; };
+struct uint2 { uint32_t x, y; };
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
+template <typename T> static inline T __ldg(const T *at) { return *at; }
+static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
+static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+
+typedef int cudaError_t;
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+
+namespace simt {
+
+enum { STACK = 64 << 10, WARP_SIZE = 32, MOST_THREADS = 1024 };
+enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
+
+struct fiber {
+    ucontext_t context; /* to enter it; from then on `place`, since swapcontext asks the kernel for signal masks each time */
+    jmp_buf place;
+    bool entered = false;
+    std::vector<unsigned char> stack;
+    state at = DONE;
+    dim3 index;
+    uint64_t given = 0; /* to a shuffle */
+};
+
+inline fiber fibers[MOST_THREADS];
+inline ucontext_t scheduler;
+inline jmp_buf scheduler_place;
+inline int current, n_thread;
+inline dim3 block_index, grid_size, block_size;
+inline const std::function<void()> *body;
+inline uint64_t order = 0; /* which order threads are resumed in; any number */
+
+__attribute__((noinline)) inline void yield(state at)
+{
+    fibers[current].at = at;
+    if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler_place, 1);
+}
+
+inline void enter(void)
+{
+    for (;;) {
+        (*body)();
+        yield(DONE); /* until the next block */
+    }
+}
+
+inline int at_place(int k) /* the thread that is resumed in place k: a permutation, since n and the step have no common divisor */
+{
+    const uint64_t n = (uint64_t)n_thread;
+    static const int steps[] = {1, 7, 11, 13, 31, 61, 127, 251};
+    const uint64_t step = (uint64_t)steps[order % 8];
+    return (int)((order / 8 + (uint64_t)k * (n % step || n < step ? step : 1)) % n);
+}
+
+__attribute__((noinline)) inline void resume_current(void)
+{
+    if (_setjmp(scheduler_place) != 0) return;
+    if (fibers[current].entered) _longjmp(fibers[current].place, 1);
+    fibers[current].entered = true;
+    swapcontext(&scheduler, &fibers[current].context);
+}
+
+inline void fail(const char *what)
+{
+    std::fprintf(stderr, "simt: %s\n", what);
+    std::abort();
+}
+
+/* Lanes of a warp that wait at a shuffle go on once every lane that is not done has come to it. */
+inline bool release_shuffles(void)
+{
+    bool any = false;
+    for (int w = 0; w < n_thread; w += WARP_SIZE) {
+        bool all = true, some = false;
+        for (int t = w; t < w + WARP_SIZE && t < n_thread; t++) {
+            all = all && fibers[t].at == AT_SHUFFLE;
+            some = some || fibers[t].at == AT_SHUFFLE;
+        }
+        for (int t = w; all && some && t < w + WARP_SIZE && t < n_thread; t++) fibers[t].at = READY;
+        any = any || (all && some);
+    }
+    return any;
+}
+
+inline bool release_barrier(void)
+{
+    for (int t = 0; t < n_thread; t++)
+        if (fibers[t].at != AT_BARRIER) return false;
+    for (int t = 0; t < n_thread; t++) fibers[t].at = READY;
+    return true;
+}
+
+inline bool all_done(void)
+{
+    for (int t = 0; t < n_thread; t++)
+        if (fibers[t].at != DONE) return false;
+    return true;
+}
+
+inline void run_block(void)
+{
+    for (int t = 0; t < n_thread; t++) {
+        fiber &f = fibers[t];
+        if (f.stack.empty()) {
+            f.stack.resize(STACK);
+            getcontext(&f.context);
+            f.context.uc_stack.ss_sp = f.stack.data();
+            f.context.uc_stack.ss_size = f.stack.size();
+            f.context.uc_link = &scheduler;
+            makecontext(&f.context, enter, 0);
+        }
+        f.at = READY;
+        const unsigned u = (unsigned)t;
+        f.index = dim3(u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y));
+    }
+    for (;;) {
+        bool ran = false;
+        for (int k = 0; k < n_thread; k++) {
+            const int t = at_place(k);
+            if (fibers[t].at != READY) continue;
+            current = t;
+            resume_current();
+            ran = true;
+        }
+        if (all_done()) return;
+        if (!release_shuffles() && !release_barrier() && !ran) fail("threads of a block wait for one another");
+    }
+}
+
+inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
+{
+    n_thread = (int)(threads.x * threads.y * threads.z);
+    if (n_thread > MOST_THREADS) fail("a block of more than 1024 threads");
+    grid_size = grid;
+    block_size = threads;
+    body = &kernel;
+    order++; /* each launch in another one than the last */
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                block_index = dim3(x, y, z);
+                run_block();
+            }
+    body = nullptr;
+    return cudaSuccess;
+}
+
+} // namespace simt
+
+#define threadIdx (simt::fibers[simt::current].index)
+#define blockIdx (simt::block_index)
+#define blockDim (simt::block_size)
+#define gridDim (simt::grid_size)
+#define LAUNCH(kernel, grid, threads, stream, ...)                                                           \
+    ((void)(stream), simt::launch(dim3(grid), dim3(threads), [=]() { kernel(__VA_ARGS__); }))
+
+static inline void __syncthreads(void) { simt::yield(simt::AT_BARRIER); }
+
+template <typename T> static inline T __shfl_xor_sync(uint32_t, T value, int distance)
+{
+    static_assert(sizeof(T) <= sizeof(uint64_t), "a shuffle of at most 8 bytes");
+    const int self = simt::current, other = self ^ distance;
+    std::memcpy(&simt::fibers[self].given, &value, sizeof value);
+    simt::yield(simt::AT_SHUFFLE);
+    T result;
+    std::memcpy(&result, &simt::fibers[other].given, sizeof result);
+    simt::yield(simt::AT_SHUFFLE); /* so that nobody gives anew before all have taken */
+    return result;
+}
+
+static inline uint32_t atomicMax(uint32_t *at, uint32_t value)
+{
+    const uint32_t before = *at;
+    if (value > before) *at = value;
+    return before;
+}
+
+static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, void *)
+{
+    std::memset(at, value, n);
+    return cudaSuccess;
+}
+
+#endif

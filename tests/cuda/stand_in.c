@@ -1,0 +1,334 @@
+#include "tests/cuda/stand_in.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+enum { LOST = 719, NO_MEMORY = 2 };
+
+cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, UINT64_C(1) << 30, 13000, 13000};
+int stand_in_n_card = 1;
+int stand_in_fails_after = -1;
+int64_t stand_in_memory_left = INT64_C(1) << 30;
+static int open_things;
+int stand_in_open_things(void) { return open_things; }
+
+static int fate(void)
+{
+    if (stand_in_fails_after < 0) return 0;
+    if (stand_in_fails_after == 0) return LOST;
+    stand_in_fails_after--;
+    return 0;
+}
+
+static void *opened(size_t bytes)
+{
+    void *thing = calloc(1, bytes);
+    if (!thing) abort();
+    open_things++;
+    return thing;
+}
+
+static void closed(void *thing)
+{
+    if (!thing) return;
+    open_things--;
+    free(thing);
+}
+
+/* --- The runtime ---------------------------------------------------------------------------------------------------------- */
+
+static int count(int *n)
+{
+    *n = stand_in_n_card;
+    return fate();
+}
+
+static int look(cuda_card *card, int index)
+{
+    (void)index;
+    *card = stand_in_card;
+    return fate();
+}
+
+static const char *text(int error) { return error == LOST ? "the card is gone" : "no memory"; }
+
+static int versions(char *written, size_t size)
+{
+    (void)snprintf(written, size, "stand-in");
+    return 0;
+}
+
+struct cuda_libraries {
+    int index;
+};
+
+static int open_libraries(cuda_libraries **libraries, int index)
+{
+    const int failed = fate();
+    if (failed) return failed;
+    *libraries = opened(sizeof **libraries);
+    (*libraries)->index = index;
+    return 0;
+}
+
+static void close_libraries(cuda_libraries *libraries) { closed(libraries); }
+
+enum { HEADER = 256 }; /* the bytes taken stand before what is handed out */
+
+static int take(void **memory, uint64_t bytes, int pinned)
+{
+    (void)pinned;
+    const int failed = fate();
+    if (failed) return failed;
+    if ((int64_t)bytes > stand_in_memory_left) return NO_MEMORY;
+    char *whole = aligned_alloc(HEADER, (bytes + 2 * HEADER - 1) / HEADER * HEADER);
+    if (!whole) abort();
+    memcpy(whole, &bytes, sizeof bytes);
+    memset(whole + HEADER, 0xA5, bytes); /* a card's memory is not cleared */
+    stand_in_memory_left -= (int64_t)bytes;
+    open_things++;
+    *memory = whole + HEADER;
+    return 0;
+}
+
+static void give(void *memory, int pinned)
+{
+    (void)pinned;
+    uint64_t bytes = 0;
+    char *whole = (char *)memory - HEADER;
+    memcpy(&bytes, whole, sizeof bytes);
+    stand_in_memory_left += (int64_t)bytes;
+    closed(whole);
+}
+
+static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
+{
+    (void)stream;
+    memset(memory, 0, bytes);
+    return fate();
+}
+
+static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
+{
+    (void)stream;
+    memcpy(to, from, bytes);
+    return fate();
+}
+
+static int stream_open(tandem_cuda_stream *stream)
+{
+    const int failed = fate();
+    if (!failed) *stream = opened(1);
+    return failed;
+}
+static void stream_close(tandem_cuda_stream stream) { closed(stream); }
+static int wait_all(tandem_cuda_stream stream)
+{
+    (void)stream;
+    return fate();
+}
+static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
+{
+    (void)stream;
+    (void)event;
+    return fate();
+}
+static int call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
+{
+    (void)stream;
+    const int failed = fate();
+    if (!failed) function(context);
+    return failed;
+}
+
+struct CUevent_st {
+    int64_t at_ns;
+};
+static int event_open(tandem_cuda_event *event)
+{
+    const int failed = fate();
+    if (!failed) *event = opened(sizeof **event);
+    return failed;
+}
+static void event_close(tandem_cuda_event event) { closed(event); }
+static int record(tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    (void)stream;
+    event->at_ns = tandem_now_ns();
+    return fate();
+}
+static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
+{
+    *ns = to->at_ns - from->at_ns;
+    return fate();
+}
+
+/* --- Numbers of every type ------------------------------------------------------------------------------------------------ */
+
+static double load(const void *array, cuda_type type, int64_t i)
+{
+    switch (type) {
+    case CUDA_TYPE_F32: return (double)((const float *)array)[i];
+    case CUDA_TYPE_BF16: return (double)tandem_f32_of_bf16(((const uint16_t *)array)[i]);
+    case CUDA_TYPE_S8: return (double)((const int8_t *)array)[i];
+    case CUDA_TYPE_S32: return (double)((const int32_t *)array)[i];
+    }
+    abort();
+}
+
+static void store(void *array, cuda_type type, int64_t i, double value)
+{
+    switch (type) {
+    case CUDA_TYPE_F32: ((float *)array)[i] = (float)value; return;
+    case CUDA_TYPE_BF16: ((uint16_t *)array)[i] = tandem_bf16_of((float)value); return;
+    case CUDA_TYPE_S32: ((int32_t *)array)[i] = (int32_t)value; return;
+    case CUDA_TYPE_S8: break;
+    }
+    abort();
+}
+
+static double *load_all(const void *array, cuda_type type, int64_t n)
+{
+    double *value = malloc((size_t)n * sizeof *value);
+    if (!value) abort();
+    for (int64_t i = 0; i < n; i++) value[i] = load(array, type, i);
+    return value;
+}
+
+/* --- Products --------------------------------------------------------------------------------------------------------------- */
+
+enum { WORKSPACE = 512 }; /* so that offsets behind it are met */
+
+struct cuda_product {
+    cuda_product_spec spec;
+};
+
+static int product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
+                        const cuda_product_spec *spec)
+{
+    (void)libraries;
+    const int failed = fate();
+    if (failed) return failed;
+    if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4))
+        return 15;
+    *product = opened(sizeof **product);
+    (*product)->spec = *spec;
+    *workspace_bytes = WORKSPACE;
+    return 0;
+}
+
+static void product_close(cuda_product *product) { closed(product); }
+
+static int product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
+                       tandem_cuda_stream stream)
+{
+    (void)stream;
+    const cuda_product_spec *s = &product->spec;
+    memset(workspace, 0x5A, WORKSPACE);
+    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(
+                                                                           b, s->from, s->batch * s->k * s->n);
+    for (int64_t i = 0; i < s->batch * s->m; i++)
+        for (int64_t j = 0; j < s->n; j++) {
+            const int64_t group = i / s->m, row = i % s->m;
+            double sum = 0;
+            for (int64_t l = 0; l < s->k; l++)
+                sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
+                       right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
+            store(c, s->to, i * s->n + j, sum);
+        }
+    free(right);
+    free(left);
+    return fate();
+}
+
+/* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
+
+struct cuda_convolution {
+    cuda_convolution_spec spec;
+};
+
+static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
+                            cuda_libraries *libraries, const cuda_convolution_spec *spec)
+{
+    (void)libraries;
+    const int failed = fate();
+    if (failed) return failed;
+    *convolution = opened(sizeof **convolution);
+    (*convolution)->spec = *spec;
+    *workspace_bytes = WORKSPACE;
+    return 0;
+}
+
+static void convolution_close(cuda_convolution *convolution) { closed(convolution); }
+
+static int convolution_run(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
+                           tandem_cuda_stream stream)
+{
+    (void)stream;
+    const cuda_convolution_spec *s = &convolution->spec;
+    const int64_t n_x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
+                  n_w = (int64_t)s->c_out * s->kernel_h * s->kernel_w * s->c_in,
+                  n_y = (int64_t)s->batch * s->out_h * s->out_w * s->c_out;
+    const int64_t n = s->pass == CUDA_CONVOLUTION ? n_y : s->pass == CUDA_CONVOLUTION_DGRAD ? n_x : n_w;
+    double *sum = calloc((size_t)n, sizeof *sum);
+    if (!sum) abort();
+    memset(workspace, 0x5A, WORKSPACE);
+    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w),
+                  *const out = load_all(y, s->type, n_y);
+    for (int64_t i = 0; i < n_y; i++) {
+        const int64_t o = i % s->c_out, ox = i / s->c_out % s->out_w, oy = i / s->c_out / s->out_w % s->out_h,
+                      image = i / s->c_out / s->out_w / s->out_h;
+        for (int64_t k = 0; k < n_w / s->c_out; k++) {
+            const int64_t c = k % s->c_in, kx = k / s->c_in % s->kernel_w, ky = k / s->c_in / s->kernel_w;
+            const int64_t h = oy * s->stride + ky - s->pad, v = ox * s->stride + kx - s->pad;
+            if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
+            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c,
+                          at_w = o * (n_w / s->c_out) + k;
+            if (s->pass == CUDA_CONVOLUTION)
+                sum[i] += in[at_x] * weight[at_w];
+            else if (s->pass == CUDA_CONVOLUTION_DGRAD)
+                sum[at_x] += out[i] * weight[at_w];
+            else
+                sum[at_w] += out[i] * in[at_x];
+        }
+    }
+    void *const result = s->pass == CUDA_CONVOLUTION ? y : s->pass == CUDA_CONVOLUTION_DGRAD ? x : w;
+    for (int64_t i = 0; i < n; i++) store(result, s->type, i, sum[i]);
+    free(out);
+    free(weight);
+    free(in);
+    free(sum);
+    return fate();
+}
+
+const cuda_vendor stand_in_vendor = {.count = count,
+                                     .look = look,
+                                     .text = text,
+                                     .versions = versions,
+                                     .open = open_libraries,
+                                     .close = close_libraries,
+                                     .take = take,
+                                     .give = give,
+                                     .clear = clear,
+                                     .copy = copy,
+                                     .stream_open = stream_open,
+                                     .stream_close = stream_close,
+                                     .wait = wait_all,
+                                     .wait_for = wait_for,
+                                     .call_host = call_host,
+                                     .event_open = event_open,
+                                     .event_close = event_close,
+                                     .record = record,
+                                     .elapsed_ns = elapsed_ns,
+                                     .product_open = product_open,
+                                     .product_close = product_close,
+                                     .product_run = product_run,
+                                     .convolution_open = convolution_open,
+                                     .convolution_close = convolution_close,
+                                     .convolution_run = convolution_run};
+
+/* The table's own `open` names the real libraries, which are not linked here; tests open with these. */
+const cuda_vendor tandem_cuda_vendor = {0};
