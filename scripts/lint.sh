@@ -18,6 +18,7 @@ found=0
 # The Makefile's flags, as far as they change what is read.
 flags_of() {
     printf '%s\n' -std=c11 -D_GNU_SOURCE -I. -Iinclude "-I$generated"
+    if [ -d /usr/local/cuda/include ]; then printf '%s\n' -isystem/usr/local/cuda/include; fi
     case $1 in
     backend/cpu/isa/*) printf '%s\n' -DTANDEM_ISA=avx2 -mavx2 -mfma -mf16c ;;
     base/status.c | backend/cpu/kernel.c | cli/output.c) ;; # they define what the model is of

@@ -12,8 +12,8 @@
 enum { M = 64, N = 48, K = 256 };
 
 /* C = A·B: a scale for each row of A, one for B. */
-static tandem_status multiply(const tandem_kernels *kernels, float *c, const float *a, const float *b,
-                              tandem_error *error)
+static tandem_status multiply(const tandem_kernels *kernels, float *c, /* NOLINT(readability-non-const-parameter) */
+                              const float *a, const float *b, tandem_error *error)
 {
     static int8_t qa[M * K], qb[K * N];
     float a_scale[M], b_scale = 0;

@@ -683,8 +683,8 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
                                    .workspace = workspace};
     float *const gscale = statistics + (size_t)2 * NORM_CHANNELS, *const gshift = gscale + NORM_CHANNELS;
     if (narrow) {
-        isa->batchnorm_bf16(&norm, (uint16_t *)y, x16);
-        isa->batchnorm_backward_bf16(&norm, (uint16_t *)gx, gscale, gshift, g16, x16);
+        isa->batchnorm_bf16(&norm, (uint16_t *)(void *)y, x16);
+        isa->batchnorm_backward_bf16(&norm, (uint16_t *)(void *)gx, gscale, gshift, g16, x16);
     } else {
         isa->batchnorm_f32(&norm, y, x);
         isa->batchnorm_backward_f32(&norm, gx, gscale, gshift, g, x);

@@ -91,7 +91,7 @@ static int take(void **memory, uint64_t bytes, int pinned)
     stand_in_memory_left -= (int64_t)bytes;
     open_things++;
     *memory = whole + HEADER;
-    return 0;
+    return 0; /* cppcheck-suppress memleak ; given back by `give`, which finds `whole` from it */
 }
 
 static void give(void *memory, int pinned)

@@ -6,7 +6,7 @@ static tandem_cuda_permutation permutation_of(const tandem_kernel *kernel)
 {
     const tandem_shape *x = cuda_input_shape(kernel, 0), *y = &kernel->op->shape;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD, n = y->n_dim;
-    size_t x_stride[TANDEM_MAX_DIM], y_stride[TANDEM_MAX_DIM], x_step = 1, y_step = 1;
+    size_t x_stride[TANDEM_MAX_DIM] = {0}, y_stride[TANDEM_MAX_DIM] = {0}, x_step = 1, y_step = 1;
     for (int d = n - 1; d >= 0; d--) {
         x_stride[d] = x_step, x_step *= (size_t)x->dim[d];
         y_stride[d] = y_step, y_step *= (size_t)y->dim[d];
