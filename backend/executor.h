@@ -4,6 +4,7 @@
 
 #include "backend/gate.h"
 #include "backend/running.h"
+#include "backend/scaling.h"
 #include "backend/worker.h"
 
 struct tandem_executor {
@@ -18,6 +19,7 @@ struct tandem_executor {
     uint64_t allocated;
     float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
     unsigned char *arena;
+    tandem_histories histories;
     int evaluates; /* an evaluation: runs forward, on the weights of the executor that trains */
 
     /* one of each a task; NULL or unset where it is not active or runs no kernel */

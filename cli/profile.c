@@ -190,7 +190,7 @@ static int run(const cli_options *options)
 static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
                               OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
                               OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
-                              OPTION_ACCUMULATE, OPTION_END};
+                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -201,10 +201,12 @@ const cli_command command_profile = {
         "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
+        "  tandem profile --model vit_tiny --device cpu:avx512_vnni --uniform int8 --scaling delayed\n"
         "  tandem profile --model resnet20 --cluster \"cpu:avx512 + cpu:avx2\" --exchange --again --db slow-link.db\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
         "--uniform, only what that plan needs is.\n"
+        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side by side.\n"
         "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.\n"
         "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
     .run = run,

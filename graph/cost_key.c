@@ -22,7 +22,7 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
         key->elements = step->graph->parameter[task->parameter].elements;
     else
         key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
-    key->known_range = task->kind == TANDEM_TASK_CAST && to == TANDEM_S8 && tandem_op_row_get(op->kind)->range > 0;
+    key->range = step_range(step, task, to);
     return 1;
 }
 

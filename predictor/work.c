@@ -203,7 +203,7 @@ static const struct {
 /* To s8 of a range that is not known: once more over all of it, for the largest magnitude. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
-    const int reads = key->to == TANDEM_S8 && !key->known_range ? 2 : 1;
+    const int reads = key->to == TANDEM_S8 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements * (reads * bytes_of(key->from) + bytes_of(key->to));
 }

@@ -5,6 +5,7 @@
 #ifndef TANDEM_BACKEND_H
 #define TANDEM_BACKEND_H
 
+#include "tandem/amax_history.h"
 #include "tandem/data.h"
 #include "tandem/step.h"
 #include "tandem/store.h"
@@ -49,6 +50,10 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_draws draws;                   /* of casts to s8 */
+    /* casts to s8: delayed scaling with this history, which lies where the operands lie and is gone on with; NULL = with the
+     * tensor's own range. repeats: the cast before is done again: with the range that one took, and the history stays. */
+    tandem_amax_history *history;
+    int repeats;
     float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
                          are not predicted */
     float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
@@ -119,7 +124,7 @@ typedef struct tandem_executor_options {
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) --------------- */
-enum { TANDEM_CHECKPOINT_VERSION = 2, TANDEM_CHECKPOINT_RECIPE = 2048 };
+enum { TANDEM_CHECKPOINT_VERSION = 3, TANDEM_CHECKPOINT_RECIPE = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                          /* steps done */
     char recipe[TANDEM_CHECKPOINT_RECIPE]; /* how it was trained, in the words of who saved it */
