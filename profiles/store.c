@@ -20,6 +20,10 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
  * as they are. */
 static const char *const migration[] = {
     schema_sql,
+    /* spec: the card, its libraries' versions, and a piece of work that they can do in several ways; choice: the one that was
+     * fastest. Both in the words of the device. */
+    "CREATE TABLE algorithm (spec TEXT PRIMARY KEY, choice TEXT NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
+    "time_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
 };
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 

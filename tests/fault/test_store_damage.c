@@ -226,8 +226,8 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
     } flips[] = {
         {0, 'X', TANDEM_MALFORMED, "Move it away"},   {15, 1, TANDEM_MALFORMED, "Move it away"},
         {68, 0, TANDEM_FOREIGN, "another program"}, /* application id */
-        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 2, TANDEM_FOREIGN, "version 2"}, /* user version */
-        {60, 1, TANDEM_FOREIGN, "version 16777217"},
+        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 3, TANDEM_FOREIGN, "version 3"}, /* user version */
+        {60, 1, TANDEM_FOREIGN, "version 16777218"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -265,7 +265,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 1; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 2; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
         tandem_error error = {0};
@@ -293,6 +293,24 @@ static void an_older_store_is_migrated(void **state)
     make_database(p->path, "PRAGMA application_id = 1953391725");
     assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_MISSING);
     assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 3);
+}
+
+/* One of the first version, which had no algorithms, keeps its costs. */
+static void a_store_of_the_first_version_is_migrated(void **state)
+{
+    const place *const p = *state;
+    const tandem_algorithm algorithm = {"card | work", "1"};
+    tandem_error error = {0};
+    tandem_store *store = NULL;
+    int64_t n = 0;
+    assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
+    make_database(p->path, "DROP TABLE algorithm; PRAGMA user_version = 1");
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_FOREIGN);
+    assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, &algorithm, 1, &error), TANDEM_OK);
+    tandem_store_close(store);
     assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 3);
 }
@@ -522,9 +540,26 @@ static int sqlite_begin(void *unused)
 }
 static void sqlite_end(void *unused) { (void)unused; }
 
+/* Files an algorithm and reads it back. */
+static tandem_status know_algorithms(const char *path, tandem_error *error)
+{
+    static const tandem_algorithm algorithm = {"card | work", "1"};
+    tandem_algorithm *known = NULL;
+    tandem_store *store = NULL;
+    int n = 0;
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_put_algorithms(store, &algorithm, 1, error);
+    if (status == TANDEM_OK) status = tandem_store_load_algorithms(&known, &n, store, error);
+    if (status == TANDEM_OK) assert_int_equal(n, 1);
+    free(known);
+    tandem_store_close(store);
+    return status;
+}
+
 static tandem_status everything(const char *path, int64_t *n, tandem_error *error)
 {
-    const tandem_status status = fill(path, 2, error);
+    tandem_status status = fill(path, 2, error);
+    if (status == TANDEM_OK) status = know_algorithms(path, error);
     return status == TANDEM_OK ? read_all(path, TANDEM_STORE_READ, n, error) : status;
 }
 
@@ -575,6 +610,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, make_place, remove_place),
         cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, make_place, remove_place),
         cmocka_unit_test_setup_teardown(an_older_store_is_migrated, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_store_of_the_first_version_is_migrated, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, make_place, remove_place),
         cmocka_unit_test_setup_teardown(random_damage_never_crashes, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, make_place, remove_place),
