@@ -4,14 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "tests/cuda/card.h"
+
 enum { LOST = 719, NO_MEMORY = 2, UNSUPPORTED = 10015 };
+#define SECOND INT64_C(1000000000)
 
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
 int stand_in_n_card = 1;
 int stand_in_fails_after = -1;
 int64_t stand_in_memory_left = INT64_C(1) << 30;
 static int open_things;
-static int64_t clock_ns; /* what work pretends to take */
+static int64_t clock_ns; /* what work pretends to have taken, beside the time that passes */
 int stand_in_open_things(void) { return open_things; }
 
 static int fate(void)
@@ -159,7 +163,7 @@ static void event_close(tandem_cuda_event event) { closed(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     (void)stream;
-    event->at_ns = clock_ns;
+    event->at_ns = tandem_now_ns() + clock_ns;
     return fate();
 }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
@@ -205,7 +209,7 @@ enum { N_ALGORITHM = 4, BROKEN = 2 };
 static const struct {
     uint64_t workspace_bytes;
     int64_t ns;
-} algorithms[N_ALGORITHM] = {{512, 900}, {1000, 500}, {256, 100}, {0, 700}}; /* BROKEN is named, and fails when it runs */
+} algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
 int stand_in_breaks;                                                         /* whether it does */
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_runs;
@@ -365,5 +369,18 @@ const cuda_vendor stand_in_vendor = {.count = count,
                                      .work_check = work_check,
                                      .work_run = work_run};
 
-/* The table's own `open` names the real libraries, which are not linked here; tests open with these. */
-const cuda_vendor tandem_cuda_vendor = {0};
+/* --- card.h --------------------------------------------------------------------------------------------------------------- */
+
+const int card_is_real = 0;
+
+int card_skips(void) { return 0; }
+
+void *card_take_shared(size_t bytes)
+{
+    void *memory = NULL;
+    return take(&memory, bytes, 0) ? NULL : memory;
+}
+
+void card_give_shared(void *memory) { give(memory, 0); }
+
+int card_open_things(void) { return open_things; }
