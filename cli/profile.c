@@ -21,11 +21,22 @@ static const char *neighbour_of(const profile_rank *rank)
     return rank->subject->cluster.member[tandem_cluster_class_of(&rank->subject->cluster, other)].device.name;
 }
 
+/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries now. */
+static tandem_status profile_turn(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    int n = 0;
+    tandem_status status =
+        rank_run_recall(rank->backend, rank->worker, rank->options->again ? NULL : rank->store, 1, error);
+    if (status == TANDEM_OK) status = profile_costs(rank, "", count, error);
+    const tandem_algorithm *tried = rank->backend->worker_tried(rank->worker, &n);
+    return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tried, n, error) : status;
+}
+
 /* One rank after the other, the others waiting in the barrier, which costs no time on a core. */
 static tandem_status profile_alone(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     for (int turn = 0; turn < rank->place.n_rank; turn++) {
-        tandem_status status = turn == rank->place.rank ? profile_costs(rank, "", count, error) : TANDEM_OK;
+        tandem_status status = turn == rank->place.rank ? profile_turn(rank, count, error) : TANDEM_OK;
         if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
         if (status != TANDEM_OK) return status;
     }

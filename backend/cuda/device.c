@@ -7,6 +7,7 @@
 
 #include "backend/cuda/operator.h"
 
+enum { VERSIONS_TEXT = 96, WORKSPACE_ALIGNMENT = 256, PLAN_ALIGNMENT = 64 };
 enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 
 /* A reshape is a view, and sources bring data in: no task asks for a kernel of theirs. */
@@ -30,7 +31,7 @@ static tandem_status failed_to(const cuda_device *cuda, const char *what, int fa
 }
 
 /* Which card a name means; that it is there, and not too old. */
-static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *error)
+static tandem_status choose(int *index, cuda_device *cuda, tandem_error *error)
 {
     char *end = NULL;
     const char *const digits = cuda->name + strlen("cuda:");
@@ -57,6 +58,7 @@ static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *e
                                 "install a newer driver, or build with an older CUDA Toolkit",
                                 cuda->name, card.driver / 1000, card.driver % 1000 / 10, card.runtime / 1000,
                                 card.runtime % 1000 / 10);
+    cuda->card = card;
     *index = (int)number;
     return TANDEM_OK;
 }
@@ -65,6 +67,7 @@ static void close_device(void *device)
 {
     cuda_device *cuda = device;
     if (!cuda) return;
+    cuda_choices_close(cuda->choices);
     if (cuda->amax_bits) cuda->vendor->give(cuda->amax_bits, 0);
     if (cuda->faults) cuda->vendor->give(cuda->faults, 0);
     if (cuda->stream) cuda->vendor->stream_close(cuda->stream);
@@ -75,8 +78,12 @@ static void close_device(void *device)
 static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
+    char versions[VERSIONS_TEXT];
     int index = 0;
-    const tandem_status status = choose(&index, cuda, error);
+    tandem_status status = choose(&index, cuda, error);
+    if (status != TANDEM_OK) return status;
+    if (vendor->versions(versions, sizeof versions)) versions[0] = '\0';
+    status = cuda_choices_open(&cuda->choices, &cuda->card, versions, error);
     if (status != TANDEM_OK) return status;
     int failed = vendor->open(&cuda->libraries, index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
@@ -148,13 +155,28 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
         return status;
     }
     *kernel = prepared;
-    *workspace_bytes = prepared->workspace_bytes;
+    *workspace_bytes =
+        prepared->workspace_bytes ? prepared->workspace_bytes + WORKSPACE_ALIGNMENT - PLAN_ALIGNMENT : 0;
     return TANDEM_OK;
 }
 
+/* The plan aligns to 64 bytes, NVIDIA's libraries want 256 of their workspace. */
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return kernel->run(kernel, call, error);
+    tandem_kernel_call own = *call;
+    const size_t beyond = (uintptr_t)call->workspace % WORKSPACE_ALIGNMENT;
+    if (call->workspace && beyond) own.workspace = (char *)call->workspace + (WORKSPACE_ALIGNMENT - beyond);
+    return kernel->run(kernel, &own, error);
+}
+
+static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error)
+{
+    return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, tries, error);
+}
+
+static const tandem_algorithm *tried(const void *device, int *n)
+{
+    return cuda_choices_tried(((const cuda_device *)device)->choices, n);
 }
 
 /* --- The optimizer ------------------------------------------------------------------------------------------------------ */
@@ -239,7 +261,7 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 static const char *version(void)
 {
-    static _Thread_local char text[96];
+    static _Thread_local char text[VERSIONS_TEXT];
     return tandem_cuda_vendor.versions(text, sizeof text) ? "CUDA" : text;
 }
 
@@ -250,6 +272,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .recall = recall,
+    .tried = tried,
     .update = update,
     .version = version,
     .take = take,

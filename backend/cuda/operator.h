@@ -4,7 +4,7 @@
 #ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
-#include "backend/cuda/vendor.h"
+#include "backend/cuda/choice.h"
 #include "tandem/backend.h"
 
 /* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */
@@ -20,8 +20,8 @@ typedef struct cuda_device {
     tandem_cuda_stream stream;
     cuda_faults *faults; /* on the card */
     uint32_t *amax_bits; /* … of the cast that runs */
-    uint8_t *decays;     /* … which groups of 16 weights decay */
-    size_t n_decays;
+    cuda_card card;
+    cuda_choices *choices;
 } cuda_device;
 
 struct tandem_kernel {
@@ -75,15 +75,31 @@ static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cuda_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
+/* --- work.c: what a library does ------------------------------------------------------------------------------------------- */
+
+/* A piece of work and how it is done; all 0 is none. */
+typedef struct cuda_chosen {
+    cuda_work *work;
+    cuda_algorithm algorithm;
+} cuda_chosen;
+/* TANDEM_NO_KERNEL where the library has no algorithm. */
+tandem_status cuda_product_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
+                                  const cuda_product_spec *spec, tandem_error *error);
+tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
+                                      const cuda_convolution_spec *spec, tandem_error *error);
+void cuda_chosen_close(cuda_chosen *chosen, const cuda_device *device);
+int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands,
+                    void *workspace);
+
 /* --- product.c ------------------------------------------------------------------------------------------------------------ */
 
 /* A product in any type that tandem has. f32 and bf16 are the library's, with the result in either. s8 is written in s32 and
  * scaled by what the integers stand for; operands that do not lie as the library wants them are transposed in the
  * workspace, and sizes that are no multiple of 4 padded with zeros. */
 typedef struct cuda_gemm {
-    cuda_product_spec spec; /* as asked for; from, to as in the graph */
+    cuda_product_spec spec; /* as asked for; types as the library has them */
     tandem_dtype from, to;
-    cuda_product *product;
+    cuda_chosen chosen;
     int64_t k, n, m;                            /* padded */
     uint64_t a_offset, b_offset, result_offset; /* in the workspace; of s8, and of results that are narrowed */
     int moves_a, moves_b;

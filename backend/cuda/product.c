@@ -7,15 +7,14 @@ static int64_t up_to_4(int64_t n) { return (n + 3) / 4 * 4; }
 
 static tandem_status open_float(cuda_gemm *matmul, const tandem_kernel *kernel, tandem_error *error)
 {
-    const cuda_device *device = kernel->device;
     cuda_product_spec *s = &matmul->spec;
-    uint64_t library_bytes = 0, end = 0;
-    s->from = matmul->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32;
+    uint64_t end = 0;
+    s->a = s->b = matmul->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32;
     const int narrows = matmul->from == TANDEM_F32 && matmul->to == TANDEM_BF16;
     s->to = matmul->to == TANDEM_BF16 && !narrows ? CUDA_TYPE_BF16 : CUDA_TYPE_F32;
-    const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, s);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
+    const tandem_status status = cuda_product_choose(&matmul->chosen, kernel, s, error);
+    if (status != TANDEM_OK) return status;
+    cuda_workspace_reserve(&end, matmul->chosen.algorithm.workspace_bytes);
     if (narrows)
         matmul->result_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * s->m * s->n) * sizeof(float));
     matmul->workspace_bytes = end;
@@ -25,7 +24,6 @@ static tandem_status open_float(cuda_gemm *matmul, const tandem_kernel *kernel, 
 /* Operands as the library takes them: A (m, k), B (n, k), with k and n in fours; zeros behind the rest add nothing. */
 static tandem_status open_s8(cuda_gemm *matmul, const tandem_kernel *kernel, tandem_error *error)
 {
-    const cuda_device *device = kernel->device;
     const cuda_product_spec *s = &matmul->spec;
     matmul->m = s->m, matmul->n = up_to_4(s->n), matmul->k = up_to_4(s->k);
     matmul->moves_a = s->transpose_a || matmul->k != s->k;
@@ -35,12 +33,13 @@ static tandem_status open_s8(cuda_gemm *matmul, const tandem_kernel *kernel, tan
                                      .n = matmul->n,
                                      .k = matmul->k,
                                      .transpose_b = 1,
-                                     .from = CUDA_TYPE_S8,
+                                     .a = CUDA_TYPE_S8,
+                                     .b = CUDA_TYPE_S8,
                                      .to = CUDA_TYPE_S32};
-    uint64_t library_bytes = 0, end = 0;
-    const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, &whole);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
+    const tandem_status status = cuda_product_choose(&matmul->chosen, kernel, &whole, error);
+    if (status != TANDEM_OK) return status;
+    uint64_t end = 0;
+    cuda_workspace_reserve(&end, matmul->chosen.algorithm.workspace_bytes);
     if (matmul->moves_a)
         matmul->a_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->k));
     if (matmul->moves_b)
@@ -64,7 +63,7 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
 
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device)
 {
-    if (matmul->product) device->vendor->product_close(matmul->product);
+    cuda_chosen_close(&matmul->chosen, device);
     *matmul = (cuda_gemm){0};
 }
 
@@ -87,7 +86,7 @@ static int run_s8(const cuda_gemm *matmul, const cuda_device *device, const void
     }
     int32_t *const result = cuda_workspace_at(workspace, matmul->result_offset);
     if (!failed)
-        failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
+        failed = cuda_chosen_run(&matmul->chosen, device, &(cuda_operands){a, b, result, NULL, NULL}, workspace);
     if (failed || !c) return failed;
     return tandem_cuda_scale_s32(c, cuda_float_of(matmul->to), result, (size_t)(s->batch * s->m),
                                  (size_t)s->n, (size_t)matmul->n, scale_a, scale_b, device->stream);
@@ -107,7 +106,7 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
         return cuda_kernel_result(kernel, run_s8(matmul, device, a, b, c, scale_a, scale_b, workspace), error);
     const int narrows = matmul->to == TANDEM_BF16 && s->to == CUDA_TYPE_F32;
     void *const result = narrows ? cuda_workspace_at(workspace, matmul->result_offset) : c;
-    int failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
+    int failed = cuda_chosen_run(&matmul->chosen, device, &(cuda_operands){a, b, result, NULL, NULL}, workspace);
     if (!failed && narrows)
         failed = tandem_cuda_narrow(c, result, (size_t)(s->batch * s->m * s->n), device->stream);
     return cuda_kernel_result(kernel, failed, error);

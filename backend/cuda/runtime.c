@@ -22,6 +22,7 @@ static int look(cuda_card *card, int index)
     (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
     seen.major = properties.major;
     seen.minor = properties.minor;
+    seen.cache_bytes = (uint64_t)properties.l2CacheSize;
     seen.memory_bytes = total_bytes;
     seen.free_bytes = free_bytes;
     *card = seen;
@@ -119,6 +120,23 @@ static int open_libraries(cuda_libraries **out, int index)
     return 0;
 }
 
+/* --- Work ----------------------------------------------------------------------------------------------------------------- */
+
+static void work_close(cuda_work *work) { work->close(work); }
+static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+{
+    return work->candidates(candidate, n, work);
+}
+static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
+{
+    return work->check(algorithm, work);
+}
+static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+                    void *workspace, tandem_cuda_stream stream)
+{
+    return work->run(work, algorithm, operands, workspace, stream);
+}
+
 const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
                                         .text = text,
@@ -139,8 +157,8 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .record = record,
                                         .elapsed_ns = elapsed_ns,
                                         .product_open = cuda_product_open,
-                                        .product_close = cuda_product_close,
-                                        .product_run = cuda_product_run,
                                         .convolution_open = cuda_convolution_open,
-                                        .convolution_close = cuda_convolution_close,
-                                        .convolution_run = cuda_convolution_run};
+                                        .work_close = work_close,
+                                        .work_candidates = work_candidates,
+                                        .work_check = work_check,
+                                        .work_run = work_run};

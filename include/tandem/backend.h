@@ -74,6 +74,13 @@ typedef struct tandem_device_backend {
                              uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
+    /* Where libraries offer several algorithms for a piece of work: takes those that were chosen before, in the texts of `tried`;
+     * those for other cards and versions are passed over. tries 1: from now on, when a kernel is prepared for work without
+     * a choice, each way is tried and the fastest chosen; 0: it is done as the library thinks best. NULL, both: there is
+     * nothing to choose. */
+    tandem_status (*recall)(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error);
+    /* What was chosen by tries since the device was opened; valid until the next prepare. */
+    const tandem_algorithm *(*tried)(const void *device, int *n);
     /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
      * all of the gradient is finite; it is applied in either case. */
     int (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
@@ -164,6 +171,10 @@ typedef struct tandem_backend_api {
 
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
+    /* How this rank's device does what its libraries can do in several ways (tandem_device_backend: recall, tried). */
+    tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
+                                   tandem_error *error);
+    const tandem_algorithm *(*worker_tried)(const tandem_worker *worker, int *n);
     tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
     tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
     tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes,

@@ -5,14 +5,17 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "tests/cuda/card.h"
 
-enum { LOST = 719, NO_MEMORY = 2 };
+enum { LOST = 719, NO_MEMORY = 2, UNSUPPORTED = 10015 };
+#define SECOND INT64_C(1000000000)
 
-cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, UINT64_C(1) << 30, 13000, 13000};
+cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
 int stand_in_n_card = 1;
 int stand_in_fails_after = -1;
 int64_t stand_in_memory_left = INT64_C(1) << 30;
 static int open_things;
+static int64_t clock_ns; /* what work pretends to have taken, beside the time that passes */
 int stand_in_open_things(void) { return open_things; }
 
 static int fate(void)
@@ -53,7 +56,10 @@ static int look(cuda_card *card, int index)
     return fate();
 }
 
-static const char *text(int error) { return error == LOST ? "the card is gone" : "no memory"; }
+static const char *text(int error)
+{
+    return error == LOST ? "the card is gone" : error == UNSUPPORTED ? "not supported" : "no memory";
+}
 
 static int versions(char *written, size_t size)
 {
@@ -157,7 +163,7 @@ static void event_close(tandem_cuda_event event) { closed(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     (void)stream;
-    event->at_ns = tandem_now_ns();
+    event->at_ns = tandem_now_ns() + clock_ns;
     return fate();
 }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
@@ -175,8 +181,8 @@ static double load(const void *array, cuda_type type, int64_t i)
     case CUDA_TYPE_BF16: return (double)tandem_f32_of_bf16(((const uint16_t *)array)[i]);
     case CUDA_TYPE_S8: return (double)((const int8_t *)array)[i];
     case CUDA_TYPE_S32: return (double)((const int32_t *)array)[i];
+    default: abort();
     }
-    abort();
 }
 
 static void store(void *array, cuda_type type, int64_t i, double value)
@@ -185,9 +191,8 @@ static void store(void *array, cuda_type type, int64_t i, double value)
     case CUDA_TYPE_F32: ((float *)array)[i] = (float)value; return;
     case CUDA_TYPE_BF16: ((uint16_t *)array)[i] = tandem_bf16_of((float)value); return;
     case CUDA_TYPE_S32: ((int32_t *)array)[i] = (int32_t)value; return;
-    case CUDA_TYPE_S8: break;
+    default: abort();
     }
-    abort();
 }
 
 static double *load_all(const void *array, cuda_type type, int64_t n)
@@ -198,38 +203,65 @@ static double *load_all(const void *array, cuda_type type, int64_t n)
     return value;
 }
 
-/* --- Products --------------------------------------------------------------------------------------------------------------- */
+/* --- Work: of either kind there are N_ALGORITHM ways, which differ in workspace and in the time they pretend to take ---------- */
 
-enum { WORKSPACE = 512 }; /* so that offsets behind it are met */
+enum { N_ALGORITHM = 4, BROKEN = 2 };
+static const struct {
+    uint64_t workspace_bytes;
+    int64_t ns;
+} algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
+int stand_in_breaks;                                                         /* whether it does */
+int stand_in_candidates = N_ALGORITHM;
+int stand_in_runs;
 
-struct cuda_product {
-    cuda_product_spec spec;
+struct cuda_work {
+    int is_product;
+    cuda_product_spec product;
+    cuda_convolution_spec convolution;
 };
 
-static int product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                        const cuda_product_spec *spec)
+static void work_close(cuda_work *work) { closed(work); }
+
+static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+{
+    (void)work;
+    for (int i = 0; i < stand_in_candidates; i++)
+        candidate[i] = (cuda_algorithm){{(uint64_t)i}, algorithms[i].workspace_bytes};
+    *n = stand_in_candidates;
+    return fate();
+}
+
+static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
+{
+    (void)work;
+    if (algorithm->word[0] >= N_ALGORITHM) return UNSUPPORTED;
+    algorithm->workspace_bytes = algorithms[algorithm->word[0]].workspace_bytes;
+    return fate();
+}
+
+/* --- Products --------------------------------------------------------------------------------------------------------------- */
+
+static int is_byte(cuda_type type)
+{
+    return type == CUDA_TYPE_S8 || type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2;
+}
+
+static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
 {
     (void)libraries;
-    const int failed = fate();
+    const int failed = fate(), unit = spec->a == CUDA_TYPE_S8 ? 4 : 16;
     if (failed) return failed;
-    if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4))
-        return 15;
-    *product = opened(sizeof **product);
-    (*product)->spec = *spec;
-    *workspace_bytes = WORKSPACE;
+    if (is_byte(spec->a) && (spec->transpose_a || !spec->transpose_b || spec->n % unit || spec->k % unit))
+        return UNSUPPORTED;
+    *work = opened(sizeof **work);
+    **work = (cuda_work){.is_product = 1, .product = *spec};
     return 0;
 }
 
-static void product_close(cuda_product *product) { closed(product); }
-
-static int product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
-                       tandem_cuda_stream stream)
+static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
-    (void)stream;
-    const cuda_product_spec *s = &product->spec;
-    memset(workspace, 0x5A, WORKSPACE);
-    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(
-                                                                           b, s->from, s->batch * s->k * s->n);
+    double *const left = load_all(o->a, s->a, s->batch * s->m * s->k), *const right = load_all(
+                                                                           o->b, s->b, s->batch * s->k * s->n);
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
             const int64_t group = i / s->m, row = i % s->m;
@@ -237,56 +269,48 @@ static int product_run(const cuda_product *product, const void *a, const void *b
             for (int64_t l = 0; l < s->k; l++)
                 sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
                        right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
-            store(c, s->to, i * s->n + j, sum);
+            store(o->c, s->to, i * s->n + j, sum);
         }
     free(right);
     free(left);
-    return fate();
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
 
-struct cuda_convolution {
-    cuda_convolution_spec spec;
-};
-
-static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
-                            cuda_libraries *libraries, const cuda_convolution_spec *spec)
+static int convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
     const int failed = fate();
     if (failed) return failed;
-    *convolution = opened(sizeof **convolution);
-    (*convolution)->spec = *spec;
-    *workspace_bytes = WORKSPACE;
+    *work = opened(sizeof **work);
+    (*work)->convolution = *spec;
     return 0;
 }
 
-static void convolution_close(cuda_convolution *convolution) { closed(convolution); }
-
-static int convolution_run(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
-                           tandem_cuda_stream stream)
+static void run_convolution(const cuda_convolution_spec *s, const cuda_operands *o)
 {
-    (void)stream;
-    const cuda_convolution_spec *s = &convolution->spec;
+    const void *const x = s->pass == CUDA_CONVOLUTION_DGRAD ? o->c : o->a,
+                      *const w = s->pass == CUDA_CONVOLUTION_WGRAD ? o->c : o->b,
+                      *const y = s->pass == CUDA_CONVOLUTION         ? o->c
+                                 : s->pass == CUDA_CONVOLUTION_DGRAD ? o->a
+                                                                     : o->b;
     const int64_t n_x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
                   n_w = (int64_t)s->c_out * s->kernel_h * s->kernel_w * s->c_in,
                   n_y = (int64_t)s->batch * s->out_h * s->out_w * s->c_out;
     const int64_t n = s->pass == CUDA_CONVOLUTION ? n_y : s->pass == CUDA_CONVOLUTION_DGRAD ? n_x : n_w;
     double *sum = calloc((size_t)n, sizeof *sum);
     if (!sum) abort();
-    memset(workspace, 0x5A, WORKSPACE);
     double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w),
                   *const out = load_all(y, s->type, n_y);
     for (int64_t i = 0; i < n_y; i++) {
-        const int64_t o = i % s->c_out, ox = i / s->c_out % s->out_w, oy = i / s->c_out / s->out_w % s->out_h,
-                      image = i / s->c_out / s->out_w / s->out_h;
+        const int64_t channel = i % s->c_out, ox = i / s->c_out % s->out_w,
+                      oy = i / s->c_out / s->out_w % s->out_h, image = i / s->c_out / s->out_w / s->out_h;
         for (int64_t k = 0; k < n_w / s->c_out; k++) {
             const int64_t c = k % s->c_in, kx = k / s->c_in % s->kernel_w, ky = k / s->c_in / s->kernel_w;
             const int64_t h = oy * s->stride + ky - s->pad, v = ox * s->stride + kx - s->pad;
             if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
             const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c,
-                          at_w = o * (n_w / s->c_out) + k;
+                          at_w = channel * (n_w / s->c_out) + k;
             if (s->pass == CUDA_CONVOLUTION)
                 sum[i] += in[at_x] * weight[at_w];
             else if (s->pass == CUDA_CONVOLUTION_DGRAD)
@@ -295,12 +319,27 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
                 sum[at_w] += out[i] * in[at_x];
         }
     }
-    void *const result = s->pass == CUDA_CONVOLUTION ? y : s->pass == CUDA_CONVOLUTION_DGRAD ? x : w;
-    for (int64_t i = 0; i < n; i++) store(result, s->type, i, sum[i]);
+    for (int64_t i = 0; i < n; i++) store(o->c, s->type, i, sum[i]);
     free(out);
     free(weight);
     free(in);
     free(sum);
+}
+
+static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+                    void *workspace, tandem_cuda_stream stream)
+{
+    (void)stream;
+    const uint64_t way = algorithm->word[0];
+    if ((uintptr_t)workspace % 256) return UNSUPPORTED; /* as the libraries ask for */
+    if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
+    memset(workspace, 0x5A, algorithms[way].workspace_bytes);
+    if (work->is_product)
+        run_product(&work->product, operands);
+    else
+        run_convolution(&work->convolution, operands);
+    clock_ns += algorithms[way].ns;
+    stand_in_runs++;
     return fate();
 }
 
@@ -324,11 +363,24 @@ const cuda_vendor stand_in_vendor = {.count = count,
                                      .record = record,
                                      .elapsed_ns = elapsed_ns,
                                      .product_open = product_open,
-                                     .product_close = product_close,
-                                     .product_run = product_run,
                                      .convolution_open = convolution_open,
-                                     .convolution_close = convolution_close,
-                                     .convolution_run = convolution_run};
+                                     .work_close = work_close,
+                                     .work_candidates = work_candidates,
+                                     .work_check = work_check,
+                                     .work_run = work_run};
 
-/* The table's own `open` names the real libraries, which are not linked here; tests open with these. */
-const cuda_vendor tandem_cuda_vendor = {0};
+/* --- card.h --------------------------------------------------------------------------------------------------------------- */
+
+const int card_is_real = 0;
+
+int card_skips(void) { return 0; }
+
+void *card_take_shared(size_t bytes)
+{
+    void *memory = NULL;
+    return take(&memory, bytes, 0) ? NULL : memory;
+}
+
+void card_give_shared(void *memory) { give(memory, 0); }
+
+int card_open_things(void) { return open_things; }

@@ -6,7 +6,8 @@
 
 #include "backend/cuda/vendor.h"
 
-extern const cuda_vendor stand_in_vendor;
+/* The table that the library has for NVIDIA's, where these are not linked. */
+#define stand_in_vendor tandem_cuda_vendor
 
 /* The card that it describes; tests change it. */
 extern cuda_card stand_in_card;
@@ -14,6 +15,10 @@ extern int stand_in_n_card;
 /* The call after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_fails_after;
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
-int stand_in_open_things(void);      /* what was opened or taken and not given back */
+/* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
+extern int stand_in_candidates; /* how many it names */
+extern int stand_in_breaks;     /* whether the third fails when it is run */
+extern int stand_in_runs;       /* of work, so far */
+int stand_in_open_things(void); /* what was opened or taken and not given back */
 
 #endif

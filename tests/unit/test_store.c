@@ -364,8 +364,40 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 2);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 3);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
+static void algorithms_are_replaced_and_come_back(void **state)
+{
+    enum { MANY = 300 }; /* more than one allocation holds */
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_algorithm *known = NULL, one[MANY];
+    char spec[MANY][64];
+    int n = -1;
+    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_load_algorithms(&known, &n, store, &error), TANDEM_OK);
+    assert_int_equal(n, 0);
+    assert_null(known);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(spec[i], sizeof spec[i], "a card, a library 1.2 | product number %03d", i);
+        one[i] = (tandem_algorithm){spec[i], "first"};
+    }
+    assert_int_equal(tandem_store_put_algorithms(store, one, MANY, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, &(tandem_algorithm){spec[7], "second"}, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, NULL, 0, &error), TANDEM_OK);
+    tandem_store_close(store);
+    store = open_store(p->path, TANDEM_STORE_READ);
+    assert_int_equal(tandem_store_put_algorithms(store, one, 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_load_algorithms(&known, &n, store, &error), TANDEM_OK);
+    tandem_store_close(store);
+    assert_int_equal(n, MANY);
+    for (int i = 0; i < MANY; i++) {
+        assert_string_equal(known[i].spec, spec[i]);
+        assert_string_equal(known[i].choice, i == 7 ? "second" : "first");
+    }
+    free(known);
 }
 
 static void collectives_come_back_in_order(void **state)
@@ -792,6 +824,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, make_place, remove_place),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
         cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(statistics_come_back, make_place, remove_place),

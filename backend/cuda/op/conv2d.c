@@ -5,8 +5,8 @@
 #include "backend/cuda/operator.h"
 
 typedef struct conv_state {
-    cuda_convolution *convolution; /* none: int8 */
-    tandem_dtype made;             /* type in which cuDNN writes, where that is not the kernel's result */
+    cuda_chosen chosen; /* none: int8 */
+    tandem_dtype made;  /* type in which cuDNN writes, where that is not the kernel's result */
     uint64_t weight_offset, result_offset, columns_offset;
     cuda_gemm matmul;
     int pointwise;
@@ -45,9 +45,8 @@ static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_c
     void *const result = converts ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
     int failed = transpose(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
     if (!failed)
-        failed = device->vendor->convolution_run(state->convolution, is_forward ? (void *)call->in[0] : result,
-                                                 weight, is_forward ? result : (void *)call->in[0],
-                                                 call->workspace, device->stream);
+        failed = cuda_chosen_run(&state->chosen, device,
+                                 &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
     const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && converts)
         failed = kernel->task.to == TANDEM_BF16 ? tandem_cuda_narrow(call->out[0], result, n, device->stream)
@@ -63,8 +62,8 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
     void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
     const int widens = state->made == TANDEM_BF16;
-    int failed = device->vendor->convolution_run(state->convolution, (void *)call->in[0], gradient,
-                                                 (void *)call->in[1], call->workspace, device->stream);
+    int failed = cuda_chosen_run(&state->chosen, device,
+                                 &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
     if (!failed)
         failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
     if (!failed && widens) failed = tandem_cuda_widen(call->out[0], turned, rows * columns, device->stream);
@@ -95,11 +94,10 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
                                         .stride = w.stride,
                                         .pad = w.pad,
                                         .type = task->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32};
-    uint64_t library_bytes = 0, end = 0;
-    const int failed = kernel->device->vendor->convolution_open(&state->convolution, &library_bytes,
-                                                                kernel->device->libraries, &spec);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
+    const tandem_status status = cuda_convolution_choose(&state->chosen, kernel, &spec, error);
+    if (status != TANDEM_OK) return status;
+    uint64_t end = 0;
+    cuda_workspace_reserve(&end, state->chosen.algorithm.workspace_bytes);
     state->weight_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
     if (task->kind == TANDEM_TASK_WGRAD)
         state->result_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
@@ -180,7 +178,7 @@ static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem
 static void destroy(void *state, const cuda_device *device)
 {
     conv_state *conv = state;
-    if (conv->convolution) device->vendor->convolution_close(conv->convolution);
+    cuda_chosen_close(&conv->chosen, device);
     cuda_gemm_close(&conv->matmul, device);
     free(conv);
 }
