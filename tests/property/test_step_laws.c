@@ -543,7 +543,7 @@ static void check_memory(const tandem_step *step, chance *c)
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
-    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.arena);
+    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
@@ -600,7 +600,9 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
     static const int n_micro[] = {0, 1, 3}, n_segment[] = {0, TANDEM_SEGMENTS_SQRT, 2, 7};
     tandem_step *step = NULL;
     const tandem_dtype wider = draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32;
-    const tandem_step_options options = {n_micro[draw_below(c, 3)], n_segment[draw_below(c, 4)]};
+    const tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)],
+                                         .n_segment = n_segment[draw_below(c, 4)],
+                                         .scaling.window = draw_below(c, 2) ? 5 : 0};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     return step;
 }

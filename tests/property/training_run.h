@@ -41,6 +41,7 @@ typedef struct experiment {
     const char *init, *export; /* weights: read before the first step, written behind the last */
     tandem_step_options variant;
     int hash_gradients;
+    const tandem_data *data; /* NULL = noise */
 } experiment;
 
 typedef struct training_view {
