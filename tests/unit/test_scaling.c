@@ -105,7 +105,7 @@ static void a_plan_names_its_scaling(void **state)
     tandem_cluster cluster;
     tandem_graph *graph = open_graph("mlp"), *opened = NULL;
     tandem_plan *plan = NULL, *read = NULL;
-    assert_int_equal(tandem_cluster_parse(&cluster, "cpu:avx2", NULL), TANDEM_OK);
+    assert_int_equal(tandem_cluster_parse(&cluster, "cpu:avx2 batch=4", NULL), TANDEM_OK);
     assert_int_equal(tandem_plan_open(&plan, graph, &cluster, "a plan", NULL), TANDEM_OK);
     plan->step.scaling = (tandem_cast_scaling){8, -1};
     char *const text = tandem_plan_text(plan, graph);
