@@ -12,25 +12,43 @@
 
 /* The sets that a device's row names, as bits by the place of a row in precision.def. */
 enum {
-#define ROW(NAME, ...) PLACE_##NAME,
-#include "tandem/precision.def"
-#undef ROW
-    N_PLACE
+    FP32 = 1 << TANDEM_PRECISION_FP32,
+    TF32 = 1 << TANDEM_PRECISION_TF32,
+    FP16 = 1 << TANDEM_PRECISION_FP16,
+    BF16 = 1 << TANDEM_PRECISION_BF16,
+    FP8 = 1 << TANDEM_PRECISION_FP8,
+    INT8 = 1 << TANDEM_PRECISION_INT8 | 1 << TANDEM_PRECISION_INT8_FULL
 };
+
+/* What capabilities have, for the rows that name one. */
 enum {
-    PRECISIONS_ALL = (1 << N_PLACE) - 1,
-    PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16),
-    PRECISIONS_ONLY_FP32 = 1 << PLACE_FP32
+#define ROW(capability, wider, precisions) PRECISIONS_##capability = precisions, WIDER_##capability = TANDEM_##wider,
+#include "profiles/devices/capability.def"
+#undef ROW
+};
+static const struct {
+    int capability;
+    tandem_dtype wider;
+    unsigned precisions;
+} capabilities[] = {
+#define ROW(capability, wider, precisions) {capability, TANDEM_##wider, precisions},
+#include "profiles/devices/capability.def"
+#undef ROW
 };
 
 /* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, wider, precisions, meaning)                                                      \
-    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0, {.n_unit = 0}},
+    {name, meaning, precisions, TANDEM_##wider, 0, {.n_unit = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
-#define ROW(name, wider, precisions, memory_gb, meaning, ...)                                                \
-    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, memory_gb * UINT64_C(1000000000), {__VA_ARGS__}},
+#define ROW(name, capability, memory_gb, meaning, ...)                                                       \
+    {name,                                                                                                   \
+     meaning,                                                                                                \
+     PRECISIONS_##capability,                                                                                \
+     (tandem_dtype)WIDER_##capability,                                                                       \
+     memory_gb * UINT64_C(1000000000),                                                                       \
+     {__VA_ARGS__}},
 #include "profiles/devices/cards.def"
 #undef ROW
 };
@@ -102,6 +120,20 @@ static int lacks(int index, char *missing, size_t size)
             n++;
         }
     return n;
+}
+
+int tandem_device_capability(tandem_device *device, int major, int minor)
+{
+    int found = 0;
+    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++) {
+        if (major < capabilities[i].capability / 10 ||
+            (major == capabilities[i].capability / 10 && minor < capabilities[i].capability % 10))
+            break;
+        device->precisions = capabilities[i].precisions;
+        device->wider = capabilities[i].wider;
+        found = 1;
+    }
+    return found;
 }
 
 int tandem_device_is_described(const tandem_device *device) { return device->facts.n_unit > 0; }

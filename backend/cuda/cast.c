@@ -23,7 +23,7 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type, n, device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(call->out[0], call->out_scale[0], call->in[0], type, n,
+        failed = tandem_cuda_quantise(call->out[0], TANDEM_CUDA_S8, call->out_scale[0], call->in[0], type, n,
                                       device->amax_bits, &rounding, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
@@ -31,19 +31,20 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
 static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     return cuda_kernel_result(kernel,
-                              tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
-                                                     elements(kernel), call->in_scale[0], kernel->device->stream),
+                              tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to),
+                                                     call->in[0], TANDEM_CUDA_S8, elements(kernel),
+                                                     call->in_scale[0], kernel->device->stream),
                               error);
 }
 
 static tandem_status run_between_floats(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                         tandem_error *error)
 {
-    const tandem_cuda_stream stream = kernel->device->stream;
-    const int failed = kernel->task.to == TANDEM_BF16
-                           ? tandem_cuda_narrow(call->out[0], call->in[0], elements(kernel), stream)
-                           : tandem_cuda_widen(call->out[0], call->in[0], elements(kernel), stream);
-    return cuda_kernel_result(kernel, failed, error);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
+                                                  cuda_float_of(kernel->task.from), elements(kernel),
+                                                  kernel->device->stream),
+                              error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)

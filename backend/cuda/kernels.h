@@ -18,8 +18,9 @@ extern "C" {
 
 typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t */
 
-/* What floats a kernel reads or writes. */
-typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16 } tandem_cuda_float;
+/* What floats a kernel reads or writes, and what codes of a byte, which stand for scale·code. */
+typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16, TANDEM_CUDA_F16 } tandem_cuda_float;
+typedef enum tandem_cuda_code { TANDEM_CUDA_S8, TANDEM_CUDA_E4M3, TANDEM_CUDA_E5M2 } tandem_cuda_code;
 
 /* --- quantise.cu ---------------------------------------------------------------------------------------------------- */
 
@@ -30,32 +31,20 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 /* *word = value: an amax that is known in advance. */
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
 
-/* q = stochastically rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host
- * between the two passes.  B: n·(size + 1).  CPU: quantise_f32, quantise_bf16. */
-int tandem_cuda_quantise(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                         const uint32_t *amax_bits, const tandem_rounding *rounding, tandem_cuda_stream stream);
-
-/* The same of a matrix, and its transpose from the same draws: both backward products of a layer read rows.
- * q (rows, columns), transposed (columns, rows); either may be NULL. columns: a multiple of 8, TANDEM_CUDA_UNALIGNED if not.
- * B: n·(size + 2). */
-enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
-int tandem_cuda_quantise_both(int8_t *q, int8_t *transposed, float *scale, const void *x,
-                              tandem_cuda_float type, size_t rows, size_t columns, const uint32_t *amax_bits,
-                              const tandem_rounding *rounding, tandem_cuda_stream stream);
-
-/* amax and quantising of each row by itself: one pass over memory where a row fits into a block's registers.
- * scale[rows].  B: n·(size + 1). columns ≤ TANDEM_CUDA_ROW_MOST and a multiple of 8; element i of the matrix has draw i. */
-enum { TANDEM_CUDA_ROW_MOST = 16384 };
-int tandem_cuda_quantise_rows(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows,
-                              size_t columns, const tandem_rounding *rounding, tandem_cuda_stream stream);
+/* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host between the two
+ * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter.  B: n·(size + 1).
+ * CPU: quantise_f32, quantise_bf16. */
+int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                         size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
+                         tandem_cuda_stream stream);
 
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
-int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const int8_t *q, size_t n, const float *scale,
-                           tandem_cuda_stream stream);
+int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
+                           const float *scale, tandem_cuda_stream stream);
 
-/* B: 6n.  CPU: bf16_from_f32, f32_from_bf16. */
-int tandem_cuda_narrow(uint16_t *y, const float *x, size_t n, tandem_cuda_stream stream);
-int tandem_cuda_widen(float *y, const uint16_t *x, size_t n, tandem_cuda_stream stream);
+/* To nearest.  B: n·(both sizes).  CPU: bf16_from_f32, f32_from_bf16. */
+int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
+                        tandem_cuda_stream stream);
 
 /* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
@@ -63,7 +52,8 @@ int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, siz
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
-/* Over any part of the flat arrays in one launch, n a multiple of 16. decays[i / 16]: whether the 16 elements from i on lose
+enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
+/* Over any part of the flat arrays in one launch, n a multiple of 16 (TANDEM_CUDA_UNALIGNED if not). decays[i / 16]: whether the 16 elements from i on lose
  * `decay`, since every parameter begins at a multiple of 16; NULL: all do. *broken becomes 1 where a gradient is not finite; it is applied all the same.
  * B: 20n (sgd), 28n (adamw).  CPU: sgd, adamw. */
 int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
@@ -159,9 +149,10 @@ int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
 int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
                            size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream);
 
-/* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
-int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
-                       size_t x_columns, int transposed, tandem_cuda_stream stream);
+/* Numbers of a byte: y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns,
+ * x_rows); 0 beyond.  B: 2n; near it where sides are multiples of 16 and nothing is beyond. */
+int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
+                          size_t x_columns, int transposed, tandem_cuda_stream stream);
 
 /* Images are (batch, height, width, channels). place: of each window's largest within the window, ky·kernel_w + kx; windows have at
  * most 256 places. pool_backward: of a maxpool with its places, of an average with NULL. */

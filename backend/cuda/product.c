@@ -74,14 +74,14 @@ static int run_s8(const cuda_gemm *matmul, const cuda_device *device, const void
     int failed = 0;
     if (matmul->moves_a) {
         int8_t *const moved = cuda_workspace_at(workspace, matmul->a_offset);
-        failed = tandem_cuda_pad_s8(moved, a, (size_t)s->batch, (size_t)matmul->m, (size_t)matmul->k,
-                                    (size_t)s->m, (size_t)s->k, s->transpose_a, device->stream);
+        failed = tandem_cuda_pad_bytes(moved, a, (size_t)s->batch, (size_t)matmul->m, (size_t)matmul->k,
+                                       (size_t)s->m, (size_t)s->k, s->transpose_a, device->stream);
         a = moved;
     }
     if (!failed && matmul->moves_b) {
         int8_t *const moved = cuda_workspace_at(workspace, matmul->b_offset);
-        failed = tandem_cuda_pad_s8(moved, b, (size_t)s->batch, (size_t)matmul->n, (size_t)matmul->k,
-                                    (size_t)s->n, (size_t)s->k, !s->transpose_b, device->stream);
+        failed = tandem_cuda_pad_bytes(moved, b, (size_t)s->batch, (size_t)matmul->n, (size_t)matmul->k,
+                                       (size_t)s->n, (size_t)s->k, !s->transpose_b, device->stream);
         b = moved;
     }
     int32_t *const result = cuda_workspace_at(workspace, matmul->result_offset);
@@ -108,7 +108,8 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
     void *const result = narrows ? cuda_workspace_at(workspace, matmul->result_offset) : c;
     int failed = cuda_chosen_run(&matmul->chosen, device, &(cuda_operands){a, b, result, NULL, NULL}, workspace);
     if (!failed && narrows)
-        failed = tandem_cuda_narrow(c, result, (size_t)(s->batch * s->m * s->n), device->stream);
+        failed = tandem_cuda_convert(c, TANDEM_CUDA_BF16, result, TANDEM_CUDA_F32,
+                                     (size_t)(s->batch * s->m * s->n), device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

@@ -49,8 +49,8 @@ static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_c
                                  &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
     const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && converts)
-        failed = kernel->task.to == TANDEM_BF16 ? tandem_cuda_narrow(call->out[0], result, n, device->stream)
-                                                : tandem_cuda_widen(call->out[0], result, n, device->stream);
+        failed = tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), result,
+                                     cuda_float_of(state->made), n, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -66,7 +66,9 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
                                  &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
     if (!failed)
         failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
-    if (!failed && widens) failed = tandem_cuda_widen(call->out[0], turned, rows * columns, device->stream);
+    if (!failed && widens)
+        failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, turned, cuda_float_of(state->made),
+                                     rows * columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
