@@ -151,6 +151,13 @@ TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax, float most)
     return quantum;
 }
 
+/* What a history's largest amax means for the next cast: tandem_amax_history_range. */
+TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
+{
+    const float range = ldexpf(largest, margin);
+    return range <= 3.402823466e38f ? range : 3.402823466e38f;
+}
+
 /* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. */
 TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
 {

@@ -88,7 +88,7 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     int failed = vendor->open(&cuda->libraries, index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
     if (!failed) failed = vendor->take((void **)&cuda->faults, sizeof *cuda->faults, 0);
-    if (!failed) failed = vendor->take((void **)&cuda->amax_bits, sizeof *cuda->amax_bits, 0);
+    if (!failed) failed = vendor->take((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
     return failed ? failed_to(cuda, "open", failed, error) : TANDEM_OK;
 }

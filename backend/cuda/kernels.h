@@ -38,6 +38,14 @@ int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const voi
                          size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
                          tandem_cuda_stream stream);
 
+/* The same with the range that `history` gives, an amax_history.h on the card, which goes on with the amax of x, found in the same
+ * pass. Where it gives none, x's own, found by a pass before. repeats: with the range of the last time, and the history stays.
+ * words: two, of nobody else's meanwhile. *scale is no number where x is not finite.  B: n·(size + 1).
+ * CPU: quantise_amax_f32, quantise_amax_bf16. */
+int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                                 size_t n, tandem_amax_history *history, int repeats, uint32_t *words,
+                                 const tandem_rounding *rounding, tandem_cuda_stream stream);
+
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
 int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
                            const float *scale, tandem_cuda_stream stream);

@@ -19,7 +19,7 @@ typedef struct cuda_device {
     cuda_libraries *libraries;
     tandem_cuda_stream stream;
     cuda_faults *faults; /* on the card */
-    uint32_t *amax_bits; /* … of the cast that runs */
+    uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
     cuda_card card;
     cuda_choices *choices;
 } cuda_device;

@@ -169,6 +169,93 @@ extern "C" int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale
     return (int)cudaErrorInvalidValue;
 }
 
+/* --- … with the range of a history ---------------------------------------------------------------------------------------- */
+
+/* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest magnitude, so far. One block. */
+static __global__ void __launch_bounds__(THREADS)
+    begin_delayed(uint32_t *words, const tandem_amax_history *history, int repeats)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    const int n = (int)(history->updates < history->window ? history->updates : history->window);
+    uint32_t bits = 0;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) bits = max(bits, tandem_magnitude_bits(history->amax[i]));
+    bits = block_largest(bits, of_warp);
+    if (threadIdx.x != 0) return;
+    const float range = repeats ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
+    words[0] = range > 0 ? tandem_bits_of(range) : 0;
+    words[1] = 0;
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    amax_without_range(uint32_t *words, const T *__restrict__ x /* [n] */, size_t n)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    if (words[0]) return;
+    const uint32_t bits = block_largest(thread_largest(x, n), of_warp);
+    if (threadIdx.x == 0) atomicMax(&words[1], bits);
+}
+
+/* Without a range, words[1] is x's own already, and stays it. */
+template <typename To, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+                     uint32_t *words, To round)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(words[0] ? words[0] : words[1]), To::most());
+    if (first_item() == 0) *scale = quantum.scale;
+    const uint32_t bits = block_largest(round_all<1>(q, x, n, quantum.inverse, round), of_warp);
+    if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
+}
+
+/* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
+static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history, int repeats)
+{
+    if (words[1] >= 0x7F800000u) {
+        *scale = tandem_float_of(0x7FC00000u);
+    } else if (!repeats) {
+        history->before = history->updates ? words[0] ? tandem_float_of(words[0]) : 0.0f : -1.0f;
+        history->amax[history->updates % history->window] = tandem_float_of(words[1]);
+        history->updates++;
+    }
+}
+
+template <typename To>
+static int quantise_delayed_to(void *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                               uint32_t *words, To round, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(quantise_delayed, grid_of_octets<T>(n), THREADS, stream, (uint8_t *)q, scale, (const T *)x, n,
+                            words, round));
+}
+
+static int quantise_delayed_code(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                                 uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+{
+    switch (code) {
+    case TANDEM_CUDA_S8: return quantise_delayed_to(q, scale, x, type, n, words, to_s8{*rounding}, stream);
+    case TANDEM_CUDA_E4M3: return quantise_delayed_to(q, scale, x, type, n, words, to_e4m3(), stream);
+    case TANDEM_CUDA_E5M2: return quantise_delayed_to(q, scale, x, type, n, words, to_e5m2(), stream);
+    }
+    return (int)cudaErrorInvalidValue;
+}
+
+static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
+}
+
+extern "C" int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
+                                            tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
+                                            uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+{
+    int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
+    if (!failed) failed = launch_amax_without_range(words, x, type, n, stream);
+    if (!failed) failed = quantise_delayed_code(q, code, scale, x, type, n, words, rounding, stream);
+    if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, scale, words, history, repeats);
+    return failed;
+}
+
 /* --- Back, and between floats ------------------------------------------------------------------------------------------- */
 
 /* y = x, or x·scale. */
