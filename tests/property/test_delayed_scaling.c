@@ -79,7 +79,7 @@ static void hold_against_history(void *context, const tandem_executor *executor,
     const tandem_task *task = &step->task[t];
     const tandem_cast_scaling scaling = step->options.scaling;
     const int first = tandem_step_history(step, t);
-    if (view->index == STEPS - 1 && t == step->n_task - 1)
+    if (scaling.margin <= 0 && view->index == STEPS - 1 && t == step->n_task - 1)
         expect(n_clamped > 0, "nothing was clamped", step, 0);
     if (first < 0) return;
     expect(first < 8192, "too many tasks for this test", step, t);
@@ -115,7 +115,7 @@ static void ranges_are_those_of_the_history(void **state)
     const char *const devices[] = {training_weakest(), training_strongest()};
     for (int d = 0; d < 2; d++)
         for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
-            const experiment e = {.model = d ? "vit_tiny:depth=1,width=32" : "resnet20:blocks=1,width=8",
+            const experiment e = {.model = d ? "vit_tiny:depth=1,width=48" : "resnet20:blocks=1,width=8",
                                   .device = devices[d],
                                   .batch = 2,
                                   .n_rank = 1,
