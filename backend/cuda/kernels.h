@@ -58,6 +58,10 @@ int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cud
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
                           size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
 
+/* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
+int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
+                     size_t columns, size_t x_rows, size_t x_columns, tandem_cuda_stream stream);
+
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
 enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
@@ -173,13 +177,16 @@ TANDEM_ON_BOTH int tandem_cuda_first_window(int at, int kernel, const tandem_cud
     const int first = at + pool->pad - kernel + 1;
     return first > 0 ? (first + pool->stride - 1) / pool->stride : 0;
 }
-/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image.  CPU: im2col_s8. */
-int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
-/* Its gradient: what lies in several windows is added up, in integers, then multiplied by both scales. Rows of the columns lie
- * `stride` apart. */
+/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image; numbers of a byte.
+ * CPU: im2col_s8. */
+int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+/* Its gradient: what lies in several windows is added up; integers before they are multiplied by both scales, floats in f32 (which have
+ * them already). Rows of the columns lie `stride` apart. */
 int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
                            const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
                            tandem_cuda_stream stream);
+int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
+                           const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
                         const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,

@@ -347,7 +347,7 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    im2col_s8(int8_t *__restrict__ columns, const int8_t *__restrict__ x, tandem_cuda_pool p, size_t n)
+    im2col_bytes(uint8_t *__restrict__ columns, const uint8_t *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     const size_t a_row = (size_t)(p.kernel_h * p.kernel_w * p.channels);
     for (size_t i = first_item(); i < n; i += all_items()) {
@@ -355,26 +355,27 @@ static __global__ void __launch_bounds__(THREADS)
         const pixel out = pixel_at(i / a_row, p.out_h, p.out_w, 1);
         const int h = out.h * p.stride + ky - p.pad, w = out.w * p.stride + kx - p.pad;
         const int inside = h >= 0 && h < p.in_h && w >= 0 && w < p.in_w;
-        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : (int8_t)0;
+        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : (uint8_t)0;
     }
 }
 
-extern "C" int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool) / (size_t)p.channels * (size_t)(p.kernel_h * p.kernel_w * p.channels);
-    return LAUNCH(im2col_s8, grid_of(n), THREADS, stream, columns, x, p, n);
+    return LAUNCH(im2col_bytes, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
 }
 
-template <typename T>
+/* Sum: int32_t, whose scales are given, or float. */
+template <typename T, typename Sum>
 static __global__ void __launch_bounds__(THREADS)
-    col2im(T *__restrict__ gx, const int32_t *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
+    col2im(T *__restrict__ gx, const Sum *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
            const float *__restrict__ scale_a, const float *__restrict__ scale_b)
 {
-    const float scale = TANDEM_MUL(*scale_a, *scale_b);
+    const float scale = scale_a ? TANDEM_MUL(*scale_a, *scale_b) : 1.0f;
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
-        int32_t sum = 0;
+        Sum sum = 0;
         for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
             for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const int ky = in.h - oy * p.stride + p.pad, kx = in.w - ox * p.stride + p.pad;
@@ -391,5 +392,14 @@ extern "C" int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const in
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
-    RETURN_FOR(type, LAUNCH(col2im, grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, scale_a, scale_b));
+    RETURN_FOR(type, LAUNCH((col2im<T, int32_t>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, scale_a, scale_b));
+}
+
+extern "C" int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
+                                      const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+{
+    const tandem_cuda_pool p = *pool;
+    const size_t n = n_input(pool);
+    const float *none = NULL;
+    RETURN_FOR(type, LAUNCH((col2im<T, float>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, none, none));
 }

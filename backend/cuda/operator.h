@@ -61,11 +61,27 @@ static inline size_t cuda_elements(const tandem_kernel *kernel)
 {
     return (size_t)tandem_shape_elements(&kernel->op->shape);
 }
+static inline int cuda_is_float(tandem_dtype dtype)
+{
+    return dtype == TANDEM_F32 || dtype == TANDEM_BF16 || dtype == TANDEM_F16;
+}
 static inline tandem_cuda_float cuda_float_of(tandem_dtype dtype)
 {
-    return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : TANDEM_CUDA_F32;
+    return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : dtype == TANDEM_F16 ? TANDEM_CUDA_F16 : TANDEM_CUDA_F32;
 }
-static inline int cuda_is_float(tandem_dtype dtype) { return dtype == TANDEM_F32 || dtype == TANDEM_BF16; }
+/* Types of a byte, with a scale. */
+static inline int cuda_is_code(tandem_dtype dtype)
+{
+    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2;
+}
+static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
+{
+    return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
+}
+/* As the libraries have it. */
+cuda_type cuda_type_of(tandem_dtype dtype);
+/* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may have a type of its own. */
+tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot);
 /* Places in the workspace are multiples of 256. */
 static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 {
@@ -93,27 +109,28 @@ int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const 
 
 /* --- product.c ------------------------------------------------------------------------------------------------------------ */
 
-/* A product in any type that tandem has. f32 and bf16 are the library's, with the result in either. s8 is written in s32 and
- * scaled by what the integers stand for; operands that do not lie as the library wants them are transposed in the
- * workspace, and sizes that are no multiple of 4 padded with zeros. */
+/* A product in any type that tandem has. Operands of a byte that do not lie as the library wants them are transposed in the workspace,
+ * and padded with zeros to sides that it takes. What it cannot write itself is made in the workspace: integers before they are scaled,
+ * results with padding, and those narrower than its operands. */
 typedef struct cuda_gemm {
-    cuda_product_spec spec; /* as asked for; types as the library has them */
-    tandem_dtype from, to;
+    cuda_product_spec spec;      /* as asked for; types as the library has them */
+    tandem_dtype a, b, made, to; /* made: by the library */
     cuda_chosen chosen;
     int64_t k, n, m;                            /* padded */
-    uint64_t a_offset, b_offset, result_offset; /* in the workspace; of s8, and of results that are narrowed */
-    int moves_a, moves_b;
+    uint64_t a_offset, b_offset, result_offset; /* in the workspace, where they are used */
+    int moves_a, moves_b, detours;
     uint64_t workspace_bytes;
 } cuda_gemm;
 
+/* operand: types of A and B. stays: the result is left in the workspace, in s32 or f32, rows `n` of the padded sizes apart. */
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                             tandem_dtype from, tandem_dtype to, tandem_error *error);
+                             const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
-/* scale_a, scale_b: on the card, of s8 operands. c NULL: the integers stay in the workspace, rows `n` of the padded sizes apart. */
+/* scale_a, scale_b: on the card, of operands of a byte. c NULL: the result stays in the workspace. */
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
                             const void *b, void *c, const float *scale_a, const float *scale_b,
                             void *workspace, tandem_error *error);
-const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace);
+void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);
 

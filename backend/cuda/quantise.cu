@@ -333,3 +333,23 @@ extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int3
     }
     RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of(n), THREADS, stream, (T *)y, x, n, columns, stride, scale_a, scale_b));
 }
+
+/* --- What a padded product leaves behind ---------------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    crop(T *__restrict__ y /* (batch, rows, columns) */, const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t n,
+         size_t rows, size_t columns, size_t x_rows, size_t x_columns)
+{
+    for (size_t i = first_item(); i < n; i += all_items()) {
+        const size_t c = i % columns, r = i / columns % rows, b = i / columns / rows;
+        store_one(y + i, x[(b * x_rows + r) * x_columns + c]);
+    }
+}
+
+extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows, size_t columns,
+                                size_t x_rows, size_t x_columns, tandem_cuda_stream stream)
+{
+    const size_t n = batch * rows * columns;
+    RETURN_FOR(type, LAUNCH(crop, grid_of(n), THREADS, stream, (T *)y, x, n, rows, columns, x_rows, x_columns));
+}

@@ -1,7 +1,9 @@
 /* work.c: products and convolutions of the libraries, described, chosen for and run. */
+#include <stdio.h>
+
 #include "backend/cuda/operator.h"
 
-/* Chooses, and closes the work where that fails. CUDA's numbers for what a library does not do are its own. */
+/* Chooses, and closes the work where that fails. */
 static tandem_status choose(cuda_chosen *chosen, const tandem_kernel *kernel,
                             const cuda_candidate_work *candidate, cuda_work *work, tandem_error *error)
 {
@@ -16,10 +18,26 @@ static tandem_status choose(cuda_chosen *chosen, const tandem_kernel *kernel,
     return TANDEM_OK;
 }
 
+/* Which compute capability, times ten, the libraries' products of a type begin with (capability.def says where that is from). */
+static tandem_status require(const tandem_kernel *kernel, cuda_type type, int tf32, tandem_error *error)
+{
+    const cuda_card *card = &kernel->device->card;
+    const int least = type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2 ? 89
+                      : type == CUDA_TYPE_BF16 || tf32                 ? 80
+                                                                       : 0;
+    if (10 * card->major + card->minor >= least) return TANDEM_OK;
+    char why[96];
+    (void)snprintf(why, sizeof why, "it needs compute capability %d.%d, and %.40s has %d.%d", least / 10,
+                   least % 10, card->name, card->major, card->minor);
+    return cuda_kernel_refuse(kernel, why, error);
+}
+
 tandem_status cuda_product_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
                                   const cuda_product_spec *s, tandem_error *error)
 {
     cuda_work *work = NULL;
+    const tandem_status able = require(kernel, s->a, s->tf32, error);
+    if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->product_open(&work, kernel->device->libraries, s);
     if (failed) return cuda_kernel_result(kernel, failed, error);
     cuda_candidate_work candidate = {.work = work,
@@ -34,6 +52,8 @@ tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *
                                       const cuda_convolution_spec *s, tandem_error *error)
 {
     cuda_work *work = NULL;
+    const tandem_status able = require(kernel, s->type, s->tf32, error);
+    if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->convolution_open(&work, kernel->device->libraries, s);
     if (failed) return cuda_kernel_result(kernel, failed, error);
     const uint64_t size = cuda_type_bytes(s->type);

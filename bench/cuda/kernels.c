@@ -198,7 +198,7 @@ static int turn_bf16(const card_arrays *a, tandem_cuda_stream s)
 static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the columns of a quarter of the images */
 {
     const tandem_cuda_pool window = window_of(a, 4, 3, 1, 1);
-    return tandem_cuda_im2col_s8((int8_t *)a->y, a->q, &window, s);
+    return tandem_cuda_im2col_bytes(a->y, a->q, &window, s);
 }
 static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {

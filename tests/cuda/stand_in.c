@@ -1,5 +1,6 @@
 #include "tests/cuda/stand_in.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,9 @@ static double load(const void *array, cuda_type type, int64_t i)
     switch (type) {
     case CUDA_TYPE_F32: return (double)((const float *)array)[i];
     case CUDA_TYPE_BF16: return (double)tandem_f32_of_bf16(((const uint16_t *)array)[i]);
+    case CUDA_TYPE_F16: return (double)tandem_f32_of_f16(((const uint16_t *)array)[i]);
+    case CUDA_TYPE_E4M3: return (double)tandem_f32_of_e4m3(((const uint8_t *)array)[i]);
+    case CUDA_TYPE_E5M2: return (double)tandem_f32_of_e5m2(((const uint8_t *)array)[i]);
     case CUDA_TYPE_S8: return (double)((const int8_t *)array)[i];
     case CUDA_TYPE_S32: return (double)((const int32_t *)array)[i];
     default: abort();
@@ -190,16 +194,25 @@ static void store(void *array, cuda_type type, int64_t i, double value)
     switch (type) {
     case CUDA_TYPE_F32: ((float *)array)[i] = (float)value; return;
     case CUDA_TYPE_BF16: ((uint16_t *)array)[i] = tandem_bf16_of((float)value); return;
+    case CUDA_TYPE_F16: ((uint16_t *)array)[i] = tandem_f16_of((float)value); return;
     case CUDA_TYPE_S32: ((int32_t *)array)[i] = (int32_t)value; return;
     default: abort();
     }
 }
 
-static double *load_all(const void *array, cuda_type type, int64_t n)
+/* To the 11 bits, sign aside, that a product reads of tf32: 13 less than a float has. */
+static double as_tf32(double value)
+{
+    int exponent = 0;
+    const double part = frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp(part, 11)), exponent - 11);
+}
+
+static double *load_all(const void *array, cuda_type type, int64_t n, int tf32)
 {
     double *value = malloc((size_t)n * sizeof *value);
     if (!value) abort();
-    for (int64_t i = 0; i < n; i++) value[i] = load(array, type, i);
+    for (int64_t i = 0; i < n; i++) value[i] = tf32 ? as_tf32(load(array, type, i)) : load(array, type, i);
     return value;
 }
 
@@ -210,7 +223,7 @@ static const struct {
     uint64_t workspace_bytes;
     int64_t ns;
 } algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
-int stand_in_breaks;                                                         /* whether it does */
+int stand_in_breaks; /* whether it does */
 int stand_in_candidates = N_ALGORITHM;
 int stand_in_runs;
 
@@ -241,18 +254,26 @@ static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
 
 /* --- Products --------------------------------------------------------------------------------------------------------------- */
 
-static int is_byte(cuda_type type)
+static int is_fp8(cuda_type type) { return type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2; }
+
+/* What cuBLASLt documents for these types. */
+static int is_supported(const cuda_product_spec *s)
 {
-    return type == CUDA_TYPE_S8 || type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2;
+    const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
+    if (s->a != CUDA_TYPE_S8 && !is_fp8(s->a))
+        return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
+    if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
+    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16))
+        return 0;
+    return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
 }
 
 static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
 {
     (void)libraries;
-    const int failed = fate(), unit = spec->a == CUDA_TYPE_S8 ? 4 : 16;
+    const int failed = fate();
     if (failed) return failed;
-    if (is_byte(spec->a) && (spec->transpose_a || !spec->transpose_b || spec->n % unit || spec->k % unit))
-        return UNSUPPORTED;
+    if (!is_supported(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
     **work = (cuda_work){.is_product = 1, .product = *spec};
     return 0;
@@ -260,8 +281,8 @@ static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_
 
 static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
-    double *const left = load_all(o->a, s->a, s->batch * s->m * s->k), *const right = load_all(
-                                                                           o->b, s->b, s->batch * s->k * s->n);
+    double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
+    double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
             const int64_t group = i / s->m, row = i % s->m;
@@ -269,7 +290,7 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
             for (int64_t l = 0; l < s->k; l++)
                 sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
                        right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
-            store(o->c, s->to, i * s->n + j, sum);
+            store(o->c, s->to, i * s->n + j, is_fp8(s->a) ? sum * (double)*o->scale_a * (double)*o->scale_b : sum);
         }
     free(right);
     free(left);
@@ -300,8 +321,8 @@ static void run_convolution(const cuda_convolution_spec *s, const cuda_operands 
     const int64_t n = s->pass == CUDA_CONVOLUTION ? n_y : s->pass == CUDA_CONVOLUTION_DGRAD ? n_x : n_w;
     double *sum = calloc((size_t)n, sizeof *sum);
     if (!sum) abort();
-    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w),
-                  *const out = load_all(y, s->type, n_y);
+    double *const in = load_all(x, s->type, n_x, s->tf32), *const weight = load_all(w, s->type, n_w, s->tf32),
+                  *const out = load_all(y, s->type, n_y, s->tf32);
     for (int64_t i = 0; i < n_y; i++) {
         const int64_t channel = i % s->c_out, ox = i / s->c_out % s->out_w,
                       oy = i / s->c_out / s->out_w % s->out_h, image = i / s->c_out / s->out_w / s->out_h;
