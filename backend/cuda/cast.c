@@ -22,8 +22,9 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
         call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
     if (call->history)
         return cuda_kernel_result(kernel,
-                                  tandem_cuda_quantise_delayed(call->out[0], TANDEM_CUDA_S8, call->out_scale[0],
-                                                               call->in[0], type, n, call->history, call->repeats,
+                                  tandem_cuda_quantise_delayed(call->out[0], cuda_code_of(kernel->task.to),
+                                                               call->out_scale[0], call->in[0], type, n,
+                                                               call->history, call->repeats,
                                                                device->amax_bits, &rounding, device->stream),
                                   error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)

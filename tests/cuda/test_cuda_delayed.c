@@ -127,12 +127,47 @@ static void what_is_not_finite_is_seen(void **state)
     card_give_shared(x);
 }
 
+/* Eight-bit floats, too, are those of the same range known in advance. */
+static void codes_of_a_range_are_the_same(void **state)
+{
+    (void)state;
+    static const tandem_cuda_code codes[] = {TANDEM_CUDA_E4M3, TANDEM_CUDA_E5M2};
+    float *x = taken(N * sizeof *x), *scale = taken(sizeof *scale), right;
+    uint16_t *half = taken(N * sizeof *half);
+    uint8_t *q = taken(N), *expected = taken(N);
+    uint32_t *words = taken(2 * sizeof *words);
+    tandem_amax_history *history = taken(sizeof *history);
+    fill(x, half, 3);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(tandem_amax_history_init(history, WINDOW, 0, NULL), TANDEM_OK);
+        assert_int_equal(tandem_amax_history_add(history, 2, NULL), TANDEM_OK);
+        assert_int_equal(tandem_cuda_set_word(words, tandem_bits_of(2), NULL), 0);
+        assert_int_equal(
+            tandem_cuda_quantise(expected, codes[k], scale, x, TANDEM_CUDA_F32, N, words, &rounding, NULL), 0);
+        right = *scale;
+        assert_int_equal(tandem_cuda_quantise_delayed(q, codes[k], scale, x, TANDEM_CUDA_F32, N, history, 0,
+                                                      words, &rounding, NULL),
+                         0);
+        assert_memory_equal(q, expected, N);
+        assert_memory_equal(scale, &right, sizeof right);
+        assert_int_equal(history->updates, 2);
+    }
+    card_give_shared(history);
+    card_give_shared(words);
+    card_give_shared(expected);
+    card_give_shared(q);
+    card_give_shared(half);
+    card_give_shared(scale);
+    card_give_shared(x);
+}
+
 int main(void)
 {
     (void)setenv("CUDA_LAUNCH_BLOCKING", "1", 1); /* a launch is done when it returns: its results are looked at at once */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(casts_go_on_with_their_history),
         cmocka_unit_test(what_is_not_finite_is_seen),
+        cmocka_unit_test(codes_of_a_range_are_the_same),
     };
     return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }
