@@ -165,7 +165,7 @@ static void casts_to_s8_have_a_history(void **state)
     uint64_t histories, none;
     const uint64_t with = peak_of(step, &histories), without = peak_of(current, &none);
     assert_true(none == 0);
-    assert_true(histories == (uint64_t)n * 128); /* 28 bytes and 16 floats, to a multiple of 64 */
+    assert_true(histories == (uint64_t)n * 128); /* 20 bytes and 16 floats, to a multiple of 64 */
     assert_true(with == without + histories);
     static tandem_memory_row row[4096];
     assert_in_range(step->n_task, 1, 4096);
