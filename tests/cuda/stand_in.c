@@ -10,7 +10,7 @@
 
 enum { LOST = 719, NO_MEMORY = 2 };
 
-cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, UINT64_C(1) << 30, 13000, 13000};
+cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 13000, 13000};
 int stand_in_n_card = 1;
 int stand_in_fails_after = -1;
 int64_t stand_in_memory_left = INT64_C(1) << 30;
@@ -104,6 +104,12 @@ static int look(cuda_card *card, int index)
 {
     (void)index;
     *card = stand_in_card;
+    return fate();
+}
+
+static int free_bytes(uint64_t *bytes)
+{
+    *bytes = (uint64_t)stand_in_memory_left;
     return fate();
 }
 
@@ -447,28 +453,29 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
 }
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
-     .look = look,
-     .text = text,
-     .versions = versions,
-     .open = open_libraries,
-     .close = close_libraries,
-     .take = take,
-     .give = give,
-     .clear = clear,
-     .copy = copy,
-     .stream_open = stream_open,
-     .stream_close = stream_close,
-     .wait = wait_all,
-     .wait_for = wait_for,
-     .call_host = call_host,
-     .event_open = event_open,
-     .event_close = event_close,
-     .record = record,
-     .reach = reach,
-     .elapsed_ns = elapsed_ns,
-     .product_open = product_open,
-     .product_close = product_close,
-     .product_run = product_run,
-     .convolution_open = convolution_open,
-     .convolution_close = convolution_close,
-     .convolution_run = convolution_run};
+                                        .look = look,
+                                        .free_bytes = free_bytes,
+                                        .text = text,
+                                        .versions = versions,
+                                        .open = open_libraries,
+                                        .close = close_libraries,
+                                        .take = take,
+                                        .give = give,
+                                        .clear = clear,
+                                        .copy = copy,
+                                        .stream_open = stream_open,
+                                        .stream_close = stream_close,
+                                        .wait = wait_all,
+                                        .wait_for = wait_for,
+                                        .call_host = call_host,
+                                        .event_open = event_open,
+                                        .event_close = event_close,
+                                        .record = record,
+                                        .reach = reach,
+                                        .elapsed_ns = elapsed_ns,
+                                        .product_open = product_open,
+                                        .product_close = product_close,
+                                        .product_run = product_run,
+                                        .convolution_open = convolution_open,
+                                        .convolution_close = convolution_close,
+                                        .convolution_run = convolution_run};

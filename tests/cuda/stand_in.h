@@ -21,7 +21,7 @@ extern int stand_in_n_card;
 extern int stand_in_fails_after;
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
-int stand_in_open_things(void);      /* what was opened or taken and not given back */
+int stand_in_open_things(void); /* what was opened or taken and not given back */
 
 /* Around whatever the card does (simt.h, and here). */
 void stand_in_enter(void);
