@@ -85,7 +85,11 @@ static int call_host(tandem_cuda_stream stream, void (*function)(void *context),
 {
     return (int)cudaLaunchHostFunc(stream, function, context);
 }
-static int event_open(tandem_cuda_event *event) { return (int)cudaEventCreate(event); }
+/* Who waits for one sleeps: the thread that computes may be on the same core. */
+static int event_open(tandem_cuda_event *event)
+{
+    return (int)cudaEventCreateWithFlags(event, cudaEventBlockingSync);
+}
 static void event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {

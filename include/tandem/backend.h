@@ -250,7 +250,7 @@ typedef struct tandem_backend_api {
     tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 
     /* --- Measuring (all ranks call together) --- */
-    /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
+    /* All-reduce of `bytes`, from where the device has gradients and back: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
     tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error);

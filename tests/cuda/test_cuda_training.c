@@ -247,6 +247,49 @@ static void a_card_and_a_cpu_train_together(void **state)
     }
 }
 
+/* Runs two steps in this process and looks at the times of the last. */
+static void check_times(int timed)
+{
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    double loss = 0;
+    const tandem_step_options variant = {.n_micro = 2};
+    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000)};
+    assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
+    assert_int_equal(backend->worker_open(&worker, &place, NULL), TANDEM_OK);
+    const tandem_executor_options how = {.step = step, .global_batch = 4, .timed = timed};
+    assert_int_equal(backend->executor_open(&executor, worker, &how, NULL), TANDEM_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(backend->executor_step(executor, i, &loss, NULL), TANDEM_OK);
+    const tandem_step_times *times = backend->executor_times(executor);
+    int64_t before = 0;
+    for (int row = 0; row < 2 * step->n_task; row++) {
+        const tandem_task *task = &step->task[row % step->n_task];
+        const int runs = task->active && task->kind != TANDEM_TASK_REDUCE &&
+                         (task->kind == TANDEM_TASK_UPDATE ? row >= step->n_task : timed);
+        const int64_t start = times->all_start_ns[row], end = times->all_end_ns[row];
+        assert_true(runs ? start >= before && end >= start : start == -1 && end == -1);
+        if (runs) before = end;
+    }
+    assert_true(before > 0 && before <= times->step_ns);
+    for (int b = 0; b < step->n_bucket; b++) assert_true(times->wait_ns[b] >= 0);
+    backend->executor_close(executor);
+    backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+    assert_int_equal(open_things(), 0);
+}
+
+static void times_are_in_order_and_cost_nothing_unasked(void **state)
+{
+    (void)state;
+    check_times(1);
+    check_times(0);
+}
+
 static void a_divergence_names_its_operator(void **state)
 {
     (void)state;
@@ -319,6 +362,7 @@ int main(void)
         cmocka_unit_test(the_same_bits_again_and_behind_a_checkpoint),
         cmocka_unit_test(weights_in_a_file_are_the_weights),
         cmocka_unit_test(a_card_and_a_cpu_train_together),
+        cmocka_unit_test(times_are_in_order_and_cost_nothing_unasked),
         cmocka_unit_test(a_divergence_names_its_operator),
         cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
         cmocka_unit_test(a_card_lost_in_a_step_ends_the_run),
