@@ -169,6 +169,14 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
+# The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+$(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
+
+$(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
@@ -178,7 +186,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh \
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_cuda.sh \
 	    tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 tests: $(TESTS)
@@ -196,7 +204,8 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 install: all
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
-	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
+	    $(wildcard $(B)/libtandem_cuda.so) $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
 	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
 	for pc in tandem tandem_kernels; do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
@@ -212,7 +221,7 @@ install-slurm: $(PLUGINS)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall:
-	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so) \
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so) \
 	    lib/pkgconfig/tandem.pc lib/pkgconfig/tandem_kernels.pc share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
