@@ -191,12 +191,28 @@ CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradie
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
-$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CORE) $(KERNELS)
+$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(FOUNDATION) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) $(CORE_LIBS)
+	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
 tests: $(TESTS) $(CARD_PROGRAMS)
+
+# --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
+ifeq ($(CARD_PROGRAMS),)
+test-cuda bench-cuda card-kit:
+	@echo "SKIP $@: $(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
+else
+test-cuda: $(CARD_PROGRAMS)
+	@scripts/test_cuda.sh $(B)/card
+
+bench-cuda: all $(B)/card/bench_card
+	@bench/cuda/clocks.sh $(B)/card/bench_card
+	@bench/cuda/clocks.sh bench/cuda/steps.sh $(B)/tandem
+
+card-kit: all $(CARD_PROGRAMS)
+	@scripts/card_kit.sh $(B)
+endif
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -243,5 +259,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins setup test tests demo install install-slurm uninstall format lint clean
+.PHONY: all no-plugins no-cuda setup test tests test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
