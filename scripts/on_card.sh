@@ -68,28 +68,32 @@ date -u
 uname -a
 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here"
 part "what is found" 20 doctor.txt "$tandem" doctor
-part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs"
-part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
-if "$tandem" bench step -q --model mlp --device $device --uniform bf16 --repetitions 1 >/dev/null; then
-    models=("resnet20 128" "vit_tiny 64" "gpt_tiny 32" "resnet50 64" "bert_base:seq=128 32")
-    for one in "${models[@]}"; do
-        read -r model batch <<<"$one"
-        part "profile of $model" 30 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device $device
-        for precision in fp32 bf16 int8_full; do
-            part "$model in $precision, predicted and run" 15 compare.txt \
-                "$tandem" compare -q --model "$model" --batch "$batch" --device $device --uniform $precision --steps 20
-        done
-    done
-    part "steps beside PyTorch" 150 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" $device
+missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
+if [ -n "$missing" ]; then
+    printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
+else
+    part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
+fi
+part "tests" 150 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs"
+if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
+    part "steps beside PyTorch" 130 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         "$tandem" doctor | grep -qE "^$cpu +ok" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
     part "profile of $cluster" 30 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
-    part "resnet20 on $cluster" 30 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    for one in "resnet20 128" "vit_tiny 64" "gpt_tiny 32" "resnet50 64" "bert_base:seq=128 32"; do
+        read -r model batch <<<"$one"
+        part "profile of $model" 30 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
+        for precision in fp32 bf16 int8_full; do
+            part "$model in $precision, predicted and run" 15 compare.txt \
+                "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
+        done
+    done
 else
     echo
-    echo "=== profiles, predictions, steps: SKIP: $device runs no step here (above: why)"
+    echo "=== profiles, predictions, steps: SKIP: $device runs no step here, as it says above"
 fi
 
 # --- The store, as text ---

@@ -10,6 +10,7 @@ python=$(for one in python3 /usr/bin/python3; do
 done)
 [ -n "$python" ] || echo "SKIP PyTorch: no python3 here has torch with a card"
 
+why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log"; fi; } # EXIT_CODE
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
 ratio() { if [ -n "$1" ] && [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
@@ -21,14 +22,14 @@ one() { # MODEL BATCH OPTION OF PYTORCH…
         --uniform bf16 --repetitions "$steps" >"$log" 2>&1; then
         ours=$(number median_ns)
     else
-        said="tandem: $(tail -n 1 "$log")"
+        said="tandem: $(why $?)"
     fi
     if [ -n "$python" ]; then
         if timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
             --steps "$steps" "${@:3}" >"$log" 2>&1; then
             theirs=$(number step_ns)
         else
-            said="$said${said:+; }PyTorch: $(tail -n 1 "$log")"
+            said="$said${said:+; }PyTorch: $(why $?)"
         fi
     fi
     printf '%-22s %6s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$theirs")" "$(ratio "$theirs" "$ours")"
