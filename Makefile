@@ -172,6 +172,14 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
+# The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+$(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
+
+$(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"

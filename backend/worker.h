@@ -12,6 +12,10 @@ struct tandem_worker {
     tandem_comm *comm; /* NULL for a single rank */
 };
 
+/* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or where the system looks.
+ * TANDEM_NO_DEVICE says what is missing. */
+tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
+
 /* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own. */
 enum { TAG_WORKER = 1 };
 

@@ -87,6 +87,7 @@ static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     return (int)cudaEventRecord(event, stream);
 }
+static int reach(tandem_cuda_event event) { return (int)cudaEventSynchronize(event); }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     float ms = 0; /* half a microsecond is what it resolves */
@@ -137,6 +138,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .event_open = event_open,
                                         .event_close = event_close,
                                         .record = record,
+                                        .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .product_open = cuda_product_open,
                                         .product_close = cuda_product_close,

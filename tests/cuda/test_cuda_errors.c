@@ -73,17 +73,17 @@ static void memory_is_cleared_and_ends(void **state)
     const char zeros[100] = {0};
     char back[100] = "x";
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
-    assert_int_equal(tandem_cuda_backend.take(device, &memory, sizeof back, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.take(device, &memory, sizeof back, 0, &error), TANDEM_OK);
     assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_OK);
     assert_memory_equal(back, zeros, sizeof back);
     void *more = NULL;
-    assert_int_equal(tandem_cuda_backend.take(device, &more, UINT64_C(1) << 40, &error), TANDEM_NO_MEMORY);
+    assert_int_equal(tandem_cuda_backend.take(device, &more, UINT64_C(1) << 40, 0, &error), TANDEM_NO_MEMORY);
     assert_non_null(strstr(error.text, "cuda:0"));
     assert_null(more);
     stand_in_fails_after = 0;
     assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_NO_DEVICE);
     stand_in_fails_after = -1;
-    tandem_cuda_backend.give(device, memory);
+    tandem_cuda_backend.give(device, memory, 0);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_things(), 0);
 }
@@ -98,16 +98,16 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f, .momentum = 0.9f};
     assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
     void *memory = NULL;
-    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), 0, &error), TANDEM_OK);
     float *const w = memory, *const v = w + FLAT, *const g = v + FLAT;
     float *const states[2] = {v, NULL};
     for (int round = 0; round < 3; round++) {
         g[5] = round == 1 ? NAN : 1;
-        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, w, states, g, FLAT, round + 1), 1);
+        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1), 1);
         assert_int_equal(tandem_cuda_backend.settle(device, &is_finite, &error), TANDEM_OK);
         assert_int_equal(is_finite, round != 1);
     }
-    tandem_cuda_backend.give(device, memory);
+    tandem_cuda_backend.give(device, memory, 0);
     tandem_cuda_backend.close(device);
     assert_int_equal(stand_in_open_things(), 0);
 }
