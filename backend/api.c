@@ -44,6 +44,7 @@ static tandem_step_report report(const tandem_executor *executor)
 static const tandem_backend_api api = {
     .version = TANDEM_BACKEND_VERSION,
     .libraries = libraries,
+    .device_look = tandem_worker_look,
     .data_open = tandem_data_open,
     .data_close = tandem_data_close,
     .data_at = tandem_data_at,

@@ -40,7 +40,8 @@ tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_
     *(void **)(void *)&get = dlsym(library, "tandem_cuda_get"); /* POSIX: a function's address fits a void * */
     const tandem_device_backend *table = get ? get(TANDEM_BACKEND_VERSION) : NULL;
     if (!table)
-        return tandem_error_set(error, TANDEM_NO_DEVICE, "%s is of another version than this program (%d); build both anew",
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "%s is of another version than this program (%d); build both anew",
                                 library_name, TANDEM_BACKEND_VERSION);
     *backend = table;
     return TANDEM_OK;

@@ -37,8 +37,7 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
     if (!copy)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %llu bytes of the device",
                                 (unsigned long long)bytes);
-    const tandem_status status =
-        reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
+    const tandem_status status = reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
     if (status == TANDEM_OK)
         *view = copy;
     else
@@ -46,19 +45,17 @@ tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void 
     return status;
 }
 
-tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes, int writes,
-                                     tandem_error *error)
+tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes,
+                                     int writes, tandem_error *error)
 {
     if (!tandem_worker_is_apart(worker)) return TANDEM_OK;
-    const tandem_status status = writes && view
-                                     ? worker->backend->copy(worker->device, memory, view, bytes, error)
-                                     : TANDEM_OK;
+    const tandem_status status =
+        writes && view ? worker->backend->copy(worker->device, memory, view, bytes, error) : TANDEM_OK;
     free(view);
     return status;
 }
 
-tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes,
-                                 tandem_error *error)
+tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     if (tandem_worker_is_apart(worker))
         return worker->backend->queue_copy(worker->device, TANDEM_LANE_COMPUTE, to, from, bytes, error);

@@ -7,7 +7,10 @@
 
 #include "backend/worker.h"
 
-static inline int tandem_worker_is_apart(const tandem_worker *worker) { return worker->backend->take != NULL; }
+static inline int tandem_worker_is_apart(const tandem_worker *worker)
+{
+    return worker->backend->take != NULL;
+}
 
 /* Cleared, and 64-byte aligned at least. Staging: the host's, where the device copies from and to beside other work.
  * TANDEM_NO_MEMORY. */
@@ -20,8 +23,8 @@ void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *
 tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void *memory, uint64_t bytes,
                                  int reads, tandem_error *error);
 /* Ends a view; where `writes`, what was written to it stands in `memory` then. */
-tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes, int writes,
-                                     tandem_error *error);
+tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes,
+                                     int writes, tandem_error *error);
 
 /* From device to device, behind what the device was given before. */
 tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes,

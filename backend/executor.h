@@ -38,8 +38,8 @@ struct tandem_executor {
     /* of a device that has memory of its own (transfer.h), else NULL */
     float *micro_loss;       /* [n_micro] of this step, as far as they have come back */
     unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
-    unsigned char *mirror;   /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
-    int64_t timed_until_ns;  /* tasks of this step */
+    unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
+    int64_t timed_until_ns; /* tasks of this step */
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;

@@ -116,7 +116,9 @@ static void bind_operands(tandem_executor *executor)
 {
     const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
     if (!tandem_worker_is_apart(executor->worker))
-        executor->input = executor->arena + executor->offset[tandem_value_activation(executor->step, executor->graph->input, TANDEM_F32)];
+        executor->input =
+            executor->arena +
+            executor->offset[tandem_value_activation(executor->step, executor->graph->input, TANDEM_F32)];
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
         const tandem_task *task = &executor->step->task[t];
@@ -181,8 +183,8 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
     const int complete = executor->kernel && executor->call && executor->workspace &&
-                         executor->workspace_offset && executor->active && executor->offset &&
-                         executor->decays && executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
+                         executor->workspace_offset && executor->active && executor->offset && executor->decays &&
+                         executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
     for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
     executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
@@ -229,7 +231,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     tandem_gate_open(&executor->gate, options);
     tandem_status status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
-    if (status == TANDEM_OK) status = tandem_running_open(&executor->statistics, executor->graph, worker, error);
+    if (status == TANDEM_OK)
+        status = tandem_running_open(&executor->statistics, executor->graph, worker, error);
     if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,

@@ -5,7 +5,10 @@
 #include "backend/checkpoint.h"
 #include "backend/executor.h"
 
-static uint64_t array_bytes(const tandem_executor *executor) { return (uint64_t)executor->step->n_flat * sizeof(float); }
+static uint64_t array_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)executor->step->n_flat * sizeof(float);
+}
 
 static float *array_at(const tandem_executor *executor, int k)
 {
@@ -18,8 +21,9 @@ static tandem_status end_state(tandem_training_state *state, const tandem_execut
 {
     tandem_status status = TANDEM_OK;
     for (int k = 0; k < state->n_array; k++) {
-        const tandem_status one = tandem_worker_end_view(executor->worker, state->array[k], array_at(executor, k),
-                                                         array_bytes(executor), writes && status == TANDEM_OK, error);
+        const tandem_status one =
+            tandem_worker_end_view(executor->worker, state->array[k], array_at(executor, k),
+                                   array_bytes(executor), writes && status == TANDEM_OK, error);
         if (status == TANDEM_OK) status = one;
     }
     free(state->running);
@@ -34,8 +38,8 @@ static tandem_status begin_state(tandem_training_state *out, const tandem_execut
     const int n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind);
     for (; state.n_array < n_array; state.n_array++) {
         void *view = NULL;
-        const tandem_status status = tandem_worker_view(&view, executor->worker, array_at(executor, state.n_array),
-                                                        array_bytes(executor), 1, error);
+        const tandem_status status = tandem_worker_view(
+            &view, executor->worker, array_at(executor, state.n_array), array_bytes(executor), 1, error);
         if (status != TANDEM_OK) {
             (void)end_state(&state, executor, 0, NULL);
             return status;
@@ -177,8 +181,7 @@ tandem_status tandem_executor_restore(tandem_executor *executor, const char *pat
     tandem_status status = begin_state(&state, executor, error);
     if (status != TANDEM_OK) return status;
     status = restore(executor, &state, path, &read, error);
-    const tandem_status ended =
-        end_state(&state, executor, status == TANDEM_OK, status == TANDEM_OK ? error : NULL);
+    const tandem_status ended = end_state(&state, executor, status == TANDEM_OK, status == TANDEM_OK ? error : NULL);
     if (status == TANDEM_OK) status = ended;
     if (status != TANDEM_OK) return status;
     restore_scaling(&executor->gate, &read.scaling);

@@ -184,8 +184,8 @@ static void update_parameter(tandem_executor *executor, int p, int64_t index)
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at, state,
-        executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index));
+        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at,
+        state, executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index));
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 

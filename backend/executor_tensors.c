@@ -58,10 +58,13 @@ tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph
     return status;
 }
 
-static uint64_t weight_bytes(const tandem_executor *executor) { return (uint64_t)executor->step->n_flat * sizeof(float); }
+static uint64_t weight_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)executor->step->n_flat * sizeof(float);
+}
 
-static tandem_status read_tensors(const tandem_executor *executor, float *weight, float *running, const char *path,
-                                  tandem_error *error)
+static tandem_status read_tensors(const tandem_executor *executor, float *weight, float *running,
+                                  const char *path, tandem_error *error)
 {
     tensor_list list = {0};
     tandem_status status = list_open(&list, executor->graph, error);
@@ -80,8 +83,10 @@ static tandem_status import_into(tandem_executor *executor, float *weight, float
     tandem_error own = {0};
     tandem_status status = worker->rank == 0 ? read_tensors(executor, weight, running, path, &own) : TANDEM_OK;
     status = tandem_executor_agree_with_0(executor, status, &own, error);
-    if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, weight, weight_bytes(executor), 0, error);
-    if (status == TANDEM_OK && running_bytes) status = tandem_worker_broadcast(worker, running, running_bytes, 0, error);
+    if (status == TANDEM_OK)
+        status = tandem_worker_broadcast(worker, weight, weight_bytes(executor), 0, error);
+    if (status == TANDEM_OK && running_bytes)
+        status = tandem_worker_broadcast(worker, running, running_bytes, 0, error);
     if (status == TANDEM_OK) status = tandem_running_set(&executor->statistics, running, worker, error);
     return status;
 }
@@ -99,8 +104,8 @@ tandem_status tandem_executor_import(tandem_executor *executor, const char *path
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
     free(running);
     const int read = status == TANDEM_OK;
-    const tandem_status ended = tandem_worker_end_view(worker, weight, executor->weight, weight_bytes(executor), read,
-                                                       read ? error : NULL);
+    const tandem_status ended = tandem_worker_end_view(worker, weight, executor->weight,
+                                                       weight_bytes(executor), read, read ? error : NULL);
     return read ? ended : status;
 }
 

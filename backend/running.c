@@ -24,7 +24,8 @@ static void begin(const tandem_running *s, const tandem_graph *graph, float *val
             value[s->start[i] + c] = 0, value[s->start[i] + channels + c] = 1;
 }
 
-static tandem_status take_value(tandem_running *s, const tandem_graph *graph, tandem_worker *worker, tandem_error *error)
+static tandem_status take_value(tandem_running *s, const tandem_graph *graph, tandem_worker *worker,
+                                tandem_error *error)
 {
     void *value = NULL, *view = NULL;
     tandem_status status = tandem_worker_take(&value, worker, TANDEM_ON_DEVICE, bytes_of(s), error);
@@ -64,8 +65,8 @@ void tandem_running_close(tandem_running *statistics, tandem_worker *worker)
     *statistics = (tandem_running){0};
 }
 
-tandem_status tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op, const float *aux,
-                                    tandem_worker *worker, tandem_error *error)
+tandem_status tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op,
+                                    const float *aux, tandem_worker *worker, tandem_error *error)
 {
     const tandem_shape *shape = &graph->op[op].shape;
     const int64_t channels = tandem_shape_last(shape), n = tandem_shape_elements(shape) / channels;

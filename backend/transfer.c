@@ -14,7 +14,10 @@ static int of_task(const tandem_executor *executor, int place)
     return BUCKETS + executor->step->n_bucket * MARKS_OF_BUCKET + place;
 }
 
-static const tandem_device_backend *backend_of(const tandem_executor *executor) { return executor->worker->backend; }
+static const tandem_device_backend *backend_of(const tandem_executor *executor)
+{
+    return executor->worker->backend;
+}
 
 static tandem_status mark(const tandem_executor *executor, tandem_lane lane, int which, tandem_error *error)
 {
@@ -40,8 +43,7 @@ static int needs_gradients(const tandem_executor *executor)
 
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
 {
-    const uint64_t gradients =
-        needs_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
+    const uint64_t gradients = needs_gradients(executor) ? (uint64_t)executor->step->n_flat * sizeof(float) : 0;
     return input_bytes(executor->graph) + label_bytes(executor->graph) + gradients;
 }
 
@@ -107,8 +109,8 @@ tandem_status tandem_transfer_await_input(const tandem_executor *executor, tande
     return backend_of(executor)->reach(executor->worker->device, INPUT, error);
 }
 
-tandem_status tandem_transfer_bring(const tandem_executor *executor, void *to, const void *from, uint64_t bytes,
-                                    tandem_error *error)
+tandem_status tandem_transfer_bring(const tandem_executor *executor, void *to, const void *from,
+                                    uint64_t bytes, tandem_error *error)
 {
     const tandem_status status = tandem_worker_move(executor->worker, to, from, bytes, error);
     return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, INPUT, error) : status;
@@ -122,7 +124,8 @@ static tandem_status send_gradients(const tandem_executor *executor, int b, tand
     void *device = executor->worker->device;
     const tandem_bucket *bucket = &executor->step->bucket[b];
     tandem_status status = mark(executor, TANDEM_LANE_COMPUTE, of_bucket(b, COMPLETE), error);
-    if (status == TANDEM_OK) status = backend->follow(device, TANDEM_LANE_DOWN, of_bucket(b, COMPLETE), error);
+    if (status == TANDEM_OK)
+        status = backend->follow(device, TANDEM_LANE_DOWN, of_bucket(b, COMPLETE), error);
     if (status == TANDEM_OK) status = mark(executor, TANDEM_LANE_DOWN, of_bucket(b, LEAVES), error);
     if (status == TANDEM_OK)
         status = backend->queue_copy(device, TANDEM_LANE_DOWN, executor->host_gradient + bucket->start,
@@ -159,8 +162,7 @@ static float own_loss(const tandem_executor *executor)
 tandem_status tandem_transfer_await_bucket(void *context, int b, tandem_error *error)
 {
     const tandem_executor *executor = context;
-    const tandem_status status =
-        backend_of(executor)->reach(executor->worker->device, of_bucket(b, ARRIVED), error);
+    const tandem_status status = backend_of(executor)->reach(executor->worker->device, of_bucket(b, ARRIVED), error);
     if (status == TANDEM_OK && b == 0) *tandem_executor_loss_carrier(executor) = own_loss(executor);
     return status;
 }
@@ -261,7 +263,8 @@ static tandem_status read_bucket(tandem_executor *executor, int b, tandem_error 
     tandem_step_times *times = &executor->times;
     int64_t waits = 0, leaves = 0, *start = times->start_ns, *end = times->end_ns;
     tandem_status status = when(&waits, executor, of_bucket(b, WAITS), error);
-    if (status == TANDEM_OK) status = when(&start[bucket->update_task], executor, of_bucket(b, UPDATES), error);
+    if (status == TANDEM_OK)
+        status = when(&start[bucket->update_task], executor, of_bucket(b, UPDATES), error);
     if (status == TANDEM_OK) status = when(&end[bucket->update_task], executor, of_bucket(b, UPDATED), error);
     if (status != TANDEM_OK) return status;
     times->wait_ns[b] = start[bucket->update_task] - waits;

@@ -18,8 +18,8 @@ void tandem_transfer_close(tandem_executor *executor); /* of whatever was opened
 /* Until the last batch has left the place where the next one is put together. */
 tandem_status tandem_transfer_await_input(const tandem_executor *executor, tandem_error *error);
 /* Brings `bytes` from staging to the device, beside the host. */
-tandem_status tandem_transfer_bring(const tandem_executor *executor, void *to, const void *from, uint64_t bytes,
-                                    tandem_error *error);
+tandem_status tandem_transfer_bring(const tandem_executor *executor, void *to, const void *from,
+                                    uint64_t bytes, tandem_error *error);
 
 tandem_status tandem_transfer_begin_step(const tandem_executor *executor, tandem_error *error);
 /* The task at `place` of the active ones was put on its lane: its time ends there. */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,8 +22,18 @@ static tandem_status find_backend(const tandem_device_backend **backend, const c
         return TANDEM_OK;
     }
     if (is_of(device, "cuda")) return tandem_cuda_library(backend, error);
-    return tandem_error_set(error, TANDEM_NO_DEVICE, "there are no kernels for device '%s'; there are for cpu:… and cuda:…",
-                            device);
+    return tandem_error_set(error, TANDEM_NO_DEVICE,
+                            "there are no kernels for device '%s'; there are for cpu:… and cuda:…", device);
+}
+
+tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error)
+{
+    const tandem_device_backend *backend = NULL;
+    const tandem_status status = find_backend(&backend, device, error);
+    if (status != TANDEM_OK) return status;
+    if (backend->look) return backend->look(text, size, device, error);
+    if (size) *text = '\0';
+    return TANDEM_OK;
 }
 
 static tandem_status pin(int cpu, tandem_error *error)
@@ -44,6 +55,7 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     worker->rank = options->rank;
     worker->n_rank = options->n_rank;
     worker->cpu = options->cpu;
+    (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
     tandem_status status = find_backend(&worker->backend, options->device, error);
     if (status == TANDEM_OK) status = pin(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);

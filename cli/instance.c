@@ -147,7 +147,8 @@ static int print_text(const solving *s)
 int cli_allocate_instance(const cli_options *options)
 {
     tandem_error error = {0};
-    solving s = {.options = options, .policy = options->policy ? options->policy : tandem_instance_policy_get(0)->name};
+    solving s = {.options = options,
+                 .policy = options->policy ? options->policy : tandem_instance_policy_get(0)->name};
     int code;
     if (solve(&s, &error) != TANDEM_OK)
         code = cli_fail(&error);

@@ -32,7 +32,7 @@ static tandem_status failed_to(const cuda_device *cuda, const char *what, int fa
 }
 
 /* Which card a name means; that it is there, and not too old. */
-static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *error)
+static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda, tandem_error *error)
 {
     char *end = NULL;
     const char *const digits = cuda->name + strlen("cuda:");
@@ -46,20 +46,34 @@ static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *e
     if (number >= n)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s",
                                 cuda->name, n, n == 1 ? "" : "s");
-    cuda_card card;
-    const int looked = cuda->vendor->look(&card, (int)number);
+    const int looked = cuda->vendor->look(card, (int)number);
     if (looked) return failed_to(cuda, "describe itself", looked, error);
-    if (card.major * 10 + card.minor < LEAST_MAJOR * 10 + LEAST_MINOR)
+    if (card->major * 10 + card->minor < LEAST_MAJOR * 10 + LEAST_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
-                                cuda->name, card.name, card.major, card.minor, LEAST_MAJOR, LEAST_MINOR);
-    if (card.driver < card.runtime)
+                                cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
+    if (card->driver < card->runtime)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
-                                cuda->name, card.driver / 1000, card.driver % 1000 / 10, card.runtime / 1000,
-                                card.runtime % 1000 / 10);
+                                cuda->name, card->driver / 1000, card->driver % 1000 / 10,
+                                card->runtime / 1000, card->runtime % 1000 / 10);
     *index = (int)number;
+    return TANDEM_OK;
+}
+
+static tandem_status look(char *text, size_t size, const char *name, tandem_error *error)
+{
+    cuda_device named = {.vendor = &tandem_cuda_vendor};
+    cuda_card card = {0};
+    char versions[96] = "";
+    (void)snprintf(named.name, sizeof named.name, "%s", name);
+    const tandem_status status = choose(&card, &named.index, &named, error);
+    if (status != TANDEM_OK) return status;
+    (void)tandem_cuda_vendor.versions(versions, sizeof versions);
+    (void)snprintf(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s", card.name,
+                   card.major, card.minor, (double)card.memory_bytes / 1e9, card.driver / 1000,
+                   card.driver % 1000 / 10, versions);
     return TANDEM_OK;
 }
 
@@ -81,7 +95,8 @@ static void close_device(void *device)
 static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
-    const tandem_status status = choose(&cuda->index, cuda, error);
+    cuda_card card;
+    const tandem_status status = choose(&card, &cuda->index, cuda, error);
     if (status != TANDEM_OK) return status;
     int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
@@ -169,16 +184,15 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 
 /* --- The optimizer ------------------------------------------------------------------------------------------------------ */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
-                  int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
+                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
 {
     const cuda_device *cuda = device;
     const float decay = decays ? options->decay : 0;
     const size_t padded = ((size_t)n + 15) / 16 * 16;
     if (options->kind == TANDEM_SGD)
-        return !tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate, options->momentum,
-                                decay, &cuda->faults->not_finite, cuda->stream);
+        return !tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
+                                options->momentum, decay, &cuda->faults->not_finite, cuda->stream);
     const tandem_adamw adamw = {options->rate,
                                 options->beta1,
                                 options->beta2,
@@ -231,8 +245,8 @@ static void give(void *device, void *memory, int is_staging)
 static uint64_t free_bytes(void *device)
 {
     const cuda_device *cuda = device;
-    cuda_card card;
-    return cuda->vendor->look(&card, cuda->index) ? 0 : card.free_bytes;
+    uint64_t bytes = 0;
+    return cuda->vendor->free_bytes(&bytes) ? 0 : bytes;
 }
 
 static tandem_status copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
@@ -334,6 +348,7 @@ static const char *version(void)
 
 const tandem_device_backend tandem_cuda_backend = {
     .prefix = "cuda",
+    .look = look,
     .open = open_device,
     .close = close_device,
     .prepare = prepare,

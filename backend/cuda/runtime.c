@@ -11,21 +11,25 @@ static int count(int *n_card) { return (int)cudaGetDeviceCount(n_card); }
 static int look(cuda_card *card, int index)
 {
     struct cudaDeviceProp properties;
-    size_t free_bytes = 0, total_bytes = 0;
     cuda_card seen = {0};
     cudaError_t failed = cudaGetDeviceProperties(&properties, index);
-    if (failed == cudaSuccess) failed = cudaSetDevice(index);
-    if (failed == cudaSuccess) failed = cudaMemGetInfo(&free_bytes, &total_bytes);
     if (failed == cudaSuccess) failed = cudaDriverGetVersion(&seen.driver);
     if (failed == cudaSuccess) failed = cudaRuntimeGetVersion(&seen.runtime);
     if (failed != cudaSuccess) return (int)failed;
     (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
     seen.major = properties.major;
     seen.minor = properties.minor;
-    seen.memory_bytes = total_bytes;
-    seen.free_bytes = free_bytes;
+    seen.memory_bytes = properties.totalGlobalMem;
     *card = seen;
     return 0;
+}
+
+static int free_bytes(uint64_t *bytes)
+{
+    size_t free_now = 0, total = 0;
+    const cudaError_t failed = cudaMemGetInfo(&free_now, &total);
+    if (failed == cudaSuccess) *bytes = free_now;
+    return (int)failed;
 }
 
 static const char *text(int error)
@@ -122,6 +126,7 @@ static int open_libraries(cuda_libraries **out, int index)
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
+                                        .free_bytes = free_bytes,
                                         .text = text,
                                         .versions = versions,
                                         .open = open_libraries,

@@ -20,7 +20,7 @@ typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
 typedef struct cuda_card {
     char name[128];
     int major, minor; /* compute capability */
-    uint64_t memory_bytes, free_bytes;
+    uint64_t memory_bytes;
     int driver, runtime; /* versions, 13000 = 13.0 */
 } cuda_card;
 
@@ -54,6 +54,7 @@ typedef struct cuda_libraries cuda_libraries;     /* handles of the libraries, f
 typedef struct cuda_vendor {
     int (*count)(int *n_card);
     int (*look)(cuda_card *card, int index); /* opens nothing on it */
+    int (*free_bytes)(uint64_t *bytes);      /* of the card that is open */
     const char *(*text)(int error);
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
 

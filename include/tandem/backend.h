@@ -64,6 +64,8 @@ typedef enum tandem_lane { TANDEM_LANE_COMPUTE, TANDEM_LANE_DOWN, TANDEM_LANE_UP
 
 typedef struct tandem_device_backend {
     const char *prefix; /* "cpu" */
+    /* What the device is, as a text, without opening it; the errors of `open`. NULL: tandem_device_require (cluster.h) knows. */
+    tandem_status (*look)(char *text, size_t size, const char *name, tandem_error *error);
     /* Opens the device for this process. A process opens one device only (kernels may be held to its instruction set). */
     tandem_status (*open)(void **device, const char *name, tandem_error *error);
     void (*close)(void *device);
@@ -76,9 +78,8 @@ typedef struct tandem_device_backend {
      * all of the gradient is finite; it is applied in either case. Where the device has memory of its own, `weight` begins at a
      * multiple of 16, what pads the last 16 is updated too, and decay_of[i / 16] there says whether weight i decays; NULL: `decays`
      * does for all. */
-    int (*update)(void *device, const tandem_optimizer_options *options, int decays,
-                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
-                  int64_t n, int64_t t);
+    int (*update)(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
+                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 
@@ -178,6 +179,9 @@ typedef struct tandem_backend_api {
     int version;
     /* Text about the libraries behind it, "oneDNN 2.6.3, Gloo 0.5.0", cut to fit; returns `text`. */
     const char *(*libraries)(char *text, size_t size);
+
+    /* Whether a device can be opened here, and what it is, without opening it: "" for CPUs. TANDEM_NO_DEVICE says what is missing. */
+    tandem_status (*device_look)(char *text, size_t size, const char *name, tandem_error *error);
 
     /* The functions of data.h, which this library holds: for programs that open it and link nothing of it. */
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
