@@ -7,6 +7,7 @@
 
 #include "backend/cuda/operator.h"
 
+enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
 enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
@@ -220,10 +221,11 @@ static tandem_status take(void *device, void **memory, uint64_t bytes, int is_st
     const cuda_device *cuda = device;
     void *taken = NULL;
     const uint64_t some = bytes ? bytes : ALIGNMENT;
-    if (cuda->vendor->take(&taken, some, is_staging))
+    int failed = cuda->vendor->take(&taken, some, is_staging);
+    if (failed == OUT_OF_MEMORY)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left", cuda->name,
                                 (unsigned long long)some, is_staging ? "page-locked memory of the host" : "memory");
-    int failed = 0;
+    if (failed) return failed_to(cuda, "give memory", failed, error);
     if (is_staging)
         memset(taken, 0, some);
     else

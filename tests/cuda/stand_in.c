@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "base/clock.h"
+#include "tests/cuda/card.h"
 
 enum { LOST = 719, NO_MEMORY = 2 };
 
@@ -21,7 +22,7 @@ static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int open_things;
 int stand_in_open_things(void) { return open_things; }
 
-static int fate(void)
+int stand_in_fate(void)
 {
     pthread_mutex_lock(&mutex);
     const int failed = stand_in_fails_after == 0 ? LOST : 0;
@@ -97,20 +98,20 @@ typedef struct header {
 static int count(int *n)
 {
     *n = stand_in_n_card;
-    return fate();
+    return stand_in_fate();
 }
 
 static int look(cuda_card *card, int index)
 {
     (void)index;
     *card = stand_in_card;
-    return fate();
+    return stand_in_fate();
 }
 
 static int free_bytes(uint64_t *bytes)
 {
     *bytes = (uint64_t)stand_in_memory_left;
-    return fate();
+    return stand_in_fate();
 }
 
 static const char *text(int error) { return error == LOST ? "the card is gone" : "no memory"; }
@@ -127,7 +128,7 @@ struct cuda_libraries {
 
 static int open_libraries(cuda_libraries **libraries, int index)
 {
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (failed) return failed;
     *libraries = opened(sizeof **libraries);
     (*libraries)->index = index;
@@ -138,7 +139,7 @@ static void close_libraries(cuda_libraries *libraries) { closed(libraries); }
 
 static int take(void **memory, uint64_t bytes, int pinned)
 {
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (failed) return failed;
     const header h = {bytes, pinned, !pinned && stand_in_is_apart};
     if (!pinned && (int64_t)bytes > stand_in_memory_left) return NO_MEMORY;
@@ -236,7 +237,7 @@ static int put(tandem_cuda_stream stream, work one)
         stream->end = &w->next;
     }
     pthread_mutex_unlock(&mutex);
-    return fate();
+    return stand_in_fate();
 }
 
 static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
@@ -245,7 +246,7 @@ static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
     stand_in_enter();
     memset(memory, 0, bytes);
     stand_in_leave();
-    return fate();
+    return stand_in_fate();
 }
 
 static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
@@ -255,7 +256,7 @@ static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream s
 
 static int stream_open(tandem_cuda_stream *stream)
 {
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (failed) return failed;
     *stream = opened(sizeof **stream);
     (*stream)->is_first = n_stream++ == 0;
@@ -267,7 +268,7 @@ static int wait_all(tandem_cuda_stream stream)
     pthread_mutex_lock(&mutex);
     while (stream->first) do_first(stream);
     pthread_mutex_unlock(&mutex);
-    return fate();
+    return stand_in_fate();
 }
 static void stream_close(tandem_cuda_stream stream)
 {
@@ -287,7 +288,7 @@ static int call_host(tandem_cuda_stream stream, void (*function)(void *context),
 }
 static int event_open(tandem_cuda_event *event)
 {
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (!failed) *event = opened(sizeof **event);
     return failed;
 }
@@ -301,13 +302,13 @@ static int reach(tandem_cuda_event event)
     pthread_mutex_lock(&mutex);
     force(event);
     pthread_mutex_unlock(&mutex);
-    return fate();
+    return stand_in_fate();
 }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     if (from->on || to->on) abort(); /* they must have happened */
     *ns = to->at_ns - from->at_ns;
-    return fate();
+    return stand_in_fate();
 }
 
 /* --- Numbers of every type ------------------------------------------------------------------------------------------------ */
@@ -354,7 +355,7 @@ static int product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_
                         const cuda_product_spec *spec)
 {
     (void)libraries;
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (failed) return failed;
     if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4))
         return 15;
@@ -387,7 +388,7 @@ static int product_run(const cuda_product *product, const void *a, const void *b
     free(right);
     free(left);
     stand_in_leave();
-    return fate();
+    return stand_in_fate();
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
@@ -400,7 +401,7 @@ static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_
                             cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
-    const int failed = fate();
+    const int failed = stand_in_fate();
     if (failed) return failed;
     *convolution = opened(sizeof **convolution);
     (*convolution)->spec = *spec;
@@ -449,7 +450,7 @@ static int convolution_run(const cuda_convolution *convolution, void *x, void *w
     free(in);
     free(sum);
     stand_in_leave();
-    return fate();
+    return stand_in_fate();
 }
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
@@ -479,3 +480,19 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .convolution_open = convolution_open,
                                         .convolution_close = convolution_close,
                                         .convolution_run = convolution_run};
+
+/* --- card.h --------------------------------------------------------------------------------------------------------------- */
+
+const int card_is_real = 0;
+
+int card_skips(void) { return 0; }
+
+void *card_take_shared(size_t bytes)
+{
+    void *memory = NULL;
+    return take(&memory, bytes, 1) ? NULL : memory;
+}
+
+void card_give_shared(void *memory) { give(memory, 1); }
+
+int card_open_things(void) { return open_things; }
