@@ -101,6 +101,10 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
         sign_block(op, in);
         sign(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
         break;
+    case TANDEM_OP_LABELLED:
+        sign_block(op, in);
+        sign(op, " rows=%" PRId64, op->shape.dim[1]);
+        break;
     case TANDEM_OP_PREPEND: sign_block(op, in); break;
     case TANDEM_OP_SOFTMAX:
         sign_rows(op, "rows", in, "n");

@@ -12,8 +12,11 @@ static inline tandem_dtype native_type(const tandem_step *step, int i)
     const tandem_op_row *row = row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
     if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
-    for (int slot = 0; slot < row->n_input; slot++)
-        if (step->native[source_of(step, i, slot)] == TANDEM_F32) return TANDEM_F32;
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const int source = source_of(step, i, slot); /* labels are not numbers to follow */
+        if (step->native[source] == TANDEM_F32 && step->graph->op[source].dtype == TANDEM_F32)
+            return TANDEM_F32;
+    }
     return TANDEM_BF16;
 }
 

@@ -159,6 +159,16 @@ int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
 int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
                            size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream);
 
+/* place[r]: where the label of row r of `n` rows a sample stands among the sample's `length` labels, and those of the samples before:
+ * that of its label number r % n that is not −1. *bad as above where there are too few; the place is then the sample's first. */
+int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length, size_t n,
+                             uint32_t *bad, tandem_cuda_stream stream);
+/* y[r] = x[place[r]], rows of `width`.  Backward: gx[place[r]] = g[r], the other rows of gx 0. */
+int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
+                          size_t width, tandem_cuda_stream stream);
+int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
+                         size_t all, size_t width, tandem_cuda_stream stream);
+
 /* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
 int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
                        size_t x_columns, int transposed, tandem_cuda_stream stream);

@@ -249,6 +249,35 @@ static void slice(const work *w)
     }
 }
 
+/* Where the label of row r of n a sample stands: its r-th that is not −1, or its r-th where it has n. */
+static int64_t label_place(const work *w, const double *label, int64_t r, int64_t n)
+{
+    const int64_t length = tandem_shape_elements(shape_in(w, 1)) / w->graph->batch, sample = r / n;
+    int64_t place = sample * length - 1;
+    if (n == length) return r;
+    for (int64_t k = 0; k <= r % n; k++) do
+            place++;
+        while (label[place] < 0);
+    return place;
+}
+
+/* Rows without a label have no gradient. */
+static void labelled(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t row = tandem_shape_elements(in) / (in->dim[0] * in->dim[1]), n = out->dim[1];
+    for (int64_t r = 0; r < out->dim[0] * n; r++) {
+        const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+        const int64_t place = is_forward ? label_place(w, w->in[1], r, n) : (int64_t)w->in[1][r];
+        if (is_forward) w->out[1][r] = (double)place;
+        for (int64_t j = 0; j < row; j++)
+            if (is_forward)
+                w->out[0][r * row + j] = w->in[0][place * row + j];
+            else
+                w->out[0][place * row + j] = w->in[0][r * row + j];
+    }
+}
+
 static void prepend(const work *w)
 {
     const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
@@ -316,7 +345,7 @@ static void cross_entropy(const work *w)
     const int64_t n = last(logits), rows = rows_of(logits);
     for (int64_t r = 0; r < rows; r++) {
         if (w->task->kind == TANDEM_TASK_DGRAD) {
-            const int64_t label = (int64_t)w->in[0][r];
+            const int64_t label = (int64_t)w->in[0][label_place(w, w->in[0], r, rows / w->graph->batch)];
             for (int64_t j = 0; j < n && label >= 0; j++) {
                 const double p = w->in[1][r * n + j];
                 w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
@@ -325,7 +354,7 @@ static void cross_entropy(const work *w)
             continue;
         }
         double *p = w->out[1] + r * n;
-        const int64_t label = (int64_t)w->in[1][r];
+        const int64_t label = (int64_t)w->in[1][label_place(w, w->in[1], r, rows / w->graph->batch)];
         softmax_row(w->in[0] + r * n, p, n, 0, 1);
         for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
         if (label < 0) continue; /* it is not predicted */
@@ -537,6 +566,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
     case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
     case TANDEM_OP_SLICE: slice(w); return 1;
+    case TANDEM_OP_LABELLED: labelled(w); return 1;
     case TANDEM_OP_PREPEND: prepend(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
@@ -560,7 +590,7 @@ static int only_moves(const work *w)
     const tandem_op_kind kind = w->op->kind;
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
-           (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
+           kind == TANDEM_OP_LABELLED || (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
            (w->task->kind == TANDEM_TASK_FORWARD && (kind == TANDEM_OP_EMBEDDING || kind == TANDEM_OP_MAXPOOL));
 }
 
@@ -638,6 +668,16 @@ static void fill_places(const work *w, case_array *aux, uint64_t key)
     array_close(&x);
 }
 
+/* As if the last labels of each sample were those that are not −1. */
+static void fill_label_places(const work *w, case_array *places)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = &w->op->shape;
+    const int64_t n = out->dim[1], length = in->dim[1];
+    for (size_t r = 0; r < places->n; r++)
+        places->value[r] = (double)((int64_t)r / n * length + length - n + (int64_t)r % n);
+    array_store(places);
+}
+
 void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op, uint64_t key)
 {
     work w = {.graph = graph, .op = op, .operands = operands};
@@ -653,6 +693,7 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_LABELLED: fill_label_places(&w, &operands->in[1]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;
     }

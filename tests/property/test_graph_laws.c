@@ -198,11 +198,11 @@ static void grow_transpose(generator *g, int x)
     took(g, tandem_build_transpose(g->b, next_name(g), x, axis), s, x, -1);
 }
 
-/* Rows of dimension 1: fewer, one more, or each with something of its own. */
+/* Rows of dimension 1: fewer, one more, each with something of its own, or the one of the sample's label. */
 static void grow_rows(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    const int kind = below(&g->draw, 3);
+    const int kind = below(&g->draw, 4);
     if (kind == 0 && s.n_dim >= 2) {
         const int64_t n = between(&g->draw, 1, (int)s.dim[1]), start = below(&g->draw, (int)(s.dim[1] - n) + 1);
         s.dim[1] = n;
@@ -213,6 +213,11 @@ static void grow_rows(generator *g, int x)
     } else if (kind == 2 && s.n_dim >= 3) {
         const int64_t rows = s.dim[s.n_dim - 2] + below(&g->draw, 3);
         took(g, tandem_build_rows(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
+    } else if (kind == 3 && s.n_dim >= 2 && s.dim[0] == g->batch) {
+        const int64_t start = below(&g->draw, (int)s.dim[1]);
+        s.dim[1] = 1;
+        x = took(g, tandem_build_slice(g->b, next_name(g), x, start, 1), s, x, -1);
+        took(g, tandem_build_labelled(g->b, next_name(g), x, g->label), s, x, g->label);
     }
 }
 
@@ -246,7 +251,8 @@ static void begin(generator *g)
         g->is_f32[t] = false;
         g->word = took(g, tandem_build_embedding(g->b, next_name(g), t, VOCABULARY, WORD_WIDTH), x, t, -1);
     }
-    g->label = took(g, tandem_build_labels(g->b, next_name(g), 1), (tandem_shape){1, {g->batch}}, -1, -1);
+    g->label =
+        took(g, tandem_build_masked_labels(g->b, next_name(g), 1, 1), (tandem_shape){1, {g->batch}}, -1, -1);
     g->is_f32[g->label] = false;
 }
 
@@ -467,6 +473,8 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 16: return tandem_build_layernorm(b, name, x);
     case 17: return tandem_build_batchnorm(b, name, x);
     case 18: return tandem_build_batchnorm_relu(b, name, x);
+    case 19: return tandem_build_masked_labels(b, name, big, small);
+    case 20: return tandem_build_labelled(b, name, x, y);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }
