@@ -429,9 +429,9 @@ int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int6
 }
 
 /* --- Dependent operators -------------------------------------------------------------------------------- */
-int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+static int bias(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int n_trailing, float deviation)
 {
-    tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
+    tandem_op *op = op_begin(b, kind, name, x, -1);
     if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1)) return -1;
@@ -440,6 +440,16 @@ int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing
     if (!parameter_add(b, op, shape, deviation, false, false)) return -1;
     op->shape = *in;
     return op_end(b, op);
+}
+
+int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+{
+    return bias(b, TANDEM_OP_BIAS, name, x, n_trailing, deviation);
+}
+
+int tandem_build_bias_gelu(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+{
+    return bias(b, TANDEM_OP_BIAS_GELU, name, x, n_trailing, deviation);
 }
 
 int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation)

@@ -22,6 +22,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_DROPOUT:
     case TANDEM_OP_RELU: return out;
     case TANDEM_OP_GELU: return 8 * out;
+    case TANDEM_OP_BIAS_GELU: return 9 * out;
     case TANDEM_OP_SOFTMAX: return 6 * out;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return 7 * out;

@@ -84,7 +84,8 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
              tandem_shape_last(&op->shape));
         if (own->tied >= 0) sign(op, " tied=1");
         break;
-    case TANDEM_OP_BIAS: sign_bias(op, own); break;
+    case TANDEM_OP_BIAS:
+    case TANDEM_OP_BIAS_GELU: sign_bias(op, own); break;
     case TANDEM_OP_RELU:
     case TANDEM_OP_DROPOUT:
     case TANDEM_OP_GELU:

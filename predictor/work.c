@@ -192,6 +192,7 @@ static const struct {
     {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
+    {"bias_gelu", all, {2, 3, 0, 0}, 9},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},
     {"slice", blocks, {2, 2, 0, 0}, 0},
     {"labelled", labelled, {2, 2, 0, 0}, 0},

@@ -57,6 +57,11 @@ tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const
     return TANDEM_OK;
 }
 
+size_t cpu_bias_period(const tandem_kernel *kernel)
+{
+    return (size_t)tandem_bias_period(kernel->op, &kernel->graph->parameter[kernel->op->parameter[0]]);
+}
+
 void cpu_add_row(float *sum, const void *row, tandem_dtype from, int64_t n)
 {
     if (from == TANDEM_F32) {

@@ -21,6 +21,9 @@ const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
                               int64_t rows, tandem_error *error);
 
+/* Elements of a bias's parameter that it adds, over and over (graph.h). */
+size_t cpu_bias_period(const tandem_kernel *kernel);
+
 /* sum[j] += row[j], a row of f32 or bf16. */
 void cpu_add_row(float *sum, const void *row, tandem_dtype from, int64_t n);
 

@@ -94,6 +94,11 @@ int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                      size_t period, tandem_cuda_stream stream);
+/* y[i] = gelu(x[i] + own[i % period]), and gx from g and x.  B: 2n·size; backward 3n·size.  CPU: bias_gelu_f32, bias_gelu_bf16. */
+int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                          size_t period, tandem_cuda_stream stream);
+int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
+                                   const float *own, size_t n, size_t period, tandem_cuda_stream stream);
 /* sum[c] = Σ g[r][c], in an order that is always the same, not the CPU's.  B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,

@@ -37,6 +37,7 @@ typedef struct tandem_draws {
  *             matmul: in: g, b                              out: gradient of a
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
+ *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
  *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x

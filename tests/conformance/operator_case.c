@@ -63,6 +63,9 @@ const operator_case operator_cases[] = {
     {OF(BIAS), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
     {OF(BIAS), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
+    {OF(BIAS_GELU), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
+    {OF(BIAS_GELU), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
+    {OF(BIAS_GELU), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
     {OF(RELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(RELU), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(DROPOUT), .batch = 3, .n_dim = 2, .dim = {7, 11}, .scale = 0.3f},
@@ -179,6 +182,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_BIAS:
         return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
+    case TANDEM_OP_BIAS_GELU: return tandem_build_bias_gelu(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
     case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, "op", x, c->scale);
     case TANDEM_OP_ADD:

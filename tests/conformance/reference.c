@@ -210,16 +210,43 @@ static void add(const work *w, int64_t n)
     for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
 }
 
+static const double gelu_root = 0.7978845608028654, gelu_cubic = 0.044715; /* √(2/π) */
+
+/* Of gelu at x, t being its tanh. */
+static double gelu_slope(double x, double t)
+{
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_root * (1 + 3 * gelu_cubic * x * x);
+}
+
 static void gelu(const work *w)
 {
     const int64_t n = tandem_shape_elements(shape_out(w));
-    const double c = 0.7978845608028654, d = 0.044715; /* √(2/π) */
     for (int64_t i = 0; i < n; i++) {
         const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
-        const double x = w->in[is_forward ? 0 : 1][i], t = tanh(c * (x + d * x * x * x));
-        const double slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * d * x * x);
-        w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * slope;
+        const double x = w->in[is_forward ? 0 : 1][i], t = tanh(gelu_root * (x + gelu_cubic * x * x * x));
+        w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * gelu_slope(x, t);
         w->bound[0][i] = 4 * elementary * (is_forward ? fabs(x) : fabs(w->in[0][i]) * (1 + fabs(x)));
+    }
+}
+
+static void bias_gelu(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    const int64_t period = w->graph->parameter[w->op->parameter[0]].elements, terms = n / period;
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    /* a sum may be of rounded gradients */
+    const double rounding = is_forward || w->operands->out[0].dtype == TANDEM_F32 ? 0 : 0x1p-8;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = w->in[is_forward ? 0 : 1][i], own_bias = w->in[is_forward ? 1 : 2][i % period],
+                     sum = x + own_bias;
+        const double t = tanh(gelu_root * (sum + gelu_cubic * sum * sum * sum));
+        const double g = is_forward ? 1 : w->in[0][i];
+        w->out[0][i] = is_forward ? 0.5 * sum * (1 + t) : g * gelu_slope(sum, t);
+        w->bound[0][i] = 4 * elementary * fabs(g) * ((is_forward ? 0 : 1) + fabs(x) + fabs(own_bias));
+        if (is_forward) continue;
+        w->out[1][i % period] += w->out[0][i];
+        w->bound[1][i % period] +=
+            w->bound[0][i] + ((double)(terms + 2) * u + rounding) * (fabs(w->out[0][i]) + w->bound[0][i]);
     }
 }
 
@@ -570,6 +597,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_PREPEND: prepend(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
+    case TANDEM_OP_BIAS_GELU: bias_gelu(w); return 1;
     case TANDEM_OP_SOFTMAX: softmax(w); return 1;
     case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
     case TANDEM_OP_LAYERNORM:

@@ -135,7 +135,10 @@ static void grow_matmul(generator *g, int x)
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 8)) {
+    switch (below(&g->draw, 9)) {
+    case 7:
+        if (s.n_dim >= 2) took(g, tandem_build_bias_gelu(g->b, next_name(g), x, 1, 0), s, x, -1);
+        break;
     case 6: took(g, tandem_build_dropout(g->b, next_name(g), x, 0.25f), s, x, -1); break;
     case 4: took(g, tandem_build_tanh(g->b, next_name(g), x), s, x, -1); break;
     case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
@@ -475,6 +478,7 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 18: return tandem_build_batchnorm_relu(b, name, x);
     case 19: return tandem_build_masked_labels(b, name, big, small);
     case 20: return tandem_build_labelled(b, name, x, y);
+    case 21: return tandem_build_bias_gelu(b, name, x, small, real);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }

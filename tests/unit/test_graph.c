@@ -231,7 +231,7 @@ static void mlp_flops_are_those_counted_by_hand(void **state)
     assert_true(op_named(graph, "patch")->flops == 2.0 * 16 * 49 * 16 * 192);
     assert_true(op_named(graph, "block0.attention.scores")->flops == 2.0 * 48 * 49 * 64 * 49);
     assert_true(op_named(graph, "block0.attention.softmax")->flops == 6.0 * 48 * 49 * 49);
-    assert_true(op_named(graph, "block0.mlp.gelu")->flops == 8.0 * 16 * 49 * 768);
+    assert_true(op_named(graph, "block0.mlp.fc1.bias")->flops == 9.0 * 16 * 49 * 768); /* with its gelu */
     assert_true(op_named(graph, "norm")->flops == 7.0 * 16 * 49 * 192);
     assert_true(op_named(graph, "column")->flops == 0);
     tandem_graph_close(graph);
@@ -655,7 +655,11 @@ static void dropout_stands_where_it_was_published(void **state)
 static void every_part_of_a_graph_is_hashed(void **state)
 {
     (void)state;
-    tandem_graph *graph = opened("vit_tiny:depth=1", 2); /* in which nothing is fused: the hash is of the graph before */
+    tandem_builder *b = building(2);
+    const int image = tandem_build_images(b, "image", 4, 4, 3);
+    const int x = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
+    tandem_graph *graph = finished(
+        b, tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 80}), 3, 0.1f));
     const uint64_t hash = graph->hash;
     tandem_op *op = &graph->op[2];
 #define CHANGED(part, other)                                                                                 \
@@ -689,7 +693,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(graph->parameter[0].deviation, 0.5f);
     CHANGED(graph->parameter[0].decays, 0);
     CHANGED(graph->optimizer.rate, 1.0f);
-    CHANGED(graph->optimizer.kind, TANDEM_SGD);
+    CHANGED(graph->optimizer.kind, TANDEM_ADAMW);
     CHANGED(graph->model[0], 'R');
     CHANGED(graph->n_op, graph->n_op - 1);
 #undef CHANGED
@@ -717,6 +721,21 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     assert_int_equal(graph->op[graph->loss].kind, TANDEM_OP_CROSS_ENTROPY);
     assert_int_equal(graph->op[graph->input].kind, TANDEM_OP_IMAGES);
     assert_int_equal(graph->op[graph->label].kind, TANDEM_OP_LABELS);
+    tandem_graph_close(graph);
+}
+
+static void a_bias_and_its_gelu_are_one(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
+    int op = 0;
+    assert_int_equal(tandem_graph_find(&op, graph, "block0.mlp.gelu", NULL), TANDEM_UNKNOWN_NAME);
+    const tandem_op *both = op_named(graph, "block0.mlp.fc1.bias");
+    assert_int_equal(both->kind, TANDEM_OP_BIAS_GELU);
+    assert_string_equal(both->signature, "bias_gelu n=49152 period=3072");
+    assert_int_equal(op_named(graph, "block0.mlp.fc2")->input[0], both - graph->op);
+    assert_int_equal(op_named(graph, "block0.mlp.fc2.bias")->kind, TANDEM_OP_BIAS);
+    assert_int_equal(graph->parameter[both->parameter[0]].op, both - graph->op);
     tandem_graph_close(graph);
 }
 
@@ -1427,6 +1446,7 @@ int main(void)
         cmocka_unit_test(parameters_have_names_of_their_own),
         cmocka_unit_test(dropout_stands_where_it_was_published),
         cmocka_unit_test(a_batchnorm_and_its_relu_are_one),
+        cmocka_unit_test(a_bias_and_its_gelu_are_one),
         cmocka_unit_test(a_batchnorm_that_others_read_stays),
         cmocka_unit_test(every_part_of_a_graph_is_hashed),
         cmocka_unit_test(hashes_of_the_zoo_are_lasting),

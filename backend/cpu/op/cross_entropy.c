@@ -3,13 +3,11 @@
  * (p − t)·row_weight. A row labelled −1 is not predicted: it adds nothing to the loss,
  * and its gradient is 0. With fewer rows than labels, the rows are those of the labels that are not −1 (kernel.h).
  *
- * The probabilities are oneDNN's softmax. The largest logit m has p(m) = 1/Σ exp(x − m), so a row's loss is
- * (m − Σ t[j]·x[j]) − log p(m): as stable as log-sum-exp, and without a second pass of exponentials. */
+ * With the largest logit m and S = Σ exp(x − m), a row's loss is (m − Σ t[j]·x[j]) + log S. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "backend/cpu/dnnl_primitive.h"
 #include "backend/cpu/kernel.h"
 
 /* The label of row r; *place: where it stands. */
@@ -28,21 +26,13 @@ static tandem_status take_label(int32_t *label, int64_t *place, const tandem_ker
                             kernel->op->name, *place, *label, classes - 1);
 }
 
-static int64_t largest(const float *x, int64_t n)
-{
-    int64_t place = 0;
-    for (int64_t j = 1; j < n; j++)
-        if (x[j] > x[place]) place = j;
-    return place;
-}
-
 /* Σ t[j]·x[j], the mean logit counted from the largest: none of it cancels. */
-static double target_logit(const float *x, int64_t n, int64_t m, int64_t label, double smoothing)
+static double target_logit(const float *x, int64_t n, double top, int64_t label, double smoothing)
 {
     if (!(smoothing > 0)) return (double)x[label];
     double below = 0;
-    for (int64_t j = 0; j < n; j++) below += (double)x[m] - (double)x[j];
-    return (1 - smoothing) * (double)x[label] + smoothing * ((double)x[m] - below / (double)n);
+    for (int64_t j = 0; j < n; j++) below += top - (double)x[j];
+    return (1 - smoothing) * (double)x[label] + smoothing * (top - below / (double)n);
 }
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
@@ -50,20 +40,19 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const tandem_shape *shape = cpu_input_shape(kernel, 0);
     const int64_t classes = tandem_shape_last(shape), rows = tandem_shape_elements(shape) / classes;
     const float *x = call->in[0];
-    const float *p = call->out[1];
-    tandem_status status =
-        cpu_primitive_run(kernel->state, kernel, (const void *const[]){x, p}, call->workspace, error);
-    if (status != TANDEM_OK) return status;
+    float *p = call->out[1];
     double sum = 0;
     int64_t place = -1;
     for (int64_t r = 0; r < rows; r++, x += classes, p += classes) {
         int32_t label = -1;
-        status = take_label(&label, &place, kernel, call->in[1], r, error);
+        float top = 0;
+        const tandem_status status = take_label(&label, &place, kernel, call->in[1], r, error);
         if (status != TANDEM_OK) return status;
+        const float exponentials =
+            kernel->device->isa->softmax_f32(p, x, (size_t)classes, (size_t)classes, 1, &top);
         if (label < 0) continue;
-        const int64_t m = largest(x, classes);
-        const double target = target_logit(x, classes, m, label, (double)call->smoothing);
-        sum += ((double)x[m] - target) - log((double)p[m]);
+        const double target = target_logit(x, classes, (double)top, label, (double)call->smoothing);
+        sum += ((double)top - target) + log((double)exponentials);
     }
     *(float *)call->out[0] = (float)(sum * (double)call->row_weight);
     return TANDEM_OK;
@@ -93,20 +82,9 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (kernel->task.kind == TANDEM_TASK_DGRAD) {
-        kernel->run = run_dgrad;
-        return TANDEM_OK;
-    }
-    const tandem_shape *shape = cpu_input_shape(kernel, 0);
-    const int64_t classes = tandem_shape_last(shape);
-    const dnnl_memory_desc_t x = cpu_matrix_descriptor(TANDEM_F32, tandem_shape_elements(shape) / classes, classes);
-    dnnl_softmax_desc_t softmax;
-    if (dnnl_softmax_forward_desc_init(&softmax, dnnl_forward_inference, &x, 1) != dnnl_success)
-        return cpu_kernel_refuse(kernel, "oneDNN takes no softmax of this shape", error);
-    cpu_primitive primitive = {0};
-    const tandem_status status = cpu_primitive_make(&primitive, kernel, &softmax, NULL, 2,
-                                                    (const int[]){DNNL_ARG_SRC, DNNL_ARG_DST}, error);
-    return status == TANDEM_OK ? cpu_primitive_keep(kernel, &primitive, run_forward, error) : status;
+    (void)error;
+    kernel->run = kernel->task.kind == TANDEM_TASK_DGRAD ? run_dgrad : run_forward;
+    return TANDEM_OK;
 }
 
 const cpu_operator cpu_cross_entropy = {prepare};
