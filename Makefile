@@ -140,11 +140,11 @@ $(B)/obj/%.cu.o: %.cu
 	    -Xptxas -v,-warn-spills -MMD -MP -c -o $@ $< >$@.log 2>&1 || { cat $@.log; exit 1; }
 	@! grep -E '[1-9][0-9]* bytes spill' $@.log
 
-# CUDA kernels for the tests: threads are coroutines on the host.
+# CUDA kernels for the tests: threads are coroutines on the host, whose stacks sanitizers would not know.
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
