@@ -101,6 +101,23 @@ typedef struct tandem_isa_kernels {
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                     const uint16_t *g, const uint16_t *x);
 
+    /* gelu in its tanh form; y may be x, gx may be g. */
+    void (*gelu_f32)(float *y, const float *x, size_t n);
+    void (*gelu_backward_f32)(float *gx, const float *g, const float *x, size_t n);
+    /* y[i] = gelu(x[i] + bias[i % period]), and its gradients: of x, and of the bias, rows added in ascending order. n is a
+     * multiple of period; bias is float always. y may be x, gx may be g. */
+    void (*bias_gelu_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+    void (*bias_gelu_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+    void (*bias_gelu_backward_f32)(float *gx, float *gbias, const float *g, const float *x, const float *bias,
+                                   size_t n, size_t period);
+    void (*bias_gelu_backward_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
+                                    const float *bias, size_t n, size_t period);
+
+    /* y = softmax(scale·x) of the first `seen` of n numbers, 0 < seen, 0 < scale; the others are 0. Returns Σ e^(scale·x − *top),
+     * *top being the largest scale·x. y may be x. Backward: gx = scale·y·(g − Σ g·y); gx may be g. */
+    float (*softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
+    void (*softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
+
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */
     int (*sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);

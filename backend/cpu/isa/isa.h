@@ -114,6 +114,20 @@ void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n,
 void ISA(column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
 void ISA(column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
 
+/* gelu.c */
+void ISA(gelu_f32)(float *y, const float *x, size_t n);
+void ISA(gelu_backward_f32)(float *gx, const float *g, const float *x, size_t n);
+void ISA(bias_gelu_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+void ISA(bias_gelu_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+void ISA(bias_gelu_backward_f32)(float *gx, float *gbias, const float *g, const float *x, const float *bias,
+                                 size_t n, size_t period);
+void ISA(bias_gelu_backward_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
+                                  const float *bias, size_t n, size_t period);
+
+/* softmax.c */
+float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
+void ISA(softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
+
 /* optimizer.c */
 int ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);
 int ISA(adamw)(float *w, float *m, float *v, const float *g, size_t n, float rate, float beta1, float beta2,
