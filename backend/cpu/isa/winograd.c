@@ -15,6 +15,7 @@
 
 enum {
     LANES = 16,
+    LINE = 64,    /* bytes */
     POINTS = 36,  /* of a tile, transformed */
     CHUNK = 32,   /* channels of the result: two vectors */
     ROWS = 8,     /* of a product, in registers */
@@ -232,6 +233,28 @@ INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t to
     }
 }
 
+/* Asks memory for `count` channels of a pixel, which may lie anywhere; `writes`: to write them. */
+INLINE void fetch(const void *x, int64_t pixel, int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+{
+    const int64_t size = narrow ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    const uintptr_t from = (uintptr_t)x + (uintptr_t)((pixel * channels + first) * size);
+    for (int64_t byte = 0; byte < count * size; byte += LINE) {
+        if (writes)
+            __builtin_prefetch((const void *)(from + (uintptr_t)byte), 1, 2);
+        else
+            __builtin_prefetch((const void *)(from + (uintptr_t)byte), 0, 2);
+    }
+}
+
+/* The 4x4 pixels right of those at (top, left): the next tile is transformed when they have come. */
+INLINE void fetch_next(const void *x, const tandem_winograd *w, int64_t image, int64_t top, int64_t left,
+                       int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+{
+    for (int64_t i = 0; i < 4 && top + i < w->height; i++)
+        for (int64_t j = 4; j < 8; j++)
+            fetch(x, (image * w->height + top + i) * w->width + left + j, channels, first, count, narrow, writes);
+}
+
 /* Channels first … first + count of tiles from … from + n of an image: to[point][tile][channel]. */
 INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, const tandem_winograd *w, const plan *p,
                          int64_t from, int64_t n, int64_t channels, int64_t first, int64_t count, int frame,
@@ -240,6 +263,7 @@ INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, c
     for (int64_t t = 0; t < n; t++, to += row) {
         int64_t image, top, left;
         tile_place(p, from + t, &image, &top, &left);
+        fetch_next(x, w, image, top, left, channels, first, count, narrow, 0);
         top -= frame;
         left -= frame;
         const int inside = top >= 0 && left >= 0 && top + size <= w->height && left + size <= w->width;
@@ -276,6 +300,7 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const pla
     for (int64_t t = 0; t < n; t++, m += CHUNK) {
         int64_t image, top, left;
         tile_place(p, from + t, &image, &top, &left);
+        fetch_next(w->y, w, image, top, left, w->to, first, CHUNK, narrow, 1);
         const int64_t down = smaller(4, w->height - top), across = smaller(4, w->width - left);
         for (int64_t c = 0; c < CHUNK; c += LANES) {
             vector d[6][6];
@@ -403,6 +428,7 @@ static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t s
 {
     int64_t r = 0;
     for (; r + ROWS <= m; r += ROWS) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS, adds);
+    for (; r + ROWS / 2 <= m; r += ROWS / 2) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS / 2, adds);
     for (; r < m; r++) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, 1, adds);
 }
 
