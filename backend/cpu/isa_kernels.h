@@ -30,6 +30,19 @@ typedef struct tandem_batchnorm {
     float *workspace;       /* (3, channels) */
 } tandem_batchnorm;
 
+/* A convolution of 3x3 windows, stride 1, with a frame of one zero: images are (n, height, width, channels), weights
+ * (3, 3, from, to) in the forward pass. */
+typedef struct tandem_winograd {
+    int64_t n, height, width;
+    int64_t from, to; /* channels of x, and of y (wgrad: of w): multiples of 32 */
+    int turns;        /* dgrad: x is the gradient of the result, the weight is stored (3, 3, to, from) and is turned by 180 degrees */
+    int is_wgrad;     /* w is the gradient of the result, y that of the weight */
+    int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
+    const void *x, *w;
+    void *y;
+    float *workspace;
+} tandem_winograd;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
     int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
@@ -65,6 +78,10 @@ typedef struct tandem_isa_kernels {
     void (*add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
     void (*f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
     void (*bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
+
+    /* By Winograd's algorithm, in f32; NULL where there is no AVX-512. Its workspace: bytes. */
+    void (*winograd)(const tandem_winograd *convolution);
+    size_t (*winograd_workspace)(const tandem_winograd *convolution);
 
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,

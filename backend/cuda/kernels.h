@@ -127,6 +127,10 @@ int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const
                                    tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                    const float *variance, void *workspace, tandem_cuda_stream stream);
 
+/* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose variances are multiplied by
+ * `unbiased` first.  CPU: tandem_running_follow (backend/running.c). */
+int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased, tandem_cuda_stream stream);
+
 /* --- softmax.cu: f32 --------------------------------------------------------------------------------------------------- */
 
 /* y = softmax(scale·x) of each row; causal: entry (i, j) with j > i of the last two dimensions is 0.  B: 8n, 12n. */

@@ -125,7 +125,8 @@ static void operator_rows_say_what_op_def_says(void **state)
     row = tandem_op_row_get(TANDEM_OP_CONV2D);
     assert_int_equal(row->precisions, all);
     row = tandem_op_row_get(TANDEM_OP_EMBEDDING);
-    assert_int_equal(row->precisions, 1u << TANDEM_PRECISION_FP32 | 1u << TANDEM_PRECISION_BF16);
+    assert_int_equal(row->precisions,
+                     1u << TANDEM_PRECISION_FP32 | 1u << TANDEM_PRECISION_FP16 | 1u << TANDEM_PRECISION_BF16);
     assert_int_equal(row->dgrad, TANDEM_BACKWARD_ABSENT);
     row = tandem_op_row_get(TANDEM_OP_LAYERNORM);
     assert_int_equal(row->saves, TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX);

@@ -85,6 +85,10 @@ void ISA(add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
 void ISA(f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
 void ISA(bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
 
+/* winograd.c: where there is AVX-512 */
+void ISA(winograd)(const tandem_winograd *convolution);
+size_t ISA(winograd_workspace)(const tandem_winograd *convolution);
+
 /* im2col.c */
 void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                     int64_t stride, int64_t pad);

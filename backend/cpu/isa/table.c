@@ -8,9 +8,15 @@
 #define HAS_DOTS 0
 #endif
 
+#if defined __AVX512BW__
+#define WINOGRAD .winograd = ISA(winograd), .winograd_workspace = ISA(winograd_workspace),
+#else
+#define WINOGRAD
+#endif
+
 #define ROW(name)                                                                                                \
     {                                                                                                            \
-        .isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),             \
+        WINOGRAD.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),     \
         .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),                                  \
         .quantise_nearest_f32 = ISA(quantise_nearest_f32),                                                       \
         .quantise_nearest_bf16 = ISA(quantise_nearest_bf16), .transpose_s8 = ISA(transpose_s8),                  \
