@@ -218,7 +218,8 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
                                              .seed = rank->options->seed,
                                              .global_batch =
                                                  profile->step->graph->batch * profile->step->options.n_micro,
-                                             .without_exchange = 1};
+                                             .without_exchange = 1,
+                                             .timed = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);
 }
 

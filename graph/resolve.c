@@ -388,8 +388,7 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
-                                                 : TANDEM_PARAMETER(op->parameter[j]));
+              reads_copy(row, op->kind) ? tandem_value_weight(step, i, from) : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored), i,
            stored, output_bytes(graph, i, stored));
