@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
 
 tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_memory_place place,
                                  uint64_t bytes, tandem_error *error)
@@ -11,8 +12,11 @@ tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_me
     if (tandem_worker_is_apart(worker))
         return worker->backend->take(worker->device, memory, bytes, place == TANDEM_STAGING, error);
     void *taken = NULL;
-    if (posix_memalign(&taken, ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
+    const int is_large = bytes >= HUGE_PAGE_BYTES;
+    if (posix_memalign(&taken, is_large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no %llu bytes of memory left", (unsigned long long)bytes);
+    /* Walks over tensors that jump from row to row would else spend up to a tenth of a step on address translation. */
+    if (is_large) (void)madvise(taken, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
     memset(taken, 0, bytes); /* and thereby touched: the first step must not pay for page faults */
     *memory = taken;
     return TANDEM_OK;

@@ -8,12 +8,16 @@
 static int64_t count_correct(const tandem_executor *forward, const float *probability, int64_t filled)
 {
     const tandem_graph *graph = forward->graph;
+    const int64_t rows = tandem_shape_elements(&graph->op[graph->op[graph->loss].input[0]].shape) / graph->n_class;
+    const int only_labelled = rows < graph->batch * graph->length;
     int64_t correct = 0;
-    for (int64_t row = 0; row < filled * graph->length; row++, probability += graph->n_class) {
+    for (int64_t row = 0; row < filled * graph->length; row++) {
+        const float *p = probability;
+        if (forward->label[row] >= 0 || !only_labelled) probability += graph->n_class;
         if (forward->label[row] < 0) continue;
         int64_t best = 0;
         for (int64_t c = 1; c < graph->n_class; c++)
-            if (probability[c] > probability[best]) best = c;
+            if (p[c] > p[best]) best = c;
         correct += best == forward->label[row];
     }
     return correct;

@@ -170,6 +170,12 @@ static double images(const char *text) { return pixels(text) * field(text, "c");
 static double symbols(const char *text) { return field(text, "n") * field(text, "length"); }
 static double blocks(const char *text) { return field(text, "n") * field(text, "of") * field(text, "row"); }
 
+/* Backward also zeros. */
+static double labelled(const char *text)
+{
+    return field(text, "n") * field(text, "rows") * field(text, "row");
+}
+
 /* For each pass: how often every element is read or written, in the type of the operands. Then FLOPs an element. */
 static const struct {
     const char *name;
@@ -186,8 +192,10 @@ static const struct {
     {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
+    {"bias_gelu", all, {2, 3, 0, 0}, 9},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},
     {"slice", blocks, {2, 2, 0, 0}, 0},
+    {"labelled", labelled, {2, 2, 0, 0}, 0},
     {"prepend", blocks, {2, 2, 1, 0}, 0},
     {"softmax", rows, {2, 3, 0, 0}, 6},
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},

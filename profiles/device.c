@@ -63,7 +63,7 @@ enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
 /* Cards that kernels run on, by number. What there is of them is known where they are (backend/cuda/device.c); one that is older than
  * Ampere says itself that it has no bf16. */
-static const tandem_device a_card = {"cuda:N", "NVIDIA card number N", FP32 | BF16 | INT8, TANDEM_BF16,
+static const tandem_device a_card = {"cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89,
                                      0,        {.n_unit = 0}};
 enum { MOST_CARD_DIGITS = 3 };
 

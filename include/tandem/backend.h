@@ -25,6 +25,7 @@ typedef struct tandem_draws {
 /* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for scale·q.
  *   forward   in: inputs…, parameters…                      out: output, aux
  *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows × row_weight), aux (probabilities)
+ *             labelled: in: x, labels                       out: rows of x, aux (s32: the place of each row)
  *             images, tokens, labels: filled by the executor itself
  *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
  *             matmul: in: a, g                              out: gradient of b
@@ -36,9 +37,10 @@ typedef struct tandem_draws {
  *             matmul: in: g, b                              out: gradient of a
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
+ *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
- *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
+ *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
  *   accumulate: in: a, b                                    out: a + b, which may be a */
