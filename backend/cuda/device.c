@@ -8,7 +8,7 @@
 #include "backend/cuda/operator.h"
 
 enum { OUT_OF_MEMORY = 2, VERSIONS_TEXT = 96 }; /* cudaErrorMemoryAllocation */
-enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
+enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 };      /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
