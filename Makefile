@@ -172,6 +172,14 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
+# The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+$(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
+
+$(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
@@ -181,7 +189,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh \
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_cuda.sh \
 	    tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
@@ -191,12 +199,28 @@ CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradie
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
-$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CORE) $(KERNELS)
+$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(FOUNDATION) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) $(CORE_LIBS)
+	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
 tests: $(TESTS) $(CARD_PROGRAMS)
+
+# --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
+ifeq ($(CARD_PROGRAMS),)
+test-cuda bench-cuda card-kit:
+	@echo "SKIP $@: $(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
+else
+test-cuda: $(CARD_PROGRAMS)
+	@scripts/test_cuda.sh $(B)/card
+
+bench-cuda: all $(B)/card/bench_card
+	@bench/cuda/clocks.sh $(B)/card/bench_card
+	@bench/cuda/clocks.sh bench/cuda/steps.sh $(B)/tandem
+
+card-kit: all $(CARD_PROGRAMS)
+	@scripts/card_kit.sh $(B)
+endif
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -211,7 +235,8 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 install: all
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
-	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
+	    $(wildcard $(B)/libtandem_cuda.so) $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
 	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
 	for pc in tandem tandem_kernels; do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
@@ -227,7 +252,7 @@ install-slurm: $(PLUGINS)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall:
-	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so) \
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so) \
 	    lib/pkgconfig/tandem.pc lib/pkgconfig/tandem_kernels.pc share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
@@ -243,5 +268,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins setup test tests demo install install-slurm uninstall format lint clean
+.PHONY: all no-plugins no-cuda setup test tests test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -40,28 +40,13 @@ tandem_amax_history *tandem_histories_of(const tandem_histories *histories, int 
     return (tandem_amax_history *)(void *)(histories->memory + (uint64_t)(found - histories->task) * histories->stride_bytes);
 }
 
-/* --- Between the host and where they lie ---------------------------------------------------------------------------- */
-
-static tandem_status move(tandem_worker *worker, void *to, const void *from, uint64_t bytes, tandem_error *error)
+/* Of a view of them. */
+static tandem_amax_history *nth(const tandem_histories *h, void *view, int k)
 {
-    if (worker->backend->copy) return worker->backend->copy(worker->device, to, from, bytes, error);
-    memcpy(to, from, bytes);
-    return TANDEM_OK;
+    return (tandem_amax_history *)(void *)((unsigned char *)view + (uint64_t)k * h->stride_bytes);
 }
 
-static tandem_amax_history *nth(const tandem_histories *h, unsigned char *copy, int k)
-{
-    return (tandem_amax_history *)(void *)(copy + (uint64_t)k * h->stride_bytes);
-}
-
-static unsigned char *empty_copy(const tandem_histories *h)
-{
-    const tandem_cast_scaling scaling = h->step->options.scaling;
-    unsigned char *copy = calloc((size_t)h->n, h->stride_bytes);
-    for (int k = 0; copy && k < h->n; k++)
-        (void)tandem_amax_history_init(nth(h, copy, k), scaling.window, scaling.margin, NULL); /* the step has checked them */
-    return copy;
-}
+static uint64_t all_bytes(const tandem_histories *h) { return (uint64_t)h->n * h->stride_bytes; }
 
 tandem_status tandem_histories_begin(tandem_histories *h, tandem_worker *worker, tandem_error *error)
 {
@@ -88,17 +73,15 @@ static tandem_status fill_records(unsigned char *records, const tandem_histories
                                   tandem_worker *worker, tandem_error *error)
 {
     if (h->n == 0) return TANDEM_OK;
-    const uint64_t bytes = (uint64_t)h->n * h->stride_bytes;
-    unsigned char *copy = malloc((size_t)bytes);
-    if (!copy) return no_memory(h->n, error);
-    const tandem_status status = move(worker, copy, h->memory, bytes, error);
-    for (int k = 0; k < h->n && status == TANDEM_OK; k++) {
+    void *view = NULL;
+    const tandem_status status = tandem_worker_view(&view, worker, h->memory, all_bytes(h), 1, error);
+    if (status != TANDEM_OK) return status;
+    for (int k = 0; k < h->n; k++) {
         tandem_history_record *record = (tandem_history_record *)(void *)(records + (uint64_t)k * record_bytes);
         name_record(record, h, k);
-        memcpy(&record->history, nth(h, copy, k), tandem_amax_history_bytes(h->step->options.scaling.window));
+        memcpy(&record->history, nth(h, view, k), tandem_amax_history_bytes(h->step->options.scaling.window));
     }
-    free(copy);
-    return status;
+    return tandem_worker_end_view(worker, view, h->memory, all_bytes(h), 0, error);
 }
 
 /* How many records a rank has at most. */
@@ -158,16 +141,18 @@ tandem_status tandem_histories_restore(tandem_histories *h, const tandem_history
     if (h->n == 0) return TANDEM_OK;
     const tandem_cast_scaling scaling = h->step->options.scaling;
     const int fits = image->n_rank == worker->n_rank && image->window == scaling.window;
-    unsigned char *copy = empty_copy(h);
-    if (!copy) return no_memory(h->n, error);
-    for (int k = 0; k < h->n && fits; k++) {
-        const tandem_history_record *found = find_record(h, k, image, worker->rank);
+    void *view = NULL;
+    const tandem_status status = tandem_worker_view(&view, worker, h->memory, all_bytes(h), 0, error);
+    if (status != TANDEM_OK) return status;
+    memset(view, 0, (size_t)all_bytes(h));
+    for (int k = 0; k < h->n; k++) {
+        tandem_amax_history *history = nth(h, view, k);
+        const tandem_history_record *found = fits ? find_record(h, k, image, worker->rank) : NULL;
+        (void)tandem_amax_history_init(history, scaling.window, scaling.margin, NULL); /* the step has checked them */
         if (!found || found->history.updates < 0) continue;
-        memcpy(nth(h, copy, k), &found->history, tandem_amax_history_bytes(scaling.window));
-        nth(h, copy, k)->window = scaling.window;
-        nth(h, copy, k)->margin = scaling.margin;
+        history->updates = found->history.updates;
+        history->before = found->history.before;
+        memcpy(history->amax, found->history.amax, (size_t)scaling.window * sizeof *history->amax);
     }
-    const tandem_status status = move(worker, h->memory, copy, (uint64_t)h->n * h->stride_bytes, error);
-    free(copy);
-    return status;
+    return tandem_worker_end_view(worker, view, h->memory, all_bytes(h), 1, error);
 }

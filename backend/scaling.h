@@ -3,7 +3,7 @@
 #ifndef TANDEM_BACKEND_SCALING_H
 #define TANDEM_BACKEND_SCALING_H
 
-#include "backend/worker.h"
+#include "backend/device_memory.h"
 
 typedef struct tandem_histories {
     const tandem_step *step;

@@ -20,9 +20,14 @@ static inline tandem_dtype native_type(const tandem_step *step, int i)
     const tandem_op_row *row = row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
     if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
-    const tandem_dtype type = step->native[source_of(step, i, 0)];
-    for (int slot = 1; slot < row->n_input; slot++)
-        if (step->native[source_of(step, i, slot)] != type) return TANDEM_F32;
+    tandem_dtype type = TANDEM_F32;
+    for (int slot = 0, seen = 0; slot < row->n_input; slot++) {
+        const int source = source_of(step, i, slot);
+        if (step->graph->op[source].dtype != TANDEM_F32) continue; /* labels are not numbers to follow */
+        if (seen && step->native[source] != type) return TANDEM_F32;
+        type = step->native[source];
+        seen = 1;
+    }
     return type;
 }
 

@@ -153,7 +153,8 @@ static void embedding(tandem_work *work, const tandem_cost_key *key)
     const double width = field(key->signature, "width"), rows = width * field(key->signature, "rows"),
                  table = width * field(key->signature, "vocabulary");
     const int is_forward = key->pass == TANDEM_PASS_FORWARD; /* else all of the table's gradient is written */
-    work->bytes = rows * bytes_of(key->from) + (is_forward ? rows : table + rows) * bytes_of(key->to);
+    work->bytes = is_forward ? rows * (bytes_of(TANDEM_F32) + bytes_of(key->to))
+                             : rows * bytes_of(key->from) + (table + rows) * bytes_of(key->to);
 }
 
 static const struct {
@@ -169,6 +170,12 @@ static double rows(const char *text) { return field(text, "rows") * field(text, 
 static double images(const char *text) { return pixels(text) * field(text, "c"); }
 static double symbols(const char *text) { return field(text, "n") * field(text, "length"); }
 static double blocks(const char *text) { return field(text, "n") * field(text, "of") * field(text, "row"); }
+
+/* Backward also zeros. */
+static double labelled(const char *text)
+{
+    return field(text, "n") * field(text, "rows") * field(text, "row");
+}
 
 /* For each pass: how often every element is read or written, in the type of the operands. Then FLOPs an element. */
 static const struct {
@@ -186,8 +193,10 @@ static const struct {
     {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
+    {"bias_gelu", all, {2, 3, 0, 0}, 9},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},
     {"slice", blocks, {2, 2, 0, 0}, 0},
+    {"labelled", labelled, {2, 2, 0, 0}, 0},
     {"prepend", blocks, {2, 2, 1, 0}, 0},
     {"softmax", rows, {2, 3, 0, 0}, 6},
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},

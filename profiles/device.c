@@ -61,6 +61,22 @@ static const char *const features_of[] = {
 };
 enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
+/* Cards that kernels run on, by number. What there is of them is known where they are (backend/cuda/device.c); one that is older than
+ * Ampere says itself that it has no bf16. */
+static const tandem_device a_card = {"cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89,
+                                     0,        {.n_unit = 0}};
+enum { MOST_CARD_DIGITS = 3 };
+
+/* Whether it is cuda: and a number. */
+static bool is_card(const char *name)
+{
+    static const char prefix[] = "cuda:";
+    const size_t n = sizeof prefix - 1;
+    if (!name || strncmp(name, prefix, n) != 0) return false;
+    const size_t digits = strspn(name + n, "0123456789");
+    return digits > 0 && digits <= MOST_CARD_DIGITS && !name[n + digits] && (digits == 1 || name[n] != '0');
+}
+
 #if defined(__x86_64__)
 /* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1,
  * EAX 4. That the operating system keeps the registers is what "avx2" in the same row checks. */
@@ -165,14 +181,21 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         *device = devices[index];
         return TANDEM_OK;
     }
-    const char *candidates[N_DEVICE];
+    if (is_card(name)) {
+        *device = a_card;
+        (void)snprintf(device->name, sizeof device->name, "%s", name);
+        return TANDEM_OK;
+    }
+    const char *candidates[N_DEVICE + 1];
     char known[512] = "";
     for (int i = 0; i < N_DEVICE; i++) {
         candidates[i] = devices[i].name;
         append(known, sizeof known, devices[i].name);
     }
+    candidates[N_DEVICE] = "cuda:0";
+    append(known, sizeof known, a_card.name);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'.%s Devices: %s.", TANDEM_DEVICE_NAME,
-                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE).text, known);
+                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE + 1).text, known);
 }
 
 int tandem_device_present(const char *name)
@@ -191,6 +214,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 "'%s' is a description to plan with, no device that can run: `tandem replay --predict` and "
                                 "`tandem allocate --predict` take it. `tandem list devices` shows what is here.",
                                 name);
+    if (is_card(name)) return TANDEM_OK; /* who opens it sees whether it is there */
     char missing[128], have[512] = "";
     if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)

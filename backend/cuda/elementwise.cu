@@ -142,38 +142,98 @@ extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float typ
 
 /* --- Bias ----------------------------------------------------------------------------------------------------------------- */
 
-template <typename T>
+struct as_it_is {
+    __device__ float operator()(float x) const { return x; }
+};
+
+/* y = f(x + own[i % period]) */
+template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
-    bias(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
-         size_t period)
+    shift(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+          size_t period, Function function)
 {
     for (size_t i = first_item(); i < n; i += all_items())
-        store_one(y + i, TANDEM_ADD(load_one(x + i), own[i % period]));
+        store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
 }
 
-/* Where the period is whole octets. */
-template <typename T>
+/* What is added to octet o, where the period is whole octets. */
+static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o, uint32_t octets_a_period)
+{
+    load_octet(shift, own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
+}
+
+template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
-    bias_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period)
+    shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period, Function function)
 {
     for_octets(x, n, [&](size_t o, float value[OCTET]) {
-        const uint32_t column = (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET;
         float shift[OCTET];
-        load_octet(shift, own + column);
+        load_shift(shift, own, o, octets_a_period);
 #pragma unroll
-        for (int i = 0; i < OCTET; i++) value[i] = TANDEM_ADD(value[i], shift[i]);
+        for (int i = 0; i < OCTET; i++) value[i] = function(TANDEM_ADD(value[i], shift[i]));
         store_octet(y + o * OCTET, value);
     });
+}
+
+static int is_octets(size_t n, size_t period) { return period % OCTET == 0 && n % period == 0; }
+
+template <typename Function>
+static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n, size_t period,
+                        Function function, tandem_cuda_stream stream)
+{
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (is_octets(n, period)) {
+        RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, own, n, octets,
+                                function));
+    }
+    RETURN_FOR(type, LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
 }
 
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                                 size_t period, tandem_cuda_stream stream)
 {
-    if (period % OCTET == 0 && n % period == 0) {
-        const uint32_t octets = (uint32_t)(period / OCTET);
-        RETURN_FOR(type, LAUNCH(bias_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, own, n, octets));
+    return launch_shift(y, x, type, own, n, period, as_it_is(), stream);
+}
+
+extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                                     size_t period, tandem_cuda_stream stream)
+{
+    return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_gelu_backward(T *gx /* (n / period, period); may be g */, const T *g, const T *x,
+                       const float *__restrict__ own /* [period] */, size_t n, size_t period)
+{
+    for (size_t i = first_item(); i < n; i += all_items())
+        store_one(gx + i, TANDEM_MUL(load_one(g + i), tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period)
+{
+    for_octets_of_two(g, x, n, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
+        float shift[OCTET];
+        load_shift(shift, own, o, octets_a_period);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++)
+            gradient[i] = TANDEM_MUL(gradient[i], tandem_gelu_slope(TANDEM_ADD(value[i], shift[i])));
+        store_octet(gx + o * OCTET, gradient);
+    });
+}
+
+extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
+                                              const float *own, size_t n, size_t period, tandem_cuda_stream stream)
+{
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (is_octets(n, period)) {
+        RETURN_FOR(type, LAUNCH(bias_gelu_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx, (const T *)g,
+                                (const T *)x, own, n, octets));
     }
-    RETURN_FOR(type, LAUNCH(bias, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period));
+    RETURN_FOR(type, LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, (const T *)x, own, n,
+                            period));
 }
 
 /* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP columns, then one thread a

@@ -17,11 +17,15 @@ typedef struct cuda_device {
     char name[TANDEM_DEVICE_NAME];
     const cuda_vendor *vendor;
     cuda_libraries *libraries;
-    tandem_cuda_stream stream;
-    cuda_faults *faults; /* on the card */
-    uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
+    tandem_cuda_stream stream;                /* of kernels: the first lane */
+    tandem_cuda_stream beside[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
+    tandem_cuda_event *mark;                  /* [n_mark] */
+    int n_mark, index;                        /* index: of the card */
+    int failed_update; /* error of a launch of the optimizer, until `settle` tells it */
     cuda_card card;
     cuda_choices *choices;
+    cuda_faults *faults; /* on the card */
+    uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
 } cuda_device;
 
 struct tandem_kernel {

@@ -42,11 +42,12 @@ int tandem_device_capability(tandem_device *device, int major, int minor);
 /* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first, and those of cards.def. */
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
-/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+/* By name; also cuda:0, cuda:1, …, whether they are here or not. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* Whether this machine can run it (CPUID). Never of a described model. */
 int tandem_device_present(const char *name);
-/* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. */
+/* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. Of a card only
+ * whether it can be named: opening a worker says whether it is there (backend.h). */
 tandem_status tandem_device_require(const char *name, tandem_error *error);
 /* The two ends of this machine that the demo trains on: the strongest device, and `cpu:avx2_vnni` where it is there, else
  * the weakest. Both the same where there is one only. */

@@ -211,6 +211,11 @@ static void hand_over(subject *s)
     case TANDEM_OP_TANH:
     case TANDEM_OP_SOFTMAX: copy(&d->in[1], &f->out[0]); break;
     case TANDEM_OP_GELU: copy(&d->in[1], &f->in[0]); break;
+    case TANDEM_OP_BIAS_GELU:
+        copy(&d->in[1], &f->in[0]);
+        copy(&d->in[2], &f->in[1]);
+        break;
+    case TANDEM_OP_LABELLED:
     case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:

@@ -30,14 +30,14 @@ static tandem_status open_twin(twin *t, void *device, size_t bytes, tandem_error
     t->host = malloc(bytes + 2 * EDGE);
     if (!t->host)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %zu bytes", bytes);
-    const tandem_status status = tandem_cuda_backend.take(device, &card, bytes + 2 * EDGE, error);
+    const tandem_status status = tandem_cuda_backend.take(device, &card, bytes + 2 * EDGE, 0, error);
     t->card = card;
     return status;
 }
 
 static void close_twin(twin *t, void *device)
 {
-    if (t->card) tandem_cuda_backend.give(device, t->card);
+    if (t->card) tandem_cuda_backend.give(device, t->card, 0);
     free(t->host);
 }
 

@@ -16,6 +16,7 @@ static const cuda_product_spec spec = {
 
 typedef struct chosen {
     cuda_choices *choices;
+    tandem_cuda_stream stream;
     cuda_work *work;
     cuda_candidate_work candidate;
 } chosen;
@@ -24,6 +25,7 @@ static chosen opened(const char *versions)
 {
     chosen c = {0};
     assert_int_equal(cuda_choices_open(&c.choices, &stand_in_card, versions, NULL), TANDEM_OK);
+    assert_int_equal(stand_in_vendor.stream_open(&c.stream), 0);
     assert_int_equal(stand_in_vendor.product_open(&c.work, NULL, &spec), 0);
     c.candidate = (cuda_candidate_work){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
     cuda_product_print(c.candidate.text, &spec);
@@ -32,6 +34,7 @@ static chosen opened(const char *versions)
 
 static void closed(chosen *c)
 {
+    stand_in_vendor.stream_close(c->stream);
     stand_in_vendor.work_close(c->work);
     cuda_choices_close(c->choices);
     assert_int_equal(stand_in_open_things(), 0);
@@ -40,7 +43,7 @@ static void closed(chosen *c)
 static cuda_algorithm choice_of(const chosen *c)
 {
     cuda_algorithm algorithm = {{99}, 99};
-    assert_int_equal(cuda_choose(&algorithm, c->choices, &stand_in_vendor, NULL, &c->candidate), 0);
+    assert_int_equal(cuda_choose(&algorithm, c->choices, &stand_in_vendor, c->stream, &c->candidate), 0);
     return algorithm;
 }
 
@@ -96,8 +99,10 @@ static void the_fastest_is_chosen_and_known_again(void **state)
     recalled(&other, all[0].spec, all[0].choice, 0); /* of another version: the guess */
     assert_int_equal(choice_of(&other).word[0], 0);
     assert_int_equal(stand_in_runs, runs);
+    stand_in_vendor.stream_close(later.stream);
     stand_in_vendor.work_close(later.work);
     cuda_choices_close(later.choices);
+    stand_in_vendor.stream_close(other.stream);
     stand_in_vendor.work_close(other.work);
     cuda_choices_close(other.choices);
     closed(&c);
@@ -174,7 +179,7 @@ static void a_card_lost_in_a_try_is_told(void **state)
         recalled(&c, NULL, NULL, 1);
         cuda_algorithm algorithm = {{99}, 99};
         stand_in_fails_after = after;
-        lost = cuda_choose(&algorithm, c.choices, &stand_in_vendor, NULL, &c.candidate);
+        lost = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
         stand_in_fails_after = -1;
         assert_int_equal(algorithm.word[0], lost ? 99 : 2);
         closed(&c);

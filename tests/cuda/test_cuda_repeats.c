@@ -1,5 +1,5 @@
 /* Each of our own CUDA kernels twice over the same numbers, in as many blocks as a step has: the same bits. On a card in
- * build/card/ (make test-cuda), on less numbers as coroutines (simt.h) elsewhere. */
+ * build/card/ (make test-cuda), on less numbers as coroutines (simt.h) elsewhere, and where `small` is said. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,8 @@
 
 #include "bench/cuda/card.h"
 #include "tests/cuda/card.h"
+
+static size_t elements = (size_t)1 << 24;
 
 /* All arrays as a kernel leaves them. */
 static tandem_status after(void *copy, const card_kernel *kernel, const card_arrays *a, const card *c,
@@ -33,9 +35,7 @@ static void kernels_repeat_to_the_bit(void **state)
     int complaints = 0;
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
     card c = {.device = device};
-    assert_int_equal(card_arrays_open(&a, &c, card_is_real ? (size_t)1 << 24 : (size_t)1 << 18,
-                                      card_is_real ? 1024 : 256, &error),
-                     TANDEM_OK);
+    assert_int_equal(card_arrays_open(&a, &c, elements, 256, &error), TANDEM_OK);
     void *first = malloc(a.bytes), *second = malloc(a.bytes);
     assert_non_null(first);
     assert_non_null(second);
@@ -60,8 +60,9 @@ static void kernels_repeat_to_the_bit(void **state)
     assert_int_equal(card_open_things(), 0);
 }
 
-int main(void)
+int main(int n, char **word)
 {
+    if (!card_is_real || (n > 1 && strcmp(word[1], "small") == 0)) elements = (size_t)1 << 18;
     const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_repeat_to_the_bit)};
     return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
 }
