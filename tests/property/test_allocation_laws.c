@@ -150,6 +150,10 @@ static void greedy_is_close_to_the_best_of_all_plans(void **state)
         compare_with_brute_force(six_layers, two_devices, seed, &sum, &n);
     for (uint64_t seed = 1; seed <= 12; seed++)
         compare_with_brute_force(five_layers, one_device, seed, &sum, &n);
+    for (uint64_t seed = 1; seed <= 8; seed++) { /* all precisions; fp16 as the wider type */
+        compare_with_brute_force("mlp:depth=3,width=64", "l4", seed, &sum, &n);
+        compare_with_brute_force(five_layers, "t4", seed, &sum, &n);
+    }
     print_message("greedy / least sensitivity: mean %.4f over %d problems\n", sum / n, n);
     assert_true(n > 60);
     assert_true(sum / n < 1.01);

@@ -327,6 +327,9 @@ static void check_key(const tandem_step *step, int t)
     tandem_cost_key key;
     assert_in_range(task->variant, 0, TANDEM_MAX_VARIANT - 1);
     assert_true(tandem_step_key(step, t, task->variant, &key));
+    unsigned precisions = 1u << TANDEM_PRECISION_FP32;
+    for (int i = 0; i < step->graph->n_op; i++) precisions |= 1u << step->precision[i];
+    assert_true(tandem_step_forms(step, t, precisions) >> task->variant & 1);
     if (task->kind == TANDEM_TASK_REDUCE) {
         assert_int_equal(key.kind, TANDEM_COST_COLLECTIVE);
         assert_true(key.elements == step->bucket[task->bucket].elements);
