@@ -74,10 +74,10 @@ typedef struct tandem_task {
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
-    tandem_dtype from;          /* operand type; of a cast: what it reads; of a backward product: the gradient's */
-    tandem_dtype second;        /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
+    tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
+    tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
                                    input's; else `from` */
-    tandem_dtype to;            /* type of the result */
+    tandem_dtype to; /* type of the result */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;

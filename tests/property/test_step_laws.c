@@ -295,11 +295,13 @@ static void check_bucket_task(run *r, int t)
 static void check_types(const run *r, const tandem_task *task)
 {
     const tandem_precision_row *row = tandem_precision_get(task->precision);
-    const int is_product = task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    const int is_product =
+        task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
     tandem_dtype from = row->forward, second = row->forward;
     if (task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
     if (task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
-    if (!is_product || (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
+    if (!is_product ||
+        (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);

@@ -20,7 +20,8 @@
 static void the_table_is_whole(void **state)
 {
     (void)state;
-    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16, fp32 = 1u << TANDEM_PRECISION_FP32;
+    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16,
+                   fp32 = 1u << TANDEM_PRECISION_FP32;
     assert_in_range(tandem_device_count(), 8, 64);
     for (int i = 0; i < tandem_device_count(); i++) {
         tandem_device found;
@@ -50,8 +51,9 @@ static void a_card_has_what_its_capability_has(void **state)
     static const struct {
         int major, minor;
         const char *like; /* a described card */
-    } card[] = {{6, 0, "p100"}, {6, 1, "p4"},   {7, 0, "v100"}, {7, 2, "v100"},  {7, 5, "t4"},    {8, 0, "a100"},
-                {8, 6, "a10"},  {8, 7, "a100"}, {8, 9, "l4"},   {9, 0, "h100"}, {10, 0, "h100"}, {12, 1, "h100"}};
+    } card[] = {{6, 0, "p100"}, {6, 1, "p4"},   {7, 0, "v100"},  {7, 2, "v100"},
+                {7, 5, "t4"},   {8, 0, "a100"}, {8, 6, "a10"},   {8, 7, "a100"},
+                {8, 9, "l4"},   {9, 0, "h100"}, {10, 0, "h100"}, {12, 1, "h100"}};
     for (size_t k = 0; k < sizeof card / sizeof *card; k++) {
         tandem_device like, device = {.name = "cuda:0"};
         assert_int_equal(tandem_device_find(&like, card[k].like, NULL), TANDEM_OK);
@@ -60,7 +62,8 @@ static void a_card_has_what_its_capability_has(void **state)
         assert_int_equal(device.wider, like.wider);
         assert_string_equal(device.name, "cuda:0");
     }
-    const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16, fp8 = 1u << TANDEM_PRECISION_FP8;
+    const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16,
+                   fp8 = 1u << TANDEM_PRECISION_FP8;
     tandem_device t4, a100, l4;
     assert_true(tandem_device_capability(&t4, 7, 5) && tandem_device_capability(&a100, 8, 0) &&
                 tandem_device_capability(&l4, 8, 9));
