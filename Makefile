@@ -90,7 +90,7 @@ $(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
 $(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) \
-                        $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) $(FOUNDATION)
+                        $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) $(B)/obj/backend/kernel_name.o $(FOUNDATION)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
 
