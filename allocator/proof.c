@@ -51,7 +51,7 @@ static int64_t held_beside_ns(const tandem_proof *proof, int c)
         const tandem_task *task = &step->task[t];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
         if (task->kind != TANDEM_TASK_UPDATE || t == last_update)
-            sum += tandem_replayer_task_ns(replayer_of(proof), c, t, 1);
+            sum += tandem_step_repeats(step, task) * tandem_replayer_task_ns(replayer_of(proof), c, t, 1);
     }
     return sum;
 }

@@ -104,12 +104,19 @@ static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t 
     (void)snprintf(text + at, size - (size_t)at, "%s", net);
 }
 
+/* Most problems have one batch a step; some have micro-steps, segments, or both. */
+static tandem_step_options variant_of(uint64_t seed)
+{
+    static const tandem_step_options variants[] = {{0, 0}, {2, 0}, {0, 3}, {0, 0}, {5, TANDEM_SEGMENTS_SQRT}};
+    return variants[seed / 12 % (sizeof variants / sizeof *variants)];
+}
+
 static void open_with(priced_cluster *p, const char *model, uint64_t seed, const uint64_t limit_bytes[2])
 {
     char text[160];
     tandem_error error = {0};
     cluster_text(text, sizeof text, seed, limit_bytes);
-    must(priced_cluster_open(p, model, text, 16, seed, NULL, &error), &error, seed);
+    must(priced_cluster_open_with(p, model, text, 16, variant_of(seed), seed, NULL, &error), &error, seed);
 }
 
 /* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4: an attention. */
