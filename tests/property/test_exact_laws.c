@@ -104,12 +104,17 @@ static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t 
     (void)snprintf(text + at, size - (size_t)at, "%s", net);
 }
 
-/* Most problems have one batch a step; some have micro-steps, segments, or both. */
-static tandem_step_options variant_of(uint64_t seed)
-{
-    static const tandem_step_options variants[] = {{0, 0}, {2, 0}, {0, 3}, {0, 0}, {5, TANDEM_SEGMENTS_SQRT}};
-    return variants[seed / 12 % (sizeof variants / sizeof *variants)];
-}
+/* One batch a step, micro-steps, segments, or both; all gradients in one bucket, or in several. */
+static const tandem_replayer_options variants[] = {
+    {.step = {0, 0}},
+    {.bucket_bytes = 16 << 10, .step = {2, 0}},
+    {.step = {0, 3}},
+    {.step = {3, 0}},
+    {.bucket_bytes = 16 << 10, .step = {0, 0}},
+    {.bucket_bytes = 16 << 10, .step = {5, TANDEM_SEGMENTS_SQRT}},
+};
+enum { N_VARIANT = sizeof variants / sizeof *variants };
+static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }
 
 static void open_with(priced_cluster *p, const char *model, uint64_t seed, const uint64_t limit_bytes[2])
 {
@@ -158,7 +163,7 @@ static const tandem_policy *policy_of(const char *name)
 /* --- Laws ------------------------------------------------------------------------------------------------ */
 
 typedef struct tally {
-    int n, n_refused, n_overlooked, n_positive;
+    int n, n_refused, n_overlooked, n_positive, n_micro, n_segmented, n_buckets;
     double greedy; /* Σ of greedy's sensitivity over the optimum */
 } tally;
 
@@ -195,7 +200,11 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     if (a.certificate.gap > 2e-3)
         fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap,
                  a.certificate.proof);
+    const tandem_step *step = tandem_replayer_step(d->p.replayer, 0);
     sum->n++;
+    sum->n_micro += step->options.n_micro > 1;
+    sum->n_segmented += step->n_segment > 1;
+    sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
     d->problem.most_seconds = 1;
     must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
@@ -234,6 +243,9 @@ static void exact_is_the_least_of_all_plans(void **state)
     print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f times the optimum, "
                   "and overlooks %d\n",
                   sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive, sum.n_overlooked);
+    print_message("%d of them with micro-steps, %d with segments, %d with several buckets\n", sum.n_micro,
+                  sum.n_segmented, sum.n_buckets);
+    assert_true(sum.n_micro > 100 && sum.n_segmented > 100 && sum.n_buckets > 100);
     assert_true(sum.n >= 500 && sum.n_positive >= 250);
 }
 

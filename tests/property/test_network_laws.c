@@ -382,8 +382,8 @@ static void check_zoo(tandem_step_options variant)
         priced_cluster p;
         tandem_error error = {0};
         chance c = {.seed = seed, .series = (uint32_t)m};
-        must(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO, variant, seed,
-                                      NULL, &error),
+        must(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO,
+                                      &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
              &error);
         for (int k = 0; k < p.cluster.n_class; k++) {
             subject s;
@@ -423,7 +423,8 @@ static void laws_hold_on_random_graphs(void **state)
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g}, again = c;
         tandem_graph *const graph[2] = {random_graph(&c), random_graph(&again)};
         missing_seed = seed + (uint64_t)g;
-        must(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER], variants[g % N_VARIANT],
+        must(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
+                                    &(tandem_replayer_options){.step = variants[g % N_VARIANT]},
                                     seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
              &error);
         subject s;
