@@ -206,7 +206,7 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     sum->n_segmented += step->n_segment > 1;
     sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
-    d->problem.most_seconds = 1;
+    d->problem.most_seconds = 60;
     must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
