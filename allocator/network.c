@@ -259,10 +259,11 @@ static tandem_status grow_layer(builder *b, int l, uint64_t *key, tandem_error *
     return TANDEM_OK;
 }
 
-/* Updates of buckets and sums over micro-steps: every plan has them, in one form. */
+/* Updates of buckets, the norm before them, and sums over micro-steps: every plan has them, in one form. */
 static int is_fixed(const tandem_task *task)
 {
-    return task->kind == TANDEM_TASK_UPDATE || (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0);
+    return task->kind == TANDEM_TASK_UPDATE || task->kind == TANDEM_TASK_NORM ||
+           (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0);
 }
 
 /* What comes before the first choice, and what every plan has: bundle 0. */

@@ -38,8 +38,8 @@ static int64_t in_last_pass(const tandem_step *step, int task)
 /* When the task runs first. */
 static int64_t place_of(const tandem_step *step, int task)
 {
-    if (step->task[task].kind != TANDEM_TASK_UPDATE) return task;
-    return step->task[task].bucket == step->n_bucket - 1 ? -1 : end_of_work(step);
+    if (tandem_step_begins(step, task)) return -1;
+    return step->task[task].kind == TANDEM_TASK_UPDATE ? end_of_work(step) : task;
 }
 
 /* How often what runs first at `place` runs before `moment`. */
@@ -159,8 +159,9 @@ static double updates_ns(const tandem_relaxation *r)
         const tandem_step *step = tandem_replayer_step(replayer, c);
         tandem_replay_company company;
         tandem_replayer_company(replayer, c, &company);
-        for (int b = 0; b < step->n_bucket - 1; b++) {
+        for (int b = 0; b < step->n_bucket; b++) {
             const int t = step->bucket[b].update_task;
+            if (tandem_step_begins(step, t)) continue;
             const double alone = (double)tandem_replayer_form_ns(replayer, c, t, 0, 0);
             sum += company.slowed * fmax(alone, (double)tandem_replayer_form_ns(replayer, c, t, 0, 1));
         }
@@ -199,11 +200,14 @@ static int64_t end_of_anchor(const tandem_relaxation *r, int anchor)
     return anchor == step->n_bucket - 1 ? end_of_work(step) : in_last_pass(step, step->bucket[anchor].reduce_task);
 }
 
-/* Time of what runs first, the update of the last bucket. */
-static int64_t first_update_ns(const tandem_relaxation *r)
+/* Time of what runs first. */
+static int64_t begin_ns(const tandem_relaxation *r)
 {
     const tandem_step *step = step_of(r);
-    return tandem_replayer_form_ns(r->problem->replayer, r->c, step->bucket[step->n_bucket - 1].update_task, 0, 1);
+    int64_t sum = 0;
+    for (int t = step->bucket[0].update_task - 1; t < step->n_task; t++)
+        if (tandem_step_begins(step, t)) sum += tandem_replayer_form_ns(r->problem->replayer, r->c, t, 0, 1);
+    return sum;
 }
 
 /* Where intervals may end: place k of n_end. */
@@ -211,7 +215,7 @@ static int n_end(const tandem_relaxation *r) { return r->n_cut * step_of(r)->opt
 static int64_t end_at(const tandem_relaxation *r, int k)
 {
     const tandem_step *step = step_of(r);
-    if (k == 0) return r->together_ns > first_update_ns(r) ? 0 : -1;
+    if (k == 0) return r->together_ns > begin_ns(r) ? 0 : -1;
     if (k == n_end(r) - 1) return end_of_work(step);
     return (int64_t)((k - 1) / r->n_cut) * step->n_task + r->cut[(k - 1) % r->n_cut];
 }

@@ -19,6 +19,7 @@
  *    Both are sums, so shortest ways through the network bound the harm of such plans; the least over a partition of the
  *    tasks into such intervals bounds that of all. The interval with the least bound is halved until it is one operator.
  *
+ *    Where the norm of all gradients comes before any update, it and all updates come first.
  *    With n micro-steps, W is n passes one after the other, and only the last of them hands buckets over. So a task counts n times,
  *    and a moment of the step is micro-step · number of tasks + task.
  *

@@ -187,15 +187,17 @@ static tandem_status await_bucket(tandem_executor *executor, int b, int64_t orig
     return TANDEM_OK;
 }
 
-/* Where all gradients must be known first, the first update waits for all buckets; the judgement counts as part of it. */
-static tandem_status await_gradients(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
+/* Where all gradients must be known before any update. */
+static tandem_status judge(tandem_executor *executor, int t, int64_t origin, tandem_error *error)
 {
-    tandem_gate *gate = &executor->gate;
-    if (!tandem_gate_is_used(gate)) return await_bucket(executor, b, origin, error);
-    for (int k = 0; k < executor->step->n_bucket && !gate->is_passed; k++) {
-        const tandem_status status = await_bucket(executor, k, origin, error);
+    const tandem_step *step = executor->step;
+    for (int b = 0; b < step->n_bucket; b++) {
+        const tandem_status status = await_bucket(executor, b, origin, error);
         if (status != TANDEM_OK) return status;
     }
+    executor->times.start_ns[t] = tandem_now_ns() - origin;
+    tandem_gate_judge(&executor->gate, step, executor->gradient);
+    executor->times.end_ns[t] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
 
@@ -204,11 +206,9 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
     const tandem_step *step = executor->step;
     const tandem_bucket *bucket = &step->bucket[b];
     tandem_step_times *times = &executor->times;
-    const tandem_status status = await_gradients(executor, b, origin, error);
+    const tandem_status status = step->norm_task < 0 ? await_bucket(executor, b, origin, error) : TANDEM_OK;
     if (status != TANDEM_OK) return status;
     times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
-    if (tandem_gate_is_used(&executor->gate) && !executor->gate.is_passed)
-        tandem_gate_judge(&executor->gate, step, executor->gradient);
     for (int k = 0; k < bucket->n_parameter; k++)
         update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
@@ -220,6 +220,7 @@ static tandem_status run_one(tandem_executor *executor, int t, int64_t pass, int
     const tandem_step *step = executor->step;
     const tandem_task *task = &step->task[t];
     const int64_t micro = pass % step->options.n_micro;
+    if (task->kind == TANDEM_TASK_NORM) return judge(executor, t, origin, error);
     if (task->kind == TANDEM_TASK_UPDATE)
         return update(executor, task->bucket, pass / step->options.n_micro, origin, error);
     if (task->kind == TANDEM_TASK_REDUCE) {
@@ -235,10 +236,12 @@ static tandem_status run_one(tandem_executor *executor, int t, int64_t pass, int
 /* One micro-step; updates come with the last one. */
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
-    const int n_micro = executor->step->options.n_micro;
+    const tandem_step *step = executor->step;
+    const int n_micro = step->options.n_micro;
+    const int first_behind = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
-        if (executor->step->task[t].kind == TANDEM_TASK_UPDATE && pass % n_micro < n_micro - 1) break;
+        if (t >= first_behind && pass % n_micro < n_micro - 1) break;
         const tandem_status status = run_one(executor, t, pass, origin, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, t);
@@ -270,7 +273,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 {
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
-    executor->gate.is_passed = executor->gate.skips = 0;
+    executor->gate.skips = 0;
     executor->call[executor->loss_dgrad].row_weight =
         executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     const int n_micro = executor->step->options.n_micro;

@@ -190,7 +190,7 @@ static int run(const cli_options *options)
 static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
                               OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
                               OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
-                              OPTION_ACCUMULATE, OPTION_END};
+                              OPTION_ACCUMULATE, OPTION_CLIP,   OPTION_LOSS_SCALE,  OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -205,7 +205,8 @@ const cli_command command_profile = {
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
         "--uniform, only what that plan needs is.\n"
-        "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.\n"
+        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of all gradients;\n"
+        "recomputation takes the times there are.\n"
         "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
     .run = run,
 };

@@ -30,8 +30,8 @@ typedef struct replaying {
 } replaying;
 
 /* Rows behind the operators: what belongs to none of them. */
-enum { REST_REDUCE, REST_UPDATE, REST_WAIT, N_REST };
-static const char *const rest_name[N_REST] = {"all-reduce", "optimizer", "waiting"};
+enum { REST_REDUCE, REST_NORM, REST_UPDATE, REST_WAIT, N_REST };
+static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "waiting"};
 
 static const tandem_cluster_class *member_of(const replaying *r, int c)
 {
@@ -56,6 +56,7 @@ static int row_of(const tandem_step *step, int task)
     const int n_op = step->graph->n_op;
     if (task < 0) return n_op + REST_WAIT;
     if (step->task[task].kind == TANDEM_TASK_REDUCE) return n_op + REST_REDUCE;
+    if (step->task[task].kind == TANDEM_TASK_NORM) return n_op + REST_NORM;
     if (step->task[task].kind == TANDEM_TASK_UPDATE) return n_op + REST_UPDATE;
     return step->task[task].op;
 }
@@ -477,6 +478,8 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_ALL_RANKS,
                               OPTION_ACCUMULATE,
                               OPTION_RECOMPUTE,
+                              OPTION_CLIP,
+                              OPTION_LOSS_SCALE,
                               OPTION_MEMORY_TIMELINE,
                               OPTION_DRAWS,
                               OPTION_SPREAD,

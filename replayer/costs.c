@@ -196,12 +196,13 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
     if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
     if (step->options.n_micro > 1)
         (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
+    const char *const norm = task->kind == TANDEM_TASK_NORM ? " --clip 1" : "";
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s%s` does it",
+                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
-                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro);
+                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro, norm);
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */

@@ -104,14 +104,15 @@ static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t 
     (void)snprintf(text + at, size - (size_t)at, "%s", net);
 }
 
-/* One batch a step, micro-steps, segments, or both; all gradients in one bucket, or in several. */
+/* One batch a step, micro-steps, segments, a norm before all updates; all gradients in one bucket, or in several. */
 static const tandem_replayer_options variants[] = {
-    {.step = {0, 0}},
-    {.bucket_bytes = 16 << 10, .step = {2, 0}},
-    {.step = {0, 3}},
-    {.step = {3, 0}},
-    {.bucket_bytes = 16 << 10, .step = {0, 0}},
-    {.bucket_bytes = 16 << 10, .step = {5, TANDEM_SEGMENTS_SQRT}},
+    {.bucket_bytes = 0},
+    {.bucket_bytes = 16 << 10, .step = {.n_micro = 2}},
+    {.step = {.n_segment = 3}},
+    {.bucket_bytes = 16 << 10, .step = {.with_norm = 1}},
+    {.step = {.n_micro = 3}},
+    {.bucket_bytes = 16 << 10},
+    {.bucket_bytes = 16 << 10, .step = {.n_micro = 5, .n_segment = TANDEM_SEGMENTS_SQRT, .with_norm = 1}},
 };
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }

@@ -373,7 +373,11 @@ static void print_subject(const subject *s)
 }
 
 /* One batch a step, micro-steps, recomputation by different cuts, both. */
-static const tandem_step_options variants[] = {{0, 0}, {3, 0}, {0, TANDEM_SEGMENTS_SQRT}, {0, 4}, {2, 3}};
+static const tandem_step_options variants[] = {{.n_micro = 0},
+                                               {.n_micro = 3},
+                                               {.n_segment = TANDEM_SEGMENTS_SQRT},
+                                               {.n_segment = 4, .with_norm = 1},
+                                               {.n_micro = 2, .n_segment = 3}};
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 
 static void check_zoo(tandem_step_options variant)
