@@ -36,6 +36,9 @@ CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
+CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
+
+CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
 # Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
 SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
@@ -51,6 +54,7 @@ CUDA_HOME = $(patsubst %/bin/nvcc,%,$(NVCC))
 CUDA_ARCHS = 75 80 86 89 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
             -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
 CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so,no-cuda))
 
 all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
@@ -89,10 +93,9 @@ $(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
-$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) \
-                        $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) $(B)/obj/backend/kernel_name.o $(FOUNDATION)
+$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_ON_CARD) $(B)/obj/backend/kernel_name.o $(FOUNDATION)
 	@echo "  link  $@"
-	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
+	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 
 no-cuda:
 	@echo "  skip  libtandem_cuda.so: nvcc is not here (CUDA Toolkit 13 with cuDNN 9)"
@@ -130,7 +133,7 @@ $(B)/obj/%.o: %.cc
 	@echo "  c++   $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
 
-$(call objects,$(CUDA_LIBRARY_SOURCES)): CPPFLAGS += -isystem $(CUDA_HOME)/include
+$(call objects,$(CUDA_LIBRARY_SOURCES) tests/cuda/on_card.c): CPPFLAGS += -isystem $(CUDA_HOME)/include
 
 # Nothing is spilled: a kernel that needs more registers than there are is an error here.
 $(B)/obj/%.cu.o: %.cu
@@ -140,11 +143,11 @@ $(B)/obj/%.cu.o: %.cu
 	    -Xptxas -v,-warn-spills -MMD -MP -c -o $@ $< >$@.log 2>&1 || { cat $@.log; exit 1; }
 	@! grep -E '[1-9][0-9]* bytes spill' $@.log
 
-# CUDA kernels for the tests: threads are coroutines on the host.
+# CUDA kernels for the tests: threads are coroutines on the host, whose stacks sanitizers would not know.
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
@@ -164,11 +167,19 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 # --- Tests: every tests/*/test_*.c and tests/fuzz/fuzz_*.c is a program of its own ---
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
-TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
-               $(CUDA_HOST) $(CUDA_AS_COROUTINES)
+TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
+               $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
+# The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+$(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-Bsymbolic -o $@ $(CUDA_STAND_IN) -lpthread -lm
+
+$(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/fail_allocation.o
 	@mkdir -p $(@D)
 	@echo "  test  $@"
@@ -178,10 +189,38 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh \
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_cuda.sh \
 	    tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
-tests: $(TESTS)
+# The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels operators gradients repeats)
+CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
+CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
+                              $(addprefix tests/cuda/,mirror.c on_card.c))
+$(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
+$(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
+$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(FOUNDATION) $(B)/obj/predictor/robust.o $(KERNELS)
+	@mkdir -p $(@D)
+	@echo "  link  $@"
+	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
+
+tests: $(TESTS) $(CARD_PROGRAMS)
+
+# --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
+ifeq ($(CARD_PROGRAMS),)
+test-cuda bench-cuda card-kit:
+	@echo "SKIP $@: $(if $(SAN),no sanitizer fits into CUDA's libraries,nvcc is not here (CUDA Toolkit 13 with cuDNN 9))"
+else
+test-cuda: $(CARD_PROGRAMS)
+	@scripts/test_cuda.sh $(B)/card
+
+bench-cuda: all $(B)/card/bench_card
+	@bench/cuda/clocks.sh $(B)/card/bench_card
+	@bench/cuda/clocks.sh bench/cuda/steps.sh $(B)/tandem
+
+card-kit: all $(CARD_PROGRAMS)
+	@scripts/card_kit.sh $(B)
+endif
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -196,7 +235,8 @@ VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tand
 install: all
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
-	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so $(INTO)/lib/
+	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
+	    $(wildcard $(B)/libtandem_cuda.so) $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
 	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
 	for pc in tandem tandem_kernels; do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
@@ -212,7 +252,7 @@ install-slurm: $(PLUGINS)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall:
-	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so) \
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so) \
 	    lib/pkgconfig/tandem.pc lib/pkgconfig/tandem_kernels.pc share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
@@ -228,5 +268,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins setup test tests demo install install-slurm uninstall format lint clean
+.PHONY: all no-plugins no-cuda setup test tests test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -8,18 +8,14 @@
 #include "graph/types.h"
 
 enum role {
-    NARROW,
-    WANTED,
+    NARROW, /* one for each native type but f32 */
+    WANTED = NARROW + N_NATIVE - 1,
     KEPT = WANTED + TANDEM_N_VERSION,
     GRADIENT = KEPT + TANDEM_N_VERSION,
     AGAIN = GRADIENT + TANDEM_N_VERSION,
     N_ROLE = AGAIN + TANDEM_N_VERSION
 };
-enum {
-    BOTH = 1u << TANDEM_F32 | 1u << TANDEM_BF16,
-    ALIGNMENT = 64,
-    MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT
-};
+enum { ALIGNMENT = 64, MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT };
 
 typedef struct fact {
     int tensor, role;
@@ -51,7 +47,7 @@ struct tandem_frontier {
     int *first_follower, *follower; /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
                                         tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
     /* of the plan under way */
-    unsigned short *facts; /* [n_op] bit role */
+    unsigned *facts;       /* [n_op] bit role */
     tandem_effect *effect; /* NULL: settling is being explored, nothing is counted */
     /* while exploring */
     int at;                        /* the stretch */
@@ -71,9 +67,15 @@ static void occupy(tandem_frontier *f, uint64_t bytes)
     f->effect->bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
+/* Whether a tensor's native type is not the same in all plans. */
+static int varies(const tandem_frontier *f, int tensor)
+{
+    return (f->natives[tensor] & (f->natives[tensor] - 1)) != 0;
+}
+
 static int gradient_varies(const tandem_frontier *f, int tensor)
 {
-    return !f->gradient_is_f32[tensor] && f->natives[tensor] == BOTH;
+    return !f->gradient_is_f32[tensor] && varies(f, tensor);
 }
 
 static void set_native(tandem_frontier *f, int tensor, tandem_dtype type)
@@ -102,7 +104,7 @@ static void settle(tandem_frontier *f, int tensor, int first_role, tandem_dtype 
         return;
     }
     if (f->facts[tensor] & bit) return;
-    f->facts[tensor] |= (unsigned short)bit;
+    f->facts[tensor] |= bit;
     if (first_role == WANTED)
         add(f, f->index.cast[tensor] + (int)type, cast_form(f->step.native[tensor], type));
     else if (first_role == AGAIN)
@@ -112,6 +114,8 @@ static void settle(tandem_frontier *f, int tensor, int first_role, tandem_dtype 
     else if (!gradient_varies(f, tensor))
         add(f, f->index.gradient_cast[tensor] + (int)type, cast_form(f->index.gradient_native[tensor], type));
 }
+
+static int narrow_role(tandem_dtype type) { return NARROW + native_place(type) - 1; }
 
 static void want(tandem_frontier *f, int tensor, tandem_dtype type)
 {
@@ -228,7 +232,7 @@ static void keep_weight(tandem_frontier *f, int i)
 {
     const tandem_op *op = &f->step.graph->op[i];
     const tandem_dtype type = operand_type(&f->step, i);
-    const int is_read = f->index.is_again[i] || (f->index.dgrad[i] >= 0 && dgrad_type(&f->step, i) == type);
+    const int is_read = f->index.is_again[i] || (f->index.dgrad[i] >= 0 && second_type(&f->step, i) == type);
     if (f->index.weight_cast[i] >= 0 && type != TANDEM_F32 && is_read)
         occupy(f, (uint64_t)f->step.graph->parameter[op->parameter[0]].elements * tandem_dtype_bytes(type));
 }
@@ -236,10 +240,10 @@ static void keep_weight(tandem_frontier *f, int i)
 static void count_wgrad(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
-    const tandem_dtype saved = tandem_precision_get(f->step.precision[i])->saved, from = wgrad_type(&f->step, i);
+    const tandem_dtype saved = tandem_precision_get(f->step.precision[i])->saved, second = second_type(&f->step, i);
     const int is_product = tandem_op_row_get(graph->op[i].kind)->n_parameter == 0; /* of two activations */
-    if (saved != from && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
-        add(f, f->index.restore[i], cast_form(saved, from));
+    if (saved != second && graph->op[graph->op[i].input[0]].dtype == TANDEM_F32)
+        add(f, f->index.restore[i], cast_form(saved, second));
     const tandem_dtype to = is_product ? f->index.gradient_native[input_of(f, i, 1)] : TANDEM_F32;
     add(f, f->index.wgrad[i], form_of(&f->step, i, to));
 }
@@ -248,13 +252,14 @@ static void count_dgrad(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    const tandem_dtype from = dgrad_type(&f->step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) {
+        const tandem_dtype second = second_type(&f->step, i);
         const tandem_precision_row *precision = tandem_precision_get(f->step.precision[i]);
         if (row->n_parameter == 0) {
-            if (precision->saved != from) add(f, f->index.restore[i] + 1, cast_form(precision->saved, from));
-        } else if (from != TANDEM_F32 && from != precision->forward) {
-            add(f, f->index.backward_weight_cast[i], cast_form(TANDEM_F32, from));
+            if (precision->saved != second)
+                add(f, f->index.restore[i] + 1, cast_form(precision->saved, second));
+        } else if (second != TANDEM_F32 && second != precision->forward) {
+            add(f, f->index.backward_weight_cast[i], cast_form(TANDEM_F32, second));
         }
     }
     const tandem_dtype to =
@@ -269,7 +274,7 @@ static void count_gradient(tandem_frontier *f, int i)
     for (int d = 0; d < TANDEM_N_VERSION && gradient_varies(f, i); d++)
         if (d != (int)type && (f->facts[i] & 1u << (GRADIENT + d)))
             add(f, f->index.gradient_cast[i] + d, cast_form(type, (tandem_dtype)d));
-    for (int t = f->first_follower[i]; t >= 0; t = f->follower[t]) add(f, t, type == TANDEM_BF16);
+    for (int t = f->first_follower[i]; t >= 0; t = f->follower[t]) add(f, t, native_place(type));
 }
 
 static void run_operator(tandem_frontier *f, int i)
@@ -277,7 +282,7 @@ static void run_operator(tandem_frontier *f, int i)
     const tandem_op *op = &f->step.graph->op[i];
     if (op->kind == TANDEM_OP_RESHAPE) return;
     set_native(f, i, native_type(&f->step, i));
-    if (f->step.native[i] == TANDEM_BF16) f->facts[i] |= 1u << NARROW;
+    if (f->step.native[i] != TANDEM_F32) f->facts[i] |= 1u << narrow_role(f->step.native[i]);
     settle_wants(f, i);
     settle_kept(f, i);
     count_forward(f, i);
@@ -309,8 +314,13 @@ void tandem_frontier_run(tandem_frontier *f, int s, tandem_precision precision, 
     for (int k = all->first_in; k < all->first_out; k++) {
         const carried *c = &f->carried[k];
         const unsigned holds = (unsigned)(state[c->slot / 64] >> c->slot % 64 & 1);
-        f->facts[c->tensor] |= (unsigned short)(holds << c->role);
-        if (c->role == NARROW) set_native(f, c->tensor, holds ? TANDEM_BF16 : TANDEM_F32);
+        f->facts[c->tensor] |= holds << c->role;
+        if (c->role >= WANTED) continue;
+        const tandem_dtype type = native_at(c->role - NARROW + 1);
+        if (holds)
+            set_native(f, c->tensor, type);
+        else if (f->step.native[c->tensor] == type) /* as another state left it */
+            set_native(f, c->tensor, TANDEM_F32);
     }
     if (s > 0) f->step.precision[all->first_op] = precision;
     for (int i = all->first_op; i < all->end_op; i++) run_operator(f, i);
@@ -332,9 +342,8 @@ static void visit_cases(tandem_frontier *f, int i, unsigned allowed, visitor *vi
     const int n_input = tandem_op_row_get(f->step.graph->op[i].kind)->n_input;
     const int x = n_input > 0 ? input_of(f, i, 0) : -1, y = n_input > 1 ? input_of(f, i, 1) : -1;
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        for (int narrow = 0; narrow < 4; narrow++) {
-            const tandem_dtype type_x = narrow & 1 ? TANDEM_BF16 : TANDEM_F32,
-                               type_y = narrow & 2 ? TANDEM_BF16 : TANDEM_F32;
+        for (int types = 0; types < N_NATIVE * N_NATIVE; types++) {
+            const tandem_dtype type_x = native_at(types % N_NATIVE), type_y = native_at(types / N_NATIVE);
             if (!(allowed & 1u << p)) continue;
             if (x < 0 ? type_x != TANDEM_F32 : !(f->natives[x] & 1u << type_x)) continue;
             if (y < 0 ? type_y != TANDEM_F32 : !(f->natives[y] & 1u << type_y)) continue;
@@ -352,12 +361,18 @@ static void note_native(tandem_frontier *f, int i)
     f->natives[i] |= (unsigned char)(1u << f->step.native[i]);
 }
 
+/* Which of the types that it can have a tensor has. */
+static void ask_type(tandem_frontier *f, int tensor)
+{
+    for (int place = 1; place < N_NATIVE && varies(f, tensor); place++)
+        if (f->natives[tensor] & 1u << native_at(place)) ask(f, tensor, narrow_role(native_at(place)), f->at);
+}
+
 static void note_questions(tandem_frontier *f, int i)
 {
     const int n_input = tandem_op_row_get(f->step.graph->op[i].kind)->n_input;
-    if (f->natives[i] == BOTH) ask(f, i, NARROW, f->at);
-    for (int slot = 0; slot < n_input; slot++)
-        if (f->natives[input_of(f, i, slot)] == BOTH) ask(f, input_of(f, i, slot), NARROW, f->at);
+    ask_type(f, i);
+    for (int slot = 0; slot < n_input; slot++) ask_type(f, input_of(f, i, slot));
     settle_wants(f, i);
     settle_kept(f, i);
 }
@@ -381,7 +396,10 @@ static void find_questions(tandem_frontier *f, const unsigned *allowed)
             f->gradient_is_f32[input_of(f, i, 0)] = 1;
     explore(f, allowed, note_native);
     for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
-        set_native(f, i, f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16 : TANDEM_F32);
+        set_native(f, i,
+                   f->natives[i] == 1u << TANDEM_F16    ? TANDEM_F16
+                   : f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
+                                                        : TANDEM_F32);
     explore(f, allowed, note_questions);
 }
 

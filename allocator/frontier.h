@@ -4,7 +4,7 @@
  * The operators from one adjustable operator up to the next are a *stretch*: stretch l + 1 begins with the choice of layer
  * l, stretch 0 is what lies before the first. Within a stretch all follows from the choice and from *facts* that earlier
  * stretches have settled, one bit each:
- *   narrow    a tensor is bf16
+ *   narrow d  a tensor has type d, bf16 or f16
  *   wanted d  somebody reads it in type d, which is not its own: the cast to d has been counted
  *   kept d    its version in d is still read by the backward pass: its bytes have been counted
  *   gradient d  its gradient is read in type d

@@ -187,6 +187,7 @@ static tandem_status run(generation *g, double *bound, double *multiplier, doubl
                          tandem_error *error)
 {
     way_out out;
+    const int is_ours = glp_init_env() == 0; /* GLPK keeps an environment a thread: it would outlive this one */
     if (setjmp(out.where)) {
         glp_error_hook(NULL, NULL);
         glp_free_env(); /* and whatever was allocated in it */
@@ -197,6 +198,7 @@ static tandem_status run(generation *g, double *bound, double *multiplier, doubl
     const tandem_status status = generate(g, bound, multiplier, harm, choice, error);
     glp_delete_prob(g->program);
     glp_error_hook(NULL, NULL);
+    if (is_ours) glp_free_env();
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* api.c: the one exported function of libtandem_backend. */
+#include <stdint.h>
 #include <stdio.h>
 
 #include "backend/checkpoint.h"
@@ -26,15 +27,10 @@ static void observe(tandem_executor *executor, tandem_observer *observer, void *
     executor->observer_context = context;
 }
 
+/* Copies are made for observers, who cannot change what they see. */
 static const void *value(const tandem_executor *executor, int id, int gradient, float *scale)
 {
-    if (id == -1) return NULL;
-    if (id >= 0) {
-        if (scale) *scale = executor->scale[id];
-        return executor->arena + executor->offset[id];
-    }
-    return (gradient ? executor->gradient : executor->weight) +
-           executor->step->parameter_start[TANDEM_PARAMETER(id)];
+    return tandem_executor_value((tandem_executor *)(uintptr_t)executor, id, gradient, scale);
 }
 
 static tandem_step_report report(const tandem_executor *executor)
@@ -48,6 +44,7 @@ static tandem_step_report report(const tandem_executor *executor)
 static const tandem_backend_api api = {
     .version = TANDEM_BACKEND_VERSION,
     .libraries = libraries,
+    .device_look = tandem_worker_look,
     .data_open = tandem_data_open,
     .data_close = tandem_data_close,
     .data_at = tandem_data_at,

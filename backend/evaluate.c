@@ -4,22 +4,36 @@
 
 #include "backend/executor.h"
 
-/* Correct predictions among the first `filled` samples of the batch, from the probabilities that the loss operator keeps. Rows
- * labelled −1 are not predicted. */
-static int64_t count_correct(const tandem_executor *forward, int64_t filled)
+/* Correct predictions among the first `filled` samples of the batch. Rows labelled −1 are not predicted. */
+static int64_t count_correct(const tandem_executor *forward, const float *probability, int64_t filled)
 {
     const tandem_graph *graph = forward->graph;
-    const float *probability =
-        (const float *)(const void *)(forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)]);
+    const int64_t rows = tandem_shape_elements(&graph->op[graph->op[graph->loss].input[0]].shape) / graph->n_class;
+    const int only_labelled = rows < graph->batch * graph->length;
     int64_t correct = 0;
-    for (int64_t row = 0; row < filled * graph->length; row++, probability += graph->n_class) {
+    for (int64_t row = 0; row < filled * graph->length; row++) {
+        const float *p = probability;
+        if (forward->label[row] >= 0 || !only_labelled) probability += graph->n_class;
         if (forward->label[row] < 0) continue;
         int64_t best = 0;
         for (int64_t c = 1; c < graph->n_class; c++)
-            if (probability[c] > probability[best]) best = c;
+            if (p[c] > p[best]) best = c;
         correct += best == forward->label[row];
     }
     return correct;
+}
+
+/* From the probabilities that the loss operator keeps. */
+static tandem_status add_correct(int64_t *correct, const tandem_executor *forward, int64_t filled, tandem_error *error)
+{
+    const tandem_graph *graph = forward->graph;
+    unsigned char *kept = forward->arena + forward->offset[tandem_value_aux(forward->step, graph->loss)];
+    const uint64_t bytes = (uint64_t)(filled * graph->length * graph->n_class) * sizeof(float);
+    void *view = NULL;
+    const tandem_status status = tandem_worker_view(&view, forward->worker, kept, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
+    *correct += count_correct(forward, view, filled);
+    return tandem_worker_end_view(forward->worker, view, kept, bytes, 0, error);
 }
 
 /* Place b of batch number k of this rank; ranks take samples in turn. */
@@ -34,10 +48,14 @@ static tandem_status run_batch(tandem_executor *forward, int64_t k, int64_t n, t
     for (int a = 0; a < forward->n_active; a++) {
         const int t = forward->active[a], op = forward->step->task[t].op;
         if (op == graph->input) {
+            tandem_status status = tandem_executor_await_input(forward, error);
+            if (status != TANDEM_OK) return status;
             for (int64_t b = 0; b < graph->batch; b++) { /* the last batch is filled up, and that is not counted */
                 const int64_t sample = sample_at(forward, k, b);
                 tandem_executor_load(forward, 1, b, sample < n ? sample : forward->worker->rank);
             }
+            status = tandem_executor_bring_input(forward, error);
+            if (status != TANDEM_OK) return status;
             continue;
         }
         const tandem_status status = tandem_executor_run_task(forward, t, 0, error);
@@ -52,11 +70,11 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
     const int64_t batch = forward->graph->batch;
     int64_t right = 0, seen = 0;
     for (int64_t k = 0; sample_at(forward, k, 0) < n; k++) {
-        const tandem_status status = run_batch(forward, k, n, error);
-        if (status != TANDEM_OK) return status;
         int64_t filled = 0;
         while (filled < batch && sample_at(forward, k, filled) < n) filled++;
-        right += count_correct(forward, filled);
+        tandem_status status = run_batch(forward, k, n, error);
+        if (status == TANDEM_OK) status = add_correct(&right, forward, filled, error);
+        if (status != TANDEM_OK) return status;
         seen += filled * tandem_graph_n_prediction(forward->graph);
     }
     *correct = right;
@@ -68,9 +86,12 @@ static tandem_status evaluate(tandem_executor *forward, int64_t n, int64_t *corr
 static tandem_status take_statistics(tandem_executor *forward, const tandem_executor *trained, tandem_error *error)
 {
     float *copies = NULL;
-    const tandem_status status = tandem_running_gather(&copies, &trained->statistics, trained->worker, error);
-    if (status == TANDEM_OK)
-        tandem_running_mean(forward->statistics.value, copies, trained->worker->n_rank, trained->statistics.n);
+    const int64_t n = trained->statistics.n;
+    tandem_status status = tandem_running_gather(&copies, &trained->statistics, trained->worker, error);
+    if (status == TANDEM_OK && n) {
+        tandem_running_mean(copies, copies, trained->worker->n_rank, n); /* over the first of them */
+        status = tandem_running_set(&forward->statistics, copies, trained->worker, error);
+    }
     free(copies);
     return status;
 }

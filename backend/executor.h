@@ -2,6 +2,7 @@
 #ifndef TANDEM_BACKEND_EXECUTOR_H
 #define TANDEM_BACKEND_EXECUTOR_H
 
+#include "backend/device_memory.h"
 #include "backend/gate.h"
 #include "backend/running.h"
 #include "backend/worker.h"
@@ -26,12 +27,19 @@ struct tandem_executor {
     uint64_t *workspace;
     int64_t *workspace_offset;
     int64_t *offset;              /* [n_value] in the arena */
-    float *scale;                 /* [n_value] of s8 values */
+    float *scale;                 /* [n_value] of s8 values, where the device has its memory */
     int loss_forward, loss_dgrad; /* tasks of the loss */
     int *active;                  /* ids of active tasks, in order */
     int n_active;
 
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
+    void *input;    /* where a batch is put together: in the arena, or on its way to the device */
+    float *host_gradient; /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
+    /* of a device that has memory of its own (transfer.h), else NULL */
+    float *micro_loss;       /* [n_micro] of this step, as far as they have come back */
+    unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
+    unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
+    int64_t timed_until_ns; /* tasks of this step */
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;
@@ -74,8 +82,21 @@ tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tand
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
                                            const tandem_step *step, tandem_error *error);
 
-/* Puts sample number `sample` at place b of the batch: inputs into the input tensor, labels into executor->label. */
+/* The spare element of bucket 0, which takes the loss through the all-reduce. */
+static inline float *tandem_executor_loss_carrier(const tandem_executor *executor)
+{
+    const tandem_bucket *bucket = &executor->step->bucket[0];
+    return executor->host_gradient + bucket->start + bucket->elements - 1;
+}
+
+/* Data behind a value: executor_value of backend.h. */
+const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
+
+/* Puts sample number `sample` at place b of the batch: inputs where the batch is put together, labels into executor->label. Before the
+ * first of a batch, it awaits that the last one has left; behind the last, it takes the batch to the input tensor. */
+tandem_status tandem_executor_await_input(const tandem_executor *executor, tandem_error *error);
 void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
+tandem_status tandem_executor_bring_input(const tandem_executor *executor, tandem_error *error);
 /* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it decides draws. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass, tandem_error *error);
 

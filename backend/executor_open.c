@@ -2,10 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/executor.h"
+#include "backend/transfer.h"
 #include "base/philox.h"
-
-enum { ALIGNMENT = 64 };
 
 static tandem_status no_memory(tandem_error *error, const tandem_executor *executor)
 {
@@ -54,38 +52,48 @@ static tandem_status prepare_kernels(tandem_executor *executor, int forward_only
 
 /* --- Memory --------------------------------------------------------------------------------------------------------- */
 
-/* Zeroed and thereby touched: the first step must not pay for page faults. */
-static void *take(tandem_executor *executor, uint64_t bytes)
+/* What the plan counts. */
+static tandem_status take(void **memory, tandem_executor *executor, uint64_t bytes, tandem_error *error)
 {
-    void *memory = NULL;
-    if (posix_memalign(&memory, ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0) return NULL;
-    memset(memory, 0, bytes);
-    executor->allocated += bytes;
-    return memory;
+    const tandem_status status = tandem_worker_take(memory, executor->worker, TANDEM_ON_DEVICE, bytes, error);
+    if (status == TANDEM_OK) executor->allocated += bytes;
+    return status;
 }
 
 static tandem_status allocate_flat(tandem_executor *executor, tandem_error *error)
 {
     const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
     const int n_state = tandem_optimizer_n_state(executor->graph->optimizer.kind);
-    executor->weight = take(executor, bytes);
-    executor->gradient = take(executor, bytes);
-    for (int k = 0; k < n_state; k++) executor->state[k] = take(executor, bytes);
-    if (!executor->weight || !executor->gradient || !executor->state[0] || (n_state > 1 && !executor->state[1]))
-        return no_memory(error, executor);
+    float **const array[] = {&executor->weight, &executor->gradient, &executor->state[0], &executor->state[1]};
+    for (int k = 0; k < 2 + n_state; k++) {
+        void *memory = NULL;
+        const tandem_status status = take(&memory, executor, bytes, error);
+        if (status != TANDEM_OK) return status;
+        *array[k] = memory;
+    }
+    if (!tandem_worker_is_apart(executor->worker)) executor->host_gradient = executor->gradient;
     return TANDEM_OK;
 }
 
 static tandem_status initialise_weights(tandem_executor *executor, tandem_error *error)
 {
     const tandem_graph *graph = executor->graph;
+    const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
+    void *view = NULL;
+    tandem_status status = tandem_worker_view(&view, executor->worker, executor->weight, bytes, 1, error);
+    if (status != TANDEM_OK) return status;
     float **weight = malloc((size_t)(graph->n_parameter + 1) * sizeof *weight);
-    if (!weight) return no_memory(error, executor);
-    for (int p = 0; p < graph->n_parameter; p++)
-        weight[p] = executor->weight + executor->step->parameter_start[p];
-    tandem_graph_init(graph, executor->options.seed, weight);
+    if (weight) {
+        for (int p = 0; p < graph->n_parameter; p++)
+            weight[p] = (float *)view + executor->step->parameter_start[p];
+        tandem_graph_init(graph, executor->options.seed, weight);
+    } else {
+        status = no_memory(error, executor);
+    }
     free(weight);
-    return TANDEM_OK;
+    const tandem_status ended =
+        tandem_worker_end_view(executor->worker, view, executor->weight, bytes, status == TANDEM_OK, error);
+    return status == TANDEM_OK ? ended : status;
 }
 
 /* --- Operands ------------------------------------------------------------------------------------------------------- */
@@ -119,6 +127,10 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
 static void bind_operands(tandem_executor *executor)
 {
     const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
+    if (!tandem_worker_is_apart(executor->worker))
+        executor->input =
+            executor->arena +
+            executor->offset[tandem_value_activation(executor->step, executor->graph->input, TANDEM_F32)];
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
         const tandem_task *task = &executor->step->task[t];
@@ -155,9 +167,12 @@ static tandem_status open_reducer(tandem_executor *executor, tandem_error *error
     tandem_bucket_view *view = malloc((size_t)(step->n_bucket + 1) * sizeof *view);
     if (!view) return no_memory(error, executor);
     for (int b = 0; b < step->n_bucket; b++)
-        view[b] = (tandem_bucket_view){executor->gradient + step->bucket[b].start, (size_t)step->bucket[b].elements};
+        view[b] = (tandem_bucket_view){executor->host_gradient + step->bucket[b].start,
+                                       (size_t)step->bucket[b].elements};
     const tandem_status status = tandem_reducer_open(&executor->reducer, executor->worker->comm, view,
                                                      step->n_bucket, executor->worker->cpu, error);
+    if (status == TANDEM_OK && tandem_worker_is_apart(executor->worker))
+        tandem_reducer_set_arrival(executor->reducer, tandem_transfer_await_bucket, executor);
     free(view);
     return status;
 }
@@ -167,7 +182,6 @@ static tandem_status open_reducer(tandem_executor *executor, tandem_error *error
 static tandem_status allocate_tables(tandem_executor *executor, tandem_error *error)
 {
     const size_t n_task = (size_t)executor->step->n_task, n_value = (size_t)executor->step->n_value;
-    const size_t n_label = (size_t)(executor->graph->batch * executor->graph->length);
     const size_t n_micro = (size_t)executor->step->options.n_micro, n_time = n_micro * n_task;
     executor->kernel = calloc(n_task, sizeof *executor->kernel);
     executor->call = calloc(n_task, sizeof *executor->call);
@@ -175,22 +189,33 @@ static tandem_status allocate_tables(tandem_executor *executor, tandem_error *er
     executor->workspace_offset = calloc(n_task, sizeof *executor->workspace_offset);
     executor->active = calloc(n_task, sizeof *executor->active);
     executor->offset = calloc(n_value, sizeof *executor->offset);
-    executor->scale = calloc(n_value, sizeof *executor->scale);
-    executor->label = calloc(n_label, sizeof *executor->label);
     executor->decays = calloc((size_t)executor->graph->n_parameter + 1, sizeof *executor->decays);
     executor->times.n_micro = (int)n_micro;
     executor->times.all_start_ns = calloc(n_time, sizeof *executor->times.all_start_ns);
     executor->times.all_end_ns = calloc(n_time, sizeof *executor->times.all_end_ns);
     executor->times.wait_ns = calloc((size_t)executor->step->n_bucket + 1, sizeof *executor->times.wait_ns);
     const int complete = executor->kernel && executor->call && executor->workspace &&
-                         executor->workspace_offset && executor->active && executor->offset &&
-                         executor->scale && executor->label && executor->decays &&
+                         executor->workspace_offset && executor->active && executor->offset && executor->decays &&
                          executor->times.all_start_ns && executor->times.all_end_ns && executor->times.wait_ns;
     if (!complete) return no_memory(error, executor);
     for (size_t t = 0; t < n_time; t++) executor->times.all_start_ns[t] = executor->times.all_end_ns[t] = -1;
     executor->times.start_ns = executor->times.all_start_ns + (n_micro - 1) * n_task;
     executor->times.end_ns = executor->times.all_end_ns + (n_micro - 1) * n_task;
     return TANDEM_OK;
+}
+
+/* What kernels see of each value beside its numbers, and what the host fills. */
+static tandem_status take_tables(tandem_executor *executor, tandem_error *error)
+{
+    const uint64_t n_label = (uint64_t)(executor->graph->batch * executor->graph->length);
+    void *scale = NULL, *label = NULL;
+    tandem_status status = tandem_worker_take(&scale, executor->worker, TANDEM_ON_DEVICE,
+                                              (uint64_t)executor->step->n_value * sizeof(float), error);
+    executor->scale = scale;
+    if (status == TANDEM_OK)
+        status = tandem_worker_take(&label, executor->worker, TANDEM_STAGING, n_label * sizeof(int32_t), error);
+    executor->label = label;
+    return status;
 }
 
 static tandem_status set_optimizer(tandem_executor *executor, tandem_error *error)
@@ -219,7 +244,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     tandem_status status = forward_only ? TANDEM_OK : check_norm(executor, error);
     if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
-    if (status == TANDEM_OK) status = tandem_running_open(&executor->statistics, executor->graph, error);
+    if (status == TANDEM_OK)
+        status = tandem_running_open(&executor->statistics, executor->graph, worker, error);
     if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
@@ -232,10 +258,15 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     return TANDEM_OK;
 }
 
-static tandem_status allocate_arena(tandem_executor *executor, tandem_error *error)
+static tandem_status allocate_arena(tandem_executor *executor, int forward_only, tandem_error *error)
 {
-    executor->arena = take(executor, executor->memory.arena);
-    return executor->arena ? TANDEM_OK : no_memory(error, executor);
+    void *arena = NULL;
+    tandem_status status = take(&arena, executor, executor->memory.arena, error);
+    executor->arena = arena;
+    if (status == TANDEM_OK) status = take_tables(executor, error);
+    if (status == TANDEM_OK && tandem_worker_is_apart(executor->worker))
+        status = tandem_transfer_open(executor, forward_only, error);
+    return status;
 }
 
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
@@ -245,7 +276,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
     if (status == TANDEM_OK) status = tandem_executor_check_fit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
-    if (status == TANDEM_OK) status = allocate_arena(executor, error);
+    if (status == TANDEM_OK) status = allocate_arena(executor, 0, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
     if (status != TANDEM_OK) {
@@ -266,7 +297,7 @@ tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_e
     options.no_decay = NULL;
     tandem_executor *executor = NULL;
     tandem_status status = tandem_executor_prepare(&executor, trained->worker, &options, 1, error);
-    if (status == TANDEM_OK) status = allocate_arena(executor, error);
+    if (status == TANDEM_OK) status = allocate_arena(executor, 1, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;
@@ -284,18 +315,21 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_reducer_close(executor->reducer);
     for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
         if (executor->kernel[t]) executor->worker->backend->release(executor->kernel[t]);
-    if (!executor->evaluates) free(executor->weight);
-    free(executor->gradient);
-    free(executor->state[0]);
-    free(executor->state[1]);
-    free(executor->arena);
+    if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);
+    tandem_worker *worker = executor->worker;
+    if (!executor->evaluates) tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->scale);
+    tandem_worker_give(worker, TANDEM_STAGING, executor->label);
+    tandem_running_close(&executor->statistics, worker);
+    free(executor->mirror);
     free(executor->times.wait_ns);
     free(executor->times.all_end_ns);
     free(executor->times.all_start_ns);
-    free(executor->label);
     free(executor->decays);
-    tandem_running_close(&executor->statistics);
-    free(executor->scale);
     free(executor->offset);
     free(executor->active);
     free(executor->workspace_offset);

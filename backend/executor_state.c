@@ -5,15 +5,49 @@
 #include "backend/checkpoint.h"
 #include "backend/executor.h"
 
-static tandem_training_state state_of(const tandem_executor *executor)
+static uint64_t array_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)executor->step->n_flat * sizeof(float);
+}
+
+static float *array_at(const tandem_executor *executor, int k)
+{
+    return k == 0 ? executor->weight : executor->state[k - 1];
+}
+
+/* Its arrays are views of the device's; where `writes`, what the host has written to them is brought there. */
+static tandem_status end_state(tandem_training_state *state, const tandem_executor *executor, int writes,
+                               tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < state->n_array; k++) {
+        const tandem_status one =
+            tandem_worker_end_view(executor->worker, state->array[k], array_at(executor, k),
+                                   array_bytes(executor), writes && status == TANDEM_OK, error);
+        if (status == TANDEM_OK) status = one;
+    }
+    free(state->running);
+    return status;
+}
+
+static tandem_status begin_state(tandem_training_state *out, const tandem_executor *executor, tandem_error *error)
 {
     tandem_scaling scaling = executor->gate.scaling;
     if (!executor->gate.scales) scaling.scale = 0;
-    return (tandem_training_state){.step = executor->step,
-                                   .n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind),
-                                   .array = {executor->weight, executor->state[0], executor->state[1]},
-                                   .scaling = scaling,
-                                   .n_rank = executor->worker->n_rank};
+    tandem_training_state state = {.step = executor->step, .scaling = scaling, .n_rank = executor->worker->n_rank};
+    const int n_array = 1 + tandem_optimizer_n_state(executor->graph->optimizer.kind);
+    for (; state.n_array < n_array; state.n_array++) {
+        void *view = NULL;
+        const tandem_status status = tandem_worker_view(
+            &view, executor->worker, array_at(executor, state.n_array), array_bytes(executor), 1, error);
+        if (status != TANDEM_OK) {
+            (void)end_state(&state, executor, 0, NULL);
+            return status;
+        }
+        state.array[state.n_array] = view;
+    }
+    *out = state;
+    return TANDEM_OK;
 }
 
 tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status,
@@ -48,20 +82,29 @@ static tandem_status check_equal(const tandem_executor *executor, const uint32_t
     return status;
 }
 
-tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
-                                   const char *recipe, tandem_error *error)
+static tandem_status save(const tandem_executor *executor, tandem_training_state *state, const char *path,
+                          int64_t step, const char *recipe, tandem_error *error)
 {
-    tandem_training_state state = state_of(executor);
     uint32_t crc[TANDEM_CHECKPOINT_ARRAYS] = {0};
-    for (int k = 0; k < state.n_array; k++) crc[k] = tandem_checkpoint_crc(&state, k);
+    for (int k = 0; k < state->n_array; k++) crc[k] = tandem_checkpoint_crc(state, k);
     tandem_error own = {0};
     tandem_status status = check_equal(executor, crc, error);
     if (status == TANDEM_OK)
-        status = tandem_running_gather(&state.running, &executor->statistics, executor->worker, error);
+        status = tandem_running_gather(&state->running, &executor->statistics, executor->worker, error);
     if (status != TANDEM_OK) return status;
-    if (executor->worker->rank == 0) status = tandem_checkpoint_write(path, &state, crc, step, recipe, &own);
-    free(state.running);
+    if (executor->worker->rank == 0) status = tandem_checkpoint_write(path, state, crc, step, recipe, &own);
     return tandem_executor_agree_with_0(executor, status, &own, error);
+}
+
+tandem_status tandem_executor_save(tandem_executor *executor, const char *path, int64_t step,
+                                   const char *recipe, tandem_error *error)
+{
+    tandem_training_state state = {0};
+    tandem_status status = begin_state(&state, executor, error);
+    if (status != TANDEM_OK) return status;
+    status = save(executor, &state, path, step, recipe, error);
+    (void)end_state(&state, executor, 0, NULL);
+    return status;
 }
 
 /* --- Restoring ---------------------------------------------------------------------------------------------------- */
@@ -98,11 +141,12 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks", n_rank);
     const tandem_status status = tandem_worker_broadcast(worker, *copies, bytes, 0, error);
     if (status != TANDEM_OK) return status;
-    if (n_rank == worker->n_rank)
-        memcpy(executor->statistics.value, *copies + worker->rank * n, (size_t)n * sizeof(float));
-    else
-        tandem_running_mean(executor->statistics.value, *copies, n_rank, n);
-    return TANDEM_OK;
+    const float *own = *copies + worker->rank * n;
+    if (n_rank != worker->n_rank) {
+        tandem_running_mean(*copies, *copies, n_rank, n); /* over the first of them */
+        own = *copies;
+    }
+    return tandem_running_set(&executor->statistics, own, worker, error);
 }
 
 /* A fixed scale is as this run says, and so is the first of one that has none behind it. */
@@ -114,22 +158,31 @@ static void restore_scaling(tandem_gate *gate, const tandem_scaling *before)
     gate->scaling.good = before->good;
 }
 
+static tandem_status restore(tandem_executor *executor, tandem_training_state *state, const char *path,
+                             state_read *read, tandem_error *error)
+{
+    tandem_worker *worker = executor->worker;
+    tandem_error own = {0};
+    tandem_status status = worker->rank == 0 ? read_state(read, state, path, &own) : TANDEM_OK;
+    status = tandem_executor_agree_with_0(executor, status, &own, error);
+    if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, read, sizeof *read, 0, error);
+    /* the layout is the same on every rank, since buckets are */
+    for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
+        status = tandem_worker_broadcast(worker, state->array[k], array_bytes(executor), 0, error);
+    if (status == TANDEM_OK) status = restore_statistics(executor, &state->running, read->n_rank, error);
+    return status;
+}
+
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,
                                       tandem_checkpoint_info *info, tandem_error *error)
 {
-    tandem_worker *worker = executor->worker;
-    tandem_training_state state = state_of(executor);
+    tandem_training_state state = {0};
     state_read read = {0};
-    tandem_error own = {0};
-    tandem_status status = worker->rank == 0 ? read_state(&read, &state, path, &own) : TANDEM_OK;
-    status = tandem_executor_agree_with_0(executor, status, &own, error);
-    if (status == TANDEM_OK) status = tandem_worker_broadcast(worker, &read, sizeof read, 0, error);
-    /* the layout is the same on every rank, since buckets are */
-    for (int k = 0; k < state.n_array && status == TANDEM_OK; k++)
-        status = tandem_worker_broadcast(worker, state.array[k],
-                                         (size_t)executor->step->n_flat * sizeof(float), 0, error);
-    if (status == TANDEM_OK) status = restore_statistics(executor, &state.running, read.n_rank, error);
-    free(state.running);
+    tandem_status status = begin_state(&state, executor, error);
+    if (status != TANDEM_OK) return status;
+    status = restore(executor, &state, path, &read, error);
+    const tandem_status ended = end_state(&state, executor, status == TANDEM_OK, status == TANDEM_OK ? error : NULL);
+    if (status == TANDEM_OK) status = ended;
     if (status != TANDEM_OK) return status;
     restore_scaling(&executor->gate, &read.scaling);
     *info = read.info;

@@ -3,19 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/executor.h"
+#include "backend/transfer.h"
 #include "base/clock.h"
 #include "base/philox.h"
 
 /* --- Samples -------------------------------------------------------------------------------------------------------- */
 
+static uint64_t sample_bytes(const tandem_graph *graph)
+{
+    return (uint64_t)(tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch) * 4; /* f32 and s32 alike */
+}
+
 static void *input_place(const tandem_executor *executor, int64_t b)
 {
-    const tandem_graph *graph = executor->graph;
-    const tandem_op *input = &graph->op[graph->input];
-    const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
-    const int64_t sample_elements = tandem_shape_elements(&input->shape) / graph->batch;
-    return executor->arena + executor->offset[id] + b * sample_elements * 4; /* f32 and s32 alike have four bytes */
+    return (char *)executor->input + (uint64_t)b * sample_bytes(executor->graph);
 }
 
 /* Without a data set: uniform inputs and labels, so that no kernel meets denormals or a degenerate range. */
@@ -73,11 +74,27 @@ void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_
                          data ? data->n_class : graph->vocabulary, executor->options.seed, sample);
 }
 
+tandem_status tandem_executor_await_input(const tandem_executor *executor, tandem_error *error)
+{
+    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_await_input(executor, error) : TANDEM_OK;
+}
+
+tandem_status tandem_executor_bring_input(const tandem_executor *executor, tandem_error *error)
+{
+    if (!tandem_worker_is_apart(executor->worker)) return TANDEM_OK;
+    const tandem_graph *graph = executor->graph;
+    const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
+    return tandem_transfer_bring(executor, executor->arena + executor->offset[id], executor->input,
+                                 (uint64_t)graph->batch * sample_bytes(graph), error);
+}
+
 static tandem_status load_batch(tandem_executor *executor, int64_t pass, tandem_error *error)
 {
     const tandem_executor_options *options = &executor->options;
     const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
     const int64_t first = options->first_place + pass % n_micro * executor->graph->batch;
+    const tandem_status awaited = tandem_executor_await_input(executor, error);
+    if (awaited != TANDEM_OK) return awaited;
     for (int64_t b = 0; b < executor->graph->batch; b++) {
         int64_t sample = index * options->global_batch + first + b;
         if (options->data) {
@@ -87,7 +104,7 @@ static tandem_status load_batch(tandem_executor *executor, int64_t pass, tandem_
         }
         tandem_executor_load(executor, 0, b, sample);
     }
-    return TANDEM_OK;
+    return tandem_executor_bring_input(executor, error);
 }
 
 static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
@@ -95,7 +112,10 @@ static tandem_status run_source(tandem_executor *executor, int op, int64_t pass,
     const tandem_graph *graph = executor->graph;
     if (op == graph->input) return load_batch(executor, pass, error);
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
-    memcpy(label, executor->label, (size_t)(graph->batch * graph->length) * sizeof(int32_t));
+    const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
+    if (tandem_worker_is_apart(executor->worker))
+        return tandem_transfer_bring(executor, label, executor->label, bytes, error);
+    memcpy(label, executor->label, bytes);
     return TANDEM_OK;
 }
 
@@ -121,26 +141,19 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
     const tandem_task *task = &executor->step->task[t];
     tandem_kernel_call *call = &executor->call[t];
     if (!executor->kernel[t]) return run_source(executor, task->op, pass, error);
-    if (begins_sum(executor, task, pass)) {
-        memcpy(call->out[0], call->in[1],
-               (size_t)executor->graph->parameter[task->parameter].elements * sizeof(float));
-        return TANDEM_OK;
-    }
+    if (begins_sum(executor, task, pass))
+        return tandem_worker_move(executor->worker, call->out[0], call->in[1],
+                                  (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float),
+                                  error);
     call->draws.stream[0] = (uint32_t)pass;
     if (call->draws.stream[2] == TANDEM_DRAW_DROPOUT) place_in_batch(executor, call, pass);
-    const tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
+    tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0 &&
                         !tandem_step_is_again(executor->step, t); /* once a micro-step */
     if (status == TANDEM_OK && is_norm && !executor->evaluates)
-        tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1]);
+        status = tandem_running_follow(&executor->statistics, executor->graph, task->op, call->out[1],
+                                       executor->worker, error);
     return status;
-}
-
-/* The spare element of bucket 0, which takes the loss through the all-reduce. */
-static float *loss_carrier(const tandem_executor *executor)
-{
-    const tandem_bucket *bucket = &executor->step->bucket[0];
-    return executor->gradient + bucket->start + bucket->elements - 1;
 }
 
 /* A bucket is complete: of the step in its last micro-step. */
@@ -154,8 +167,14 @@ static void hand_over(tandem_executor *executor, int b, int64_t pass)
         executor->loss = micro == 0 ? loss : executor->loss + loss;
     }
     if (micro < n_micro - 1) return;
-    if (b == 0) *loss_carrier(executor) = executor->loss;
+    if (b == 0) *tandem_executor_loss_carrier(executor) = executor->loss;
     if (executor->reducer) tandem_reducer_ready(executor->reducer, b);
+}
+
+/* With the one under way. */
+static int64_t steps_applied(const tandem_executor *executor, int64_t index)
+{
+    return index + 1 - executor->gate.scaling.skipped;
 }
 
 /* Behind a gradient that is not finite, nothing more is updated, and in a step that is skipped nothing at all. */
@@ -165,8 +184,8 @@ static void update_parameter(tandem_executor *executor, int p, int64_t index)
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->decays[p], executor->weight + at, state,
-        executor->gradient + at, executor->graph->parameter[p].elements, index + 1 - executor->gate.scaling.skipped);
+        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at,
+        state, executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index));
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
@@ -182,6 +201,9 @@ static tandem_status await_bucket(tandem_executor *executor, int b, int64_t orig
         if (status != TANDEM_OK) return status;
         times->start_ns[bucket->reduce_task] = start - origin;
         times->end_ns[bucket->reduce_task] = end - origin;
+    } else if (tandem_worker_is_apart(executor->worker) && executor->host_gradient) {
+        const tandem_status status = tandem_transfer_await_bucket(executor, b, error);
+        if (status != TANDEM_OK) return status;
     }
     times->wait_ns[b] = tandem_now_ns() - before;
     return TANDEM_OK;
@@ -191,12 +213,13 @@ static tandem_status await_bucket(tandem_executor *executor, int b, int64_t orig
 static tandem_status judge(tandem_executor *executor, int t, int64_t origin, tandem_error *error)
 {
     const tandem_step *step = executor->step;
-    for (int b = 0; b < step->n_bucket; b++) {
-        const tandem_status status = await_bucket(executor, b, origin, error);
-        if (status != TANDEM_OK) return status;
-    }
+    const int is_apart = tandem_worker_is_apart(executor->worker);
+    tandem_status status = is_apart ? tandem_transfer_begin_wait(executor, 0, error) : TANDEM_OK;
+    for (int b = 0; b < step->n_bucket && status == TANDEM_OK; b++)
+        status = await_bucket(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
     executor->times.start_ns[t] = tandem_now_ns() - origin;
-    tandem_gate_judge(&executor->gate, step, executor->gradient);
+    tandem_gate_judge(&executor->gate, step, executor->host_gradient);
     executor->times.end_ns[t] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
@@ -206,26 +229,37 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
     const tandem_step *step = executor->step;
     const tandem_bucket *bucket = &step->bucket[b];
     tandem_step_times *times = &executor->times;
-    const tandem_status status = step->norm_task < 0 ? await_bucket(executor, b, origin, error) : TANDEM_OK;
+    const int is_apart = tandem_worker_is_apart(executor->worker), is_judged = step->norm_task >= 0;
+    tandem_status status =
+        is_apart && !(is_judged && b == 0) ? tandem_transfer_begin_wait(executor, b, error) : TANDEM_OK;
+    if (status == TANDEM_OK && !is_judged) status = await_bucket(executor, b, origin, error);
     if (status != TANDEM_OK) return status;
     times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
+    if (is_apart) return tandem_transfer_update(executor, b, steps_applied(executor, index), error);
     for (int k = 0; k < bucket->n_parameter; k++)
         update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
     times->end_ns[bucket->update_task] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
 
-static tandem_status run_one(tandem_executor *executor, int t, int64_t pass, int64_t origin, tandem_error *error)
+/* The active task at place k. */
+static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int64_t origin, tandem_error *error)
 {
     const tandem_step *step = executor->step;
+    const int t = executor->active[k], is_apart = tandem_worker_is_apart(executor->worker);
     const tandem_task *task = &step->task[t];
     const int64_t micro = pass % step->options.n_micro;
     if (task->kind == TANDEM_TASK_NORM) return judge(executor, t, origin, error);
     if (task->kind == TANDEM_TASK_UPDATE)
         return update(executor, task->bucket, pass / step->options.n_micro, origin, error);
     if (task->kind == TANDEM_TASK_REDUCE) {
+        if (is_apart) return tandem_transfer_send_bucket(executor, task->bucket, pass, error);
         hand_over(executor, task->bucket, pass);
         return TANDEM_OK;
+    }
+    if (is_apart) {
+        const tandem_status status = tandem_executor_run_task(executor, t, pass, error);
+        return status == TANDEM_OK ? tandem_transfer_end_task(executor, k, error) : status;
     }
     executor->times.all_start_ns[micro * step->n_task + t] = tandem_now_ns() - origin;
     const tandem_status status = tandem_executor_run_task(executor, t, pass, error);
@@ -237,16 +271,16 @@ static tandem_status run_one(tandem_executor *executor, int t, int64_t pass, int
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
     const tandem_step *step = executor->step;
-    const int n_micro = step->options.n_micro;
+    const int n_micro = step->options.n_micro, micro = (int)(pass % n_micro);
     const int first_behind = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
-        if (t >= first_behind && pass % n_micro < n_micro - 1) break;
-        const tandem_status status = run_one(executor, t, pass, origin, error);
+        if (t >= first_behind && micro < n_micro - 1) break;
+        const tandem_status status = run_one(executor, k, pass, origin, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, t);
     }
-    return TANDEM_OK;
+    return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error) : TANDEM_OK;
 }
 
 /* All ranks see the same sums, so all stop in the same step, and rank 0 tells it. Buckets and their parameters stand in backward
@@ -276,19 +310,20 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     executor->gate.skips = 0;
     executor->call[executor->loss_dgrad].row_weight =
         executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
-    const int n_micro = executor->step->options.n_micro;
-    for (int micro = 0; micro < n_micro; micro++) {
-        const tandem_status status = run_pass(executor, index * n_micro + micro, origin, error);
-        if (status != TANDEM_OK) return status;
-    }
+    const int n_micro = executor->step->options.n_micro, is_apart = tandem_worker_is_apart(executor->worker);
+    float carried = 0;
+    tandem_status status = is_apart ? tandem_transfer_begin_step(executor, error) : TANDEM_OK;
+    for (int micro = 0; micro < n_micro && status == TANDEM_OK; micro++)
+        status = run_pass(executor, index * n_micro + micro, origin, error);
+    if (status == TANDEM_OK && is_apart) status = tandem_transfer_end_step(executor, &carried, error);
+    if (status != TANDEM_OK) return status;
+    if (!is_apart) carried = *tandem_executor_loss_carrier(executor);
     if (executor->reducer) tandem_reducer_next_step(executor->reducer);
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;
-    const float carried = *loss_carrier(executor), mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
-    if (!executor->options.allow_nan) {
-        const tandem_status status = check_finite(executor, index, mean, error);
-        if (status != TANDEM_OK) return status;
-    }
+    const float mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
+    if (!executor->options.allow_nan) status = check_finite(executor, index, mean, error);
+    if (status != TANDEM_OK) return status;
     if (executor->gate.scales) tandem_gate_adapt(&executor->gate);
     *loss = (double)mean;
     return TANDEM_OK;

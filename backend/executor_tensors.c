@@ -58,27 +58,67 @@ tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph
     return status;
 }
 
+static uint64_t weight_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)executor->step->n_flat * sizeof(float);
+}
+
+static tandem_status read_tensors(const tandem_executor *executor, float *weight, float *running,
+                                  const char *path, tandem_error *error)
+{
+    tensor_list list = {0};
+    tandem_status status = list_open(&list, executor->graph, error);
+    if (status != TANDEM_OK) return status;
+    list_fill(&list, executor->graph, executor->step, weight, &executor->statistics, running);
+    status = tandem_safetensors_read(list.tensor, list.n, path, 1, error);
+    free(list.tensor);
+    return status;
+}
+
+static tandem_status import_into(tandem_executor *executor, float *weight, float *running, const char *path,
+                                 tandem_error *error)
+{
+    tandem_worker *worker = executor->worker;
+    const size_t running_bytes = (size_t)executor->statistics.n * sizeof(float);
+    tandem_error own = {0};
+    tandem_status status = worker->rank == 0 ? read_tensors(executor, weight, running, path, &own) : TANDEM_OK;
+    status = tandem_executor_agree_with_0(executor, status, &own, error);
+    if (status == TANDEM_OK)
+        status = tandem_worker_broadcast(worker, weight, weight_bytes(executor), 0, error);
+    if (status == TANDEM_OK && running_bytes)
+        status = tandem_worker_broadcast(worker, running, running_bytes, 0, error);
+    if (status == TANDEM_OK) status = tandem_running_set(&executor->statistics, running, worker, error);
+    return status;
+}
+
 tandem_status tandem_executor_import(tandem_executor *executor, const char *path, tandem_error *error)
 {
     tandem_worker *worker = executor->worker;
-    tandem_running *statistics = &executor->statistics;
-    tensor_list list = {0};
-    tandem_error own = {0};
-    tandem_status status = TANDEM_OK;
-    if (worker->rank == 0) {
-        status = list_open(&list, executor->graph, &own);
-        if (status == TANDEM_OK) {
-            list_fill(&list, executor->graph, executor->step, executor->weight, statistics, statistics->value);
-            status = tandem_safetensors_read(list.tensor, list.n, path, 1, &own);
-        }
-        free(list.tensor);
-    }
-    status = tandem_executor_agree_with_0(executor, status, &own, error);
-    if (status == TANDEM_OK)
-        status = tandem_worker_broadcast(worker, executor->weight,
-                                         (size_t)executor->step->n_flat * sizeof(float), 0, error);
-    if (status == TANDEM_OK && statistics->n)
-        status = tandem_worker_broadcast(worker, statistics->value, (size_t)statistics->n * sizeof(float), 0, error);
+    void *weight = NULL;
+    tandem_status status = tandem_worker_view(&weight, worker, executor->weight, weight_bytes(executor), 1, error);
+    if (status != TANDEM_OK) return status;
+    float *running = calloc((size_t)executor->statistics.n + 1, sizeof *running);
+    if (running)
+        status = import_into(executor, weight, running, path, error);
+    else
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+    free(running);
+    const int read = status == TANDEM_OK;
+    const tandem_status ended = tandem_worker_end_view(worker, weight, executor->weight,
+                                                       weight_bytes(executor), read, read ? error : NULL);
+    return read ? ended : status;
+}
+
+static tandem_status write_list(tensor_list *list, const tandem_executor *executor, float *running,
+                                const char *path, tandem_error *error)
+{
+    void *weight = NULL;
+    tandem_status status =
+        tandem_worker_view(&weight, executor->worker, executor->weight, weight_bytes(executor), 1, error);
+    if (status != TANDEM_OK) return status;
+    list_fill(list, executor->graph, executor->step, weight, &executor->statistics, running);
+    status = tandem_safetensors_write(list->tensor, list->n, executor->graph->model, path, error);
+    (void)tandem_worker_end_view(executor->worker, weight, executor->weight, weight_bytes(executor), 0, NULL);
     return status;
 }
 
@@ -92,8 +132,7 @@ static tandem_status write_tensors(const tandem_executor *executor, const float 
     float *running = calloc((size_t)statistics->n + 1, sizeof *running);
     if (running) {
         tandem_running_mean(running, copies, executor->worker->n_rank, statistics->n);
-        list_fill(&list, executor->graph, executor->step, executor->weight, statistics, running);
-        status = tandem_safetensors_write(list.tensor, list.n, executor->graph->model, path, error);
+        status = write_list(&list, executor, running, path, error);
     } else {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
     }

@@ -1,10 +1,12 @@
-/* fit.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each rank within its limit, and
- * the ranks of a machine together within what is available there (MemAvailable of Linux: what can be had without swapping). */
+/* fit.c: whether a run fits into memory, agreed upon by all ranks before any of them allocates: each rank within its limit, the
+ * ranks on a card together within what is free there, and the ranks of a machine together within what is available there
+ * (MemAvailable of Linux: what can be had without swapping). Of the machine's memory, a rank on a card takes what it copies from
+ * and to. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/executor.h"
+#include "backend/transfer.h"
 #include "base/quantity.h"
 
 /* What each rank tells the others. */
@@ -13,15 +15,19 @@ typedef struct claim {
     int64_t batch;
     tandem_memory memory;
     uint64_t limit_bytes, available_bytes; /* 0 = none, not known */
-    char machine[48];
+    uint64_t host_bytes;                   /* that it takes of the machine's memory */
+    uint64_t beside_bytes, free_bytes; /* on a card, beside the plan's; that are free there, 0 = not known */
+    char machine[48], card[TANDEM_DEVICE_NAME]; /* card: "" = none */
 } claim;
 
-/* What does not fit: a rank, or all ranks of its machine. */
+/* What does not fit: a rank, or all ranks on its card, or of its machine. */
+typedef enum place { LIMIT, CARD, MACHINE } place;
 typedef struct verdict {
     tandem_status status; /* TANDEM_OK: all fits */
+    place where;
     const claim *by;
-    uint64_t needed_bytes, there_bytes; /* of the rank, or of all ranks of its machine */
-    uint64_t share_bytes;               /* that this rank may take */
+    uint64_t needed_bytes, there_bytes; /* of the rank, or of all of them */
+    uint64_t share_bytes;               /* that the plan of this rank may take */
 } verdict;
 
 /* --- What is there ------------------------------------------------------------------------------------------------ */
@@ -37,6 +43,22 @@ static uint64_t available_bytes(void)
     return (uint64_t)kib * 1024;
 }
 
+/* What kernels see of values beside their numbers, running statistics, and which weights decay. */
+static uint64_t beside_bytes(const tandem_executor *executor)
+{
+    return (uint64_t)executor->step->n_value * sizeof(float) +
+           (uint64_t)executor->statistics.n * sizeof(float) + (uint64_t)executor->step->n_flat / 16;
+}
+
+static void claim_card(claim *own, const tandem_executor *executor)
+{
+    const tandem_worker *worker = executor->worker;
+    own->host_bytes = tandem_transfer_staging_bytes(executor);
+    own->beside_bytes = beside_bytes(executor);
+    own->free_bytes = worker->backend->free_bytes(worker->device);
+    (void)snprintf(own->card, sizeof own->card, "%s", worker->device_name);
+}
+
 static claim claim_of(const tandem_executor *executor)
 {
     const uint64_t *limit = executor->options.memory_limit_bytes;
@@ -44,26 +66,48 @@ static claim claim_of(const tandem_executor *executor)
                  .batch = executor->graph->batch,
                  .memory = executor->memory,
                  .limit_bytes = limit ? *limit : 0,
-                 .available_bytes = available_bytes()};
+                 .available_bytes = available_bytes(),
+                 .host_bytes = executor->memory.peak};
     FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "re"); /* another one on every machine that runs */
     if (stream && !fgets(own.machine, sizeof own.machine, stream)) own.machine[0] = '\0';
     if (stream) (void)fclose(stream);
+    if (tandem_worker_is_apart(executor->worker)) claim_card(&own, executor);
     return own;
 }
 
 /* --- What fits ---------------------------------------------------------------------------------------------------- */
 
-static verdict judge_machine(const claim *all, int n, const claim *one)
+static const verdict all_fit = {.status = TANDEM_OK};
+
+static int is_beside(const claim *a, const claim *b, place where)
 {
-    verdict v = {.status = TANDEM_NO_MEMORY, .by = one, .there_bytes = one->available_bytes};
+    return strcmp(a->machine, b->machine) == 0 && (where == MACHINE || strcmp(a->card, b->card) == 0);
+}
+
+static uint64_t taken_bytes(const claim *c, place where)
+{
+    return where == MACHINE ? c->host_bytes : c->memory.peak + c->beside_bytes;
+}
+
+static uint64_t there_bytes(const claim *c, place where)
+{
+    return where == MACHINE ? c->available_bytes : c->free_bytes;
+}
+
+static verdict judge_place(const claim *all, int n, const claim *one, place where)
+{
+    verdict v = {.status = TANDEM_NO_MEMORY, .where = where, .by = one, .there_bytes = there_bytes(one, where)};
     for (const claim *c = all; c < all + n; c++) {
-        if (strcmp(c->machine, one->machine) != 0) continue;
-        v.needed_bytes += c->memory.peak;
-        if (c->memory.peak > v.by->memory.peak) v.by = c;
-        if (c->available_bytes < v.there_bytes) v.there_bytes = c->available_bytes;
+        if (!is_beside(c, one, where)) continue;
+        v.needed_bytes += taken_bytes(c, where);
+        if (taken_bytes(c, where) > taken_bytes(v.by, where)) v.by = c;
+        if (there_bytes(c, where) < v.there_bytes) v.there_bytes = there_bytes(c, where);
     }
-    if (v.there_bytes == 0 || v.needed_bytes <= v.there_bytes) return (verdict){.status = TANDEM_OK};
-    v.share_bytes = (uint64_t)((double)v.by->memory.peak / (double)v.needed_bytes * (double)v.there_bytes);
+    if (v.there_bytes == 0 || v.needed_bytes <= v.there_bytes) return all_fit;
+    const uint64_t own = taken_bytes(v.by, where);
+    v.share_bytes = (uint64_t)((double)own / (double)v.needed_bytes * (double)v.there_bytes);
+    if (where == CARD)
+        v.share_bytes -= v.share_bytes < v.by->beside_bytes ? v.share_bytes : v.by->beside_bytes;
     return v;
 }
 
@@ -71,12 +115,13 @@ static verdict judge(const claim *all, int n)
 {
     for (const claim *c = all; c < all + n; c++)
         if (c->limit_bytes && c->memory.peak > c->limit_bytes)
-            return (verdict){TANDEM_NO_FIT, c, c->memory.peak, c->limit_bytes, c->limit_bytes};
+            return (verdict){TANDEM_NO_FIT, LIMIT, c, c->memory.peak, c->limit_bytes, c->limit_bytes};
     for (const claim *c = all; c < all + n; c++) {
-        const verdict v = judge_machine(all, n, c);
+        verdict v = c->card[0] ? judge_place(all, n, c, CARD) : all_fit;
+        if (v.status == TANDEM_OK) v = judge_place(all, n, c, MACHINE);
         if (v.status != TANDEM_OK) return v;
     }
-    return (verdict){.status = TANDEM_OK};
+    return all_fit;
 }
 
 /* --- Which batch would fit ---------------------------------------------------------------------------------------- */
@@ -157,20 +202,35 @@ static bytes_text print(uint64_t bytes)
     return t;
 }
 
+/* "the ranks of a machine need 3 GiB, 2 GiB are available there (MemAvailable); rank 1 at batch 8 needs 2 GiB" */
+static void describe(char *what, size_t size, const verdict *v)
+{
+    const claim *by = v->by;
+    char needed[TANDEM_QUANTITY_TEXT], there[TANDEM_QUANTITY_TEXT];
+    (void)snprintf(needed, sizeof needed, "%s", print(v->needed_bytes).text);
+    (void)snprintf(there, sizeof there, "%s", print(v->there_bytes).text);
+    if (v->where == LIMIT)
+        (void)snprintf(what, size, "rank %d needs %s at batch %lld, its limit is %s", by->rank, needed,
+                       (long long)by->batch, there);
+    else if (v->where == CARD)
+        (void)snprintf(what, size, "the ranks on '%s' need %s, %s are free there; rank %d at batch %lld needs %s",
+                       by->card, needed, there, by->rank, (long long)by->batch, print(taken_bytes(by, CARD)).text);
+    else
+        (void)snprintf(what, size,
+                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at batch %lld needs "
+                       "%s",
+                       needed, there, by->rank, (long long)by->batch, print(by->host_bytes).text);
+}
+
 static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error)
 {
     const tandem_memory *m = &v->by->memory;
     const uint64_t alive =
         m->activations + m->activation_gradients + m->weight_copies + m->weight_gradients + m->workspace;
     char what[320], batch[64];
-    if (v->status == TANDEM_NO_FIT)
-        (void)snprintf(what, sizeof what, "rank %d needs %s at batch %lld, its limit is %s", v->by->rank,
-                       print(v->needed_bytes).text, (long long)v->by->batch, print(v->there_bytes).text);
-    else
-        (void)snprintf(what, sizeof what,
-                       "the ranks of a machine need %s, %s are available there (MemAvailable); rank %d at batch %lld needs %s",
-                       print(v->needed_bytes).text, print(v->there_bytes).text, v->by->rank,
-                       (long long)v->by->batch, print(m->peak).text);
+    describe(what, sizeof what, v);
+    if (v->where == MACHINE && v->by->card[0])
+        return tandem_error_set(error, v->status, "%s to copy from and to device '%s'", what, v->by->card);
     (void)snprintf(batch, sizeof batch, fitting > 0 ? "batch %lld would fit" : "no smaller batch was found to fit",
                    (long long)fitting);
     (void)tandem_error_set(error, v->status,
@@ -192,7 +252,7 @@ tandem_status tandem_executor_check_fit(const tandem_executor *executor, tandem_
     if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n);
     all[0] = own;
     tandem_status status = together ? tandem_worker_gather(worker, &own, all, sizeof own, error) : TANDEM_OK;
-    const verdict v = status == TANDEM_OK ? judge(all, n) : (verdict){.status = TANDEM_OK};
+    const verdict v = status == TANDEM_OK ? judge(all, n) : all_fit;
     if (v.status != TANDEM_OK) {
         int64_t fitting = v.by->rank == worker->rank ? fitting_batch(executor, v.share_bytes) : 0;
         if (together) status = tandem_worker_broadcast(worker, &fitting, sizeof fitting, v.by->rank, error);

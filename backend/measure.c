@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/device_memory.h"
 #include "base/clock.h"
 
 enum { TAG_MEASURE = 2, WARM_UP = 2, WORK_FLOATS = 16384 };
@@ -21,6 +22,7 @@ static void work_unit(float *x)
 typedef struct exchange {
     tandem_worker *worker;
     float *data;
+    void *gradients; /* where the device has them, if that is elsewhere: from there, and back */
     size_t elements;
     int64_t *sample_ns;
     int n;
@@ -29,13 +31,26 @@ typedef struct exchange {
     tandem_error error;
 } exchange;
 
+static tandem_status all_reduce(exchange *x)
+{
+    tandem_worker *worker = x->worker;
+    const uint64_t bytes = (uint64_t)x->elements * sizeof(float);
+    tandem_status status = TANDEM_OK;
+    if (x->gradients) status = worker->backend->copy(worker->device, x->data, x->gradients, bytes, &x->error);
+    if (status == TANDEM_OK)
+        status = tandem_comm_sum_f32(worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+    if (status == TANDEM_OK && x->gradients)
+        status = worker->backend->copy(worker->device, x->gradients, x->data, bytes, &x->error);
+    return status;
+}
+
 static void repeat_all_reduce(exchange *x)
 {
     for (int i = -WARM_UP; i < x->n && x->status == TANDEM_OK; i++) {
         x->status = tandem_comm_barrier(x->worker->comm, TAG_MEASURE, &x->error);
         if (x->status != TANDEM_OK) break;
         const int64_t begin = tandem_now_ns();
-        x->status = tandem_comm_sum_f32(x->worker->comm, x->data, x->elements, TAG_MEASURE, &x->error);
+        x->status = all_reduce(x);
         if (i >= 0) x->sample_ns[i] = tandem_now_ns() - begin;
     }
     atomic_store(&x->finished, 1);
@@ -101,6 +116,17 @@ static tandem_status shortest_over_ranks(tandem_worker *worker, int64_t *sample_
     return status;
 }
 
+static tandem_status take_data(exchange *x)
+{
+    const uint64_t bytes = (uint64_t)(x->elements + 1) * sizeof(float);
+    void *data = NULL;
+    tandem_status status = tandem_worker_take(&data, x->worker, TANDEM_STAGING, bytes, &x->error);
+    x->data = data;
+    if (status == TANDEM_OK && tandem_worker_is_apart(x->worker))
+        status = tandem_worker_take(&x->gradients, x->worker, TANDEM_ON_DEVICE, bytes, &x->error);
+    return status;
+}
+
 tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error)
 {
@@ -109,19 +135,17 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     exchange x = {.worker = worker, .elements = elements, .sample_ns = sample_ns, .n = n};
     double alone_ns = 1, beside_ns = 1;
     float *work = calloc(WORK_FLOATS, sizeof *work);
-    x.data = calloc(elements + 1, sizeof *x.data);
-    if (!work || !x.data) {
-        x.status = tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for an all-reduce of %llu bytes",
-                                    (unsigned long long)bytes);
-    } else if (loaded) {
+    x.status = work ? take_data(&x)
+                    : tandem_error_set(&x.error, TANDEM_NO_MEMORY, "no memory for a loop to compute");
+    if (x.status == TANDEM_OK && loaded)
         beside_ns = compute_beside(&x, work, &alone_ns);
-    } else {
+    else if (x.status == TANDEM_OK)
         repeat_all_reduce(&x);
-    }
     if (x.status == TANDEM_OK) x.status = shortest_over_ranks(worker, sample_ns, n, &x.error);
     if (x.status == TANDEM_OK && slowdown) *slowdown = beside_ns > alone_ns ? beside_ns / alone_ns : 1.0;
     if (x.status != TANDEM_OK && error) *error = x.error;
-    free(x.data);
+    tandem_worker_give(worker, TANDEM_STAGING, x.data);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, x.gradients);
     free(work);
     return x.status;
 }

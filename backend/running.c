@@ -1,6 +1,7 @@
 #include "backend/running.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int64_t channels_of(const tandem_graph *graph, int op)
 {
@@ -14,44 +15,82 @@ int64_t tandem_running_count(const tandem_graph *graph)
     return n;
 }
 
-tandem_status tandem_running_open(tandem_running *out, const tandem_graph *graph, tandem_error *error)
+static uint64_t bytes_of(const tandem_running *statistics) { return (uint64_t)statistics->n * sizeof(float); }
+
+static void begin(const tandem_running *s, const tandem_graph *graph, float *value)
+{
+    for (int i = 0; i < graph->n_op; i++)
+        for (int64_t c = 0, channels = channels_of(graph, i); c < channels; c++)
+            value[s->start[i] + c] = 0, value[s->start[i] + channels + c] = 1;
+}
+
+static tandem_status take_value(tandem_running *s, const tandem_graph *graph, tandem_worker *worker,
+                                tandem_error *error)
+{
+    void *value = NULL, *view = NULL;
+    tandem_status status = tandem_worker_take(&value, worker, TANDEM_ON_DEVICE, bytes_of(s), error);
+    s->value = value;
+    if (status == TANDEM_OK) status = tandem_worker_view(&view, worker, value, bytes_of(s), 0, error);
+    if (status != TANDEM_OK) return status;
+    begin(s, graph, view);
+    return tandem_worker_end_view(worker, view, value, bytes_of(s), 1, error);
+}
+
+tandem_status tandem_running_open(tandem_running *out, const tandem_graph *graph, tandem_worker *worker,
+                                  tandem_error *error)
 {
     tandem_running s = {.n = tandem_running_count(graph)};
     s.start = malloc((size_t)graph->n_op * sizeof *s.start);
-    s.value = calloc((size_t)s.n + 1, sizeof *s.value);
-    if (!s.start || !s.value) {
-        tandem_running_close(&s);
+    if (!s.start)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of model '%s'",
                                 graph->model);
-    }
     int64_t end = 0;
     for (int i = 0; i < graph->n_op; i++) {
         const int64_t channels = channels_of(graph, i);
         s.start[i] = channels ? end : -1;
-        for (int64_t c = 0; c < channels; c++) s.value[end + channels + c] = 1;
         end += 2 * channels;
     }
-    *out = s;
-    return TANDEM_OK;
+    const tandem_status status = s.n ? take_value(&s, graph, worker, error) : TANDEM_OK;
+    if (status == TANDEM_OK)
+        *out = s;
+    else
+        tandem_running_close(&s, worker);
+    return status;
 }
 
-void tandem_running_close(tandem_running *statistics)
+void tandem_running_close(tandem_running *statistics, tandem_worker *worker)
 {
     free(statistics->start);
-    free(statistics->value);
+    if (statistics->value) tandem_worker_give(worker, TANDEM_ON_DEVICE, statistics->value);
     *statistics = (tandem_running){0};
 }
 
-void tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op, const float *aux)
+tandem_status tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op,
+                                    const float *aux, tandem_worker *worker, tandem_error *error)
 {
     const tandem_shape *shape = &graph->op[op].shape;
     const int64_t channels = tandem_shape_last(shape), n = tandem_shape_elements(shape) / channels;
-    const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
     float *mean = statistics->value + statistics->start[op], *variance = mean + channels;
+    if (tandem_worker_is_apart(worker))
+        return worker->backend->track(worker->device, mean, aux, channels, n, error);
+    const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
     for (int64_t c = 0; c < channels; c++) {
         mean[c] = 0.9f * mean[c] + 0.1f * aux[c];
         variance[c] = 0.9f * variance[c] + 0.1f * (unbiased * aux[channels + c]);
     }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_running_set(tandem_running *statistics, const float *value, tandem_worker *worker,
+                                 tandem_error *error)
+{
+    void *view = NULL;
+    if (statistics->n == 0) return TANDEM_OK;
+    const tandem_status status =
+        tandem_worker_view(&view, worker, statistics->value, bytes_of(statistics), 0, error);
+    if (status != TANDEM_OK) return status;
+    memcpy(view, value, bytes_of(statistics));
+    return tandem_worker_end_view(worker, view, statistics->value, bytes_of(statistics), 1, error);
 }
 
 void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n)
@@ -75,7 +114,12 @@ tandem_status tandem_running_gather(float **copies, const tandem_running *statis
     if (!all)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics of %d ranks",
                                 worker->n_rank);
-    const tandem_status status = tandem_worker_gather(worker, statistics->value, all, bytes, error);
+    void *own = NULL;
+    tandem_status status = tandem_worker_view(&own, worker, statistics->value, bytes, 1, error);
+    if (status == TANDEM_OK) {
+        status = tandem_worker_gather(worker, own, all, bytes, error);
+        (void)tandem_worker_end_view(worker, own, statistics->value, bytes, 0, NULL);
+    }
     if (status == TANDEM_OK)
         *copies = all;
     else

@@ -8,20 +8,25 @@
 #ifndef TANDEM_BACKEND_RUNNING_H
 #define TANDEM_BACKEND_RUNNING_H
 
-#include "backend/worker.h"
+#include "backend/device_memory.h"
 
 typedef struct tandem_running {
-    int64_t n;      /* numbers: 2 × channels of all batchnorms; 0 where a model has none */
-    float *value;   /* [n] of each batchnorm the means, then the variances */
+    int64_t n; /* numbers: 2 × channels of all batchnorms; 0 where a model has none */
+    float *value; /* [n] of each batchnorm the means, then the variances, where the rank's device has its memory */
     int64_t *start; /* [n_op] where an operator's begin; −1: it is no batchnorm */
 } tandem_running;
 
 int64_t tandem_running_count(const tandem_graph *graph); /* n of a graph */
 /* Means 0 and variances 1. TANDEM_NO_MEMORY. */
-tandem_status tandem_running_open(tandem_running *statistics, const tandem_graph *graph, tandem_error *error);
-void tandem_running_close(tandem_running *statistics); /* an all-zero one is fine */
-/* After a forward pass of batchnorm `op`: aux holds the batch's means and variances. */
-void tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op, const float *aux);
+tandem_status tandem_running_open(tandem_running *statistics, const tandem_graph *graph,
+                                  tandem_worker *worker, tandem_error *error);
+void tandem_running_close(tandem_running *statistics, tandem_worker *worker); /* an all-zero one is fine */
+/* After a forward pass of batchnorm `op`: aux holds the batch's means and variances. TANDEM_NO_DEVICE. */
+tandem_status tandem_running_follow(tandem_running *statistics, const tandem_graph *graph, int op,
+                                    const float *aux, tandem_worker *worker, tandem_error *error);
+/* value becomes [n] numbers of the host's. */
+tandem_status tandem_running_set(tandem_running *statistics, const float *value, tandem_worker *worker,
+                                 tandem_error *error);
 /* mean[n] over n_copy copies, one behind the other: the same bits on every rank that does it. */
 void tandem_running_mean(float *mean, const float *copies, int n_copy, int64_t n);
 /* The statistics of all ranks, on every rank (all call together): copies[n_rank][n], the caller's; NULL where n is 0. */

@@ -2,24 +2,38 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One row for each kind of device; the prefix of a device's name picks it. */
+/* One row for each kind of device that this library holds; the prefix of a device's name picks it. */
 extern const tandem_device_backend tandem_cpu_backend;
-static const tandem_device_backend *const backends[] = {&tandem_cpu_backend, NULL};
+
+static int is_of(const char *device, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(device, prefix, n) == 0 && device[n] == ':';
+}
 
 static tandem_status find_backend(const tandem_device_backend **backend, const char *device, tandem_error *error)
 {
-    for (int k = 0; backends[k]; k++) {
-        const size_t n = strlen(backends[k]->prefix);
-        if (strncmp(device, backends[k]->prefix, n) == 0 && device[n] == ':') {
-            *backend = backends[k];
-            return TANDEM_OK;
-        }
+    if (is_of(device, tandem_cpu_backend.prefix)) {
+        *backend = &tandem_cpu_backend;
+        return TANDEM_OK;
     }
+    if (is_of(device, "cuda")) return tandem_cuda_library(backend, error);
     return tandem_error_set(error, TANDEM_NO_DEVICE,
-                            "no kernels for device '%s' here; this build runs cpu:… only", device);
+                            "there are no kernels for device '%s'; there are for cpu:… and cuda:…", device);
+}
+
+tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error)
+{
+    const tandem_device_backend *backend = NULL;
+    const tandem_status status = find_backend(&backend, device, error);
+    if (status != TANDEM_OK) return status;
+    if (backend->look) return backend->look(text, size, device, error);
+    if (size) *text = '\0';
+    return TANDEM_OK;
 }
 
 static tandem_status pin(int cpu, tandem_error *error)
@@ -41,6 +55,7 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     worker->rank = options->rank;
     worker->n_rank = options->n_rank;
     worker->cpu = options->cpu;
+    (void)snprintf(worker->device_name, sizeof worker->device_name, "%s", options->device);
     tandem_status status = find_backend(&worker->backend, options->device, error);
     if (status == TANDEM_OK) status = pin(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);

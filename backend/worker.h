@@ -4,13 +4,21 @@
 
 #include "backend/comm/comm.h"
 #include "tandem/backend.h"
+#include "tandem/cluster.h"
 
 struct tandem_worker {
     int rank, n_rank, cpu;
     const tandem_device_backend *backend;
     void *device;
+    char device_name[TANDEM_DEVICE_NAME];
     tandem_comm *comm; /* NULL for a single rank */
 };
+
+/* device_look of backend.h. */
+tandem_status tandem_worker_look(char *text, size_t size, const char *device, tandem_error *error);
+/* The table of libtandem_cuda.so (cuda_library.c), which is found by TANDEM_CUDA, or beside this library, or where the system looks.
+ * TANDEM_NO_DEVICE says what is missing. */
+tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error);
 
 /* Which tag a collective of the calling thread carries; those of the reducer's thread have tags of their own. */
 enum { TAG_WORKER = 1 };

@@ -55,3 +55,12 @@ const tandem_backend_api *cli_backend(tandem_error *error)
                                library_name, TANDEM_BACKEND_VERSION);
     return api;
 }
+
+tandem_status cli_device_require(const char *device, tandem_error *error)
+{
+    char text[256];
+    const tandem_status status = tandem_device_require(device, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_backend_api *backend = cli_backend(error);
+    return backend ? backend->device_look(text, sizeof text, device, error) : TANDEM_MISSING;
+}

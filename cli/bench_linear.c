@@ -27,7 +27,8 @@ static int64_t layer_ns(const tandem_step *step, const tandem_step_times *times,
 static tandem_status measure(bench_result *result, const tandem_backend_api *backend, tandem_worker *worker,
                              const tandem_step *step, int layer, int64_t n, tandem_error *error)
 {
-    const tandem_executor_options options = {.step = step, .global_batch = step->graph->batch, .without_exchange = 1};
+    const tandem_executor_options options = {
+        .step = step, .global_batch = step->graph->batch, .without_exchange = 1, .timed = 1};
     tandem_executor *executor = NULL;
     int64_t *sample_ns = calloc((size_t)n, sizeof *sample_ns);
     char name[96];

@@ -179,6 +179,8 @@ int cli_allocate_instance(const cli_options *options);
 /* Opens libtandem_backend.so ($TANDEM_BACKEND, beside the program, ../lib, the system's path) once; NULL and *error
  * (TANDEM_MISSING) where there is none or its version is another. */
 const tandem_backend_api *cli_backend(tandem_error *error);
+/* tandem_device_require (cluster.h), and of cards whether they can be opened here. */
+tandem_status cli_device_require(const char *device, tandem_error *error);
 
 /* --- Ranks --------------------------------------------------------------------------------------------------------------- */
 typedef struct cli_rank {

@@ -129,6 +129,22 @@ static const tandem_backend_api *check_backend(checks *all)
     return backend;
 }
 
+/* Cards are found by number, from 0 on; the first that is not here ends the search. */
+static void check_cards(checks *all, const tandem_backend_api *backend)
+{
+    enum { MOST_CARDS = 16 };
+    for (int k = 0; backend && k < MOST_CARDS; k++) {
+        char name[TANDEM_DEVICE_NAME], text[256];
+        tandem_error error = {0};
+        (void)snprintf(name, sizeof name, "cuda:%d", k);
+        const int here = backend->device_look(text, sizeof text, name, &error) == TANDEM_OK;
+        if (!here && k > 0) return;
+        check *one = add(all, name, here ? FINE : ABSENT);
+        say(one, "%s", here ? text : error.text);
+        if (!here) return;
+    }
+}
+
 static void check_data(checks *all, const tandem_backend_api *backend)
 {
     for (int i = 0; backend && backend->data_at(i); i++) {
@@ -201,7 +217,9 @@ static int run(const cli_options *options)
     check_cpu(all);
     check_cores(all);
     check_devices(all);
-    check_data(all, check_backend(all));
+    const tandem_backend_api *backend = check_backend(all);
+    check_cards(all, backend);
+    check_data(all, backend);
     check_store(all, options);
     check_directory(all);
     for (int k = 0; k < all->n; k++) ready = ready && all->one[k].verdict != OFF;

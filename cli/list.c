@@ -35,7 +35,7 @@ static json_t *facts_json(const tandem_device *device)
     const tandem_device_facts *facts = &device->facts;
     if (!tandem_device_is_described(device)) return json_null();
     json_t *flops = json_object(), *achieved = json_object();
-    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+    for (int d = 0; d < TANDEM_N_RATE; d++) {
         if (facts->flops_per_s[d] <= 0) continue;
         json_object_set_new(flops, tandem_dtype_name((tandem_dtype)d), json_real(facts->flops_per_s[d]));
         json_object_set_new(achieved, tandem_dtype_name((tandem_dtype)d), json_real(facts->achieved[d]));
@@ -107,17 +107,19 @@ static tandem_status list_models(json_t *rows, cli_table *table, tandem_error *e
 static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    cli_table_row(table, "precision\tforward\tdgrad\twgrad\taccumulator\toutput\tsaved");
+    cli_table_row(table, "precision\tforward\tdgrad\twgrad\tsecond\taccumulator\toutput\tsaved\tmultiplied");
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
         const char *forward = tandem_dtype_name(row->forward), *dgrad = tandem_dtype_name(row->dgrad),
-                   *wgrad = tandem_dtype_name(row->wgrad), *accumulator = tandem_dtype_name(row->accumulator),
-                   *output = tandem_dtype_name(row->output), *saved = tandem_dtype_name(row->saved);
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward",
-                                              forward, "dgrad", dgrad, "wgrad", wgrad, "accumulator",
-                                              accumulator, "output", output, "saved", saved));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, accumulator,
-                      output, saved);
+                   *wgrad = tandem_dtype_name(row->wgrad), *second = tandem_dtype_name(row->second),
+                   *accumulator = tandem_dtype_name(row->accumulator), *output = tandem_dtype_name(row->output),
+                   *saved = tandem_dtype_name(row->saved), *multiplied = tandem_dtype_name(row->multiplied);
+        json_array_append_new(
+            rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward", forward, "dgrad",
+                            dgrad, "wgrad", wgrad, "second", second, "accumulator", accumulator, "output", output,
+                            "saved", saved, "multiplied", multiplied));
+        cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, second,
+                      accumulator, output, saved, multiplied);
     }
     return TANDEM_OK;
 }

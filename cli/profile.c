@@ -156,7 +156,7 @@ static tandem_status check_ranks(const cli_options *options, const cli_subject *
 static tandem_status check(const cli_options *options, const cli_subject *subject, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
+        const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     if (!cli_backend(error)) return TANDEM_MISSING;

@@ -119,6 +119,7 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .seed = options->seed,
                                    .global_batch = run->global_batch,
                                    .first_place = first_place_of(subject, run->place.rank),
+                                   .timed = options->per_operator || options->trace,
                                    .memory_limit_bytes = limit ? &limit : NULL,
                                    .optimizer = &run->recipe.optimizer,
                                    .no_decay = options->no_decay,

@@ -174,13 +174,14 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
             status = tandem_store_put_statistics(store, graph, options->data, i, &c->of[i], error);
     for (int m = 0; tandem_sensitivity_get(m) && status == TANDEM_OK; m++) {
         const tandem_sensitivity_method *method = tandem_sensitivity_get(m);
-        for (int wider = TANDEM_F32; wider <= TANDEM_BF16 && status == TANDEM_OK; wider++) {
-            method->compute(harm, graph, c->of, (tandem_dtype)wider);
+        static const tandem_dtype wider[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+        for (size_t k = 0; k < sizeof wider / sizeof *wider && status == TANDEM_OK; k++) {
+            method->compute(harm, graph, c->of, wider[k]);
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
                         status = tandem_store_put_sensitivity(store, graph, method->name, i,
-                                                              (tandem_precision)p, (tandem_dtype)wider,
+                                                              (tandem_precision)p, wider[k],
                                                               harm[i * TANDEM_N_PRECISION + p], error);
         }
     }

@@ -429,7 +429,7 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
 static tandem_status check(const cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
-        const tandem_status status = tandem_device_require(subject->cluster.member[c].device.name, error);
+        const tandem_status status = cli_device_require(subject->cluster.member[c].device.name, error);
         if (status != TANDEM_OK) return status;
     }
     const tandem_backend_api *backend = cli_backend(error);

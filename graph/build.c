@@ -152,9 +152,11 @@ static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
     const tandem_op *in = &b->op[t];
     if (in->kind == TANDEM_OP_CROSS_ENTROPY)
         return fail(b, op, "it reads '%s'; nothing may follow the loss", in->name);
-    const bool reads_classes = op->kind == TANDEM_OP_CROSS_ENTROPY && slot == 1;
+    const bool reads_classes = (op->kind == TANDEM_OP_CROSS_ENTROPY || op->kind == TANDEM_OP_LABELLED) && slot == 1;
     if ((in->kind == TANDEM_OP_LABELS) != reads_classes)
-        return fail(b, op, "input %d is '%s' (%s); labels are read by the loss, as its second input, and by nothing else",
+        return fail(b, op,
+                    "input %d is '%s' (%s); labels are read by the loss and by labelled, as their second input, and by "
+                    "nothing else",
                     slot, in->name, tandem_op_row_get(in->kind)->name);
     const bool any_type = op->kind == TANDEM_OP_RESHAPE;
     const tandem_dtype wanted = reads_classes || op->kind == TANDEM_OP_EMBEDDING ? TANDEM_S32 : TANDEM_F32;
@@ -427,9 +429,9 @@ int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int6
 }
 
 /* --- Dependent operators -------------------------------------------------------------------------------- */
-int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+static int bias(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int n_trailing, float deviation)
 {
-    tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
+    tandem_op *op = op_begin(b, kind, name, x, -1);
     if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1)) return -1;
@@ -438,6 +440,16 @@ int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing
     if (!parameter_add(b, op, shape, deviation, false, false)) return -1;
     op->shape = *in;
     return op_end(b, op);
+}
+
+int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+{
+    return bias(b, TANDEM_OP_BIAS, name, x, n_trailing, deviation);
+}
+
+int tandem_build_bias_gelu(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
+{
+    return bias(b, TANDEM_OP_BIAS_GELU, name, x, n_trailing, deviation);
 }
 
 int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation)
@@ -573,6 +585,21 @@ int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start
     return op_end(b, op);
 }
 
+int tandem_build_labelled(tandem_builder *b, const char *name, int x, int labels)
+{
+    tandem_op *op = op_begin(b, TANDEM_OP_LABELLED, name, x, labels);
+    if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
+    const tandem_shape *in = in_shape(b, op, 0);
+    const int64_t rows = in->dim[0] * in->dim[1];
+    if (!range_check(b, op, "the first dimension of its input", in->dim[0], b->batch, b->batch) ||
+        !range_check(b, op, "the number of labels", tandem_shape_elements(in_shape(b, op, 1)), rows, rows) ||
+        !range_check(b, op, "the number of masked tokens", b->masked, 1, in->dim[1]))
+        return -1;
+    op->shape = *in;
+    op->shape.dim[1] = b->masked;
+    return op_end(b, op);
+}
+
 int tandem_build_prepend(tandem_builder *b, const char *name, int x, float deviation)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_PREPEND, name, x, -1);
@@ -638,8 +665,10 @@ int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, 
     if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const int64_t rows = tandem_shape_elements(in) / tandem_shape_last(in);
+    const int64_t n_label = tandem_shape_elements(in_shape(b, op, 1));
+    const bool only_masked = b->masked && rows == b->batch * b->masked;
     if (!range_check(b, op, "the number of classes", tandem_shape_last(in), 2, INT32_MAX) ||
-        !range_check(b, op, "the number of labels", tandem_shape_elements(in_shape(b, op, 1)), rows, rows))
+        (!only_masked && !range_check(b, op, "the number of labels", n_label, rows, rows)))
         return -1;
     return op_end(b, op);
 }

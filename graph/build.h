@@ -47,12 +47,17 @@ int tandem_build_avgpool(tandem_builder *b, const char *name, int x, int kernel_
 int tandem_build_reshape(tandem_builder *b, const char *name, int x, int n_dim, const int64_t *dim);
 int tandem_build_transpose(tandem_builder *b, const char *name, int x, const int *axis);
 int tandem_build_slice(tandem_builder *b, const char *name, int x, int64_t start, int64_t n); /* rows start … start+n−1 of dimension 1 */
+/* (batch, length, …) → (batch, masked, …): of each sample the rows whose label is not −1, in order, as many as are masked. */
+int tandem_build_labelled(tandem_builder *b, const char *name, int x, int labels);
 int tandem_build_prepend(tandem_builder *b, const char *name, int x,
                          float deviation); /* (batch, n, width) → (batch, 1+n, width): a trained row first */
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal); /* over the last dimension */
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
+int tandem_build_bias_gelu(tandem_builder *b, const char *name, int x, int n_trailing,
+                           float deviation); /* what fuse.c makes of the two */
 int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x); /* what fuse.c makes of the two */
+/* As many rows as labels; of masked labels also as many as count: row j of a sample then has its j-th label that is not −1. */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);
 
 #endif

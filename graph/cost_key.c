@@ -2,17 +2,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "graph/step_index.h"
+#include "graph/types.h"
 
-static const char *type_as_precision(tandem_dtype dtype) { return dtype == TANDEM_BF16 ? "bf16" : "fp32"; }
+static const char *type_as_precision(tandem_dtype dtype)
+{
+    return dtype == TANDEM_F32 ? "fp32" : dtype == TANDEM_BF16 ? "bf16" : "fp16";
+}
 
 static int cast_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
-    const tandem_dtype from = (tandem_dtype)(variant / TANDEM_N_VERSION),
-                       to = (tandem_dtype)(variant % TANDEM_N_VERSION);
-    if (variant >= TANDEM_N_VERSION * TANDEM_N_VERSION || from == to) return 0;
     const int restores = task->kind == TANDEM_TASK_RESTORE;
-    if (restores != (from == TANDEM_S8)) return 0; /* only what was saved is ever read back from s8 */
+    if (restores != (variant >= RESTORE_FORM)) return 0; /* only what was saved is ever read back from s8 */
+    const tandem_dtype from = restores ? TANDEM_S8 : native_at(variant / TANDEM_N_VERSION),
+                       to = restores ? native_at(variant - RESTORE_FORM) : (tandem_dtype)(variant % TANDEM_N_VERSION);
+    if (from == to) return 0;
+    if (to == (task->kind == TANDEM_TASK_GRADIENT_CAST ? TANDEM_E4M3 : TANDEM_E5M2)) return 0;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
     if ((task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST) && to != task->to)
         return 0;
@@ -22,7 +26,8 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
         key->elements = step->graph->parameter[task->parameter].elements;
     else
         key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
-    key->known_range = task->kind == TANDEM_TASK_CAST && to == TANDEM_S8 && tandem_op_row_get(op->kind)->range > 0;
+    key->known_range = task->kind == TANDEM_TASK_CAST && (to == TANDEM_S8 || to == TANDEM_E4M3) &&
+                       tandem_op_row_get(op->kind)->range > 0;
     return 1;
 }
 
@@ -38,13 +43,13 @@ static int operator_key(const tandem_step *step, const tandem_task *task, int va
 {
     const tandem_op *op = &step->graph->op[task->op];
     const tandem_op_row *row = tandem_op_row_get(op->kind);
-    const tandem_dtype to = variant % 2 ? TANDEM_BF16 : TANDEM_F32;
+    const tandem_dtype to = native_at(variant % N_NATIVE);
     const tandem_precision_row *precision = NULL;
     if (row->op_class != TANDEM_ADJUSTABLE) {
-        if (variant > 1 || (row->op_class != TANDEM_DEPENDENT && variant > 0)) return 0;
+        if (variant >= N_NATIVE || (row->op_class != TANDEM_DEPENDENT && variant > 0)) return 0;
     } else {
-        const int p = variant / 2;
-        if (p >= TANDEM_N_PRECISION || !(row->precisions & (1u << p))) return 0;
+        const int p = variant / N_NATIVE;
+        if (!(row->precisions & (1u << p))) return 0;
         precision = tandem_precision_get((tandem_precision)p);
         if (pass == TANDEM_PASS_FORWARD && to != precision->output) return 0;
         if (pass == TANDEM_PASS_WGRAD && row->n_parameter > 0 && to != TANDEM_F32) return 0;
@@ -60,10 +65,10 @@ static int operator_key(const tandem_step *step, const tandem_task *task, int va
 static int accumulate_key(const tandem_step *step, const tandem_task *task, int variant, tandem_cost_key *key)
 {
     const int is_weight = task->parameter >= 0; /* f32 always */
-    if (variant > (is_weight ? 0 : 1)) return 0;
+    if (variant > (is_weight ? 0 : N_NATIVE - 1)) return 0;
     const tandem_op *op = &step->graph->op[task->op];
     *key = (tandem_cost_key){.kind = TANDEM_COST_OP, .pass = TANDEM_PASS_DGRAD};
-    key->from = key->to = variant ? TANDEM_BF16 : TANDEM_F32;
+    key->from = key->to = native_at(variant);
     key->precision = type_as_precision(key->to);
     (void)snprintf(key->signature, sizeof key->signature, "accumulate n=%lld",
                    (long long)(is_weight ? step->graph->parameter[task->parameter].elements

@@ -22,6 +22,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_DROPOUT:
     case TANDEM_OP_RELU: return out;
     case TANDEM_OP_GELU: return 8 * out;
+    case TANDEM_OP_BIAS_GELU: return 9 * out;
     case TANDEM_OP_SOFTMAX: return 6 * out;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return 7 * out;
@@ -36,6 +37,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_RESHAPE:
     case TANDEM_OP_TRANSPOSE:
     case TANDEM_OP_SLICE:
+    case TANDEM_OP_LABELLED:
     case TANDEM_OP_PREPEND:
     case TANDEM_N_OP_KIND: break;
     }
@@ -52,6 +54,8 @@ static uint64_t aux_bytes(const tandem_op *op, const tandem_shape *in)
         return 2 * 4 * last;
     if (op->kind == TANDEM_OP_MAXPOOL) /* place of the maximum in its window */
         return elements * ((int64_t)op->kernel_h * op->kernel_w <= 256 ? 1 : 4);
+    if (op->kind == TANDEM_OP_LABELLED) /* place of each row, s32 */
+        return 4 * (uint64_t)(op->shape.dim[0] * op->shape.dim[1]);
     if (op->kind == TANDEM_OP_CROSS_ENTROPY) /* probabilities, f32 */
         return 4 * (uint64_t)tandem_shape_elements(in);
     return 0;

@@ -8,7 +8,8 @@
 /* What `first` and its only reader, `second`, are together. */
 static const struct {
     tandem_op_kind first, second, both;
-} pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU}};
+} pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU},
+             {TANDEM_OP_BIAS, TANDEM_OP_GELU, TANDEM_OP_BIAS_GELU}};
 enum { N_PAIR = sizeof pairs / sizeof pairs[0] };
 
 /* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */

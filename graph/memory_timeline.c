@@ -14,6 +14,8 @@ const char *tandem_memory_category_name(tandem_memory_category category)
                                                                "activations f32",
                                                                "activations bf16",
                                                                "activations s8",
+                                                               "activations f16",
+                                                               "activations e4m3",
                                                                "tokens and labels",
                                                                "side results",
                                                                "activation gradients",

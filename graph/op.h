@@ -10,7 +10,7 @@
  * element counts its arithmetic once, exp and tanh as one operation:
  *   bias, add, relu   1   an addition, a comparison
  *   dropout           1   a multiplication; what it draws is not counted
- *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3
+ *   gelu              8   u = x(c₀ + c₁x²): 4; tanh: 1; ½x(1 + …): 3; with a bias 9
  *   tanh              1
  *   softmax           6   scale, maximum, subtract, exp, sum, divide; masked entries as well
  *   norms             7   mean, subtract, square, sum, multiply, scale, shift; with a relu 8
@@ -33,7 +33,7 @@ uint64_t tandem_graph_hash(const tandem_graph *graph);
  * loss has no reader. */
 tandem_status tandem_graph_connect(tandem_graph *graph, tandem_error *error);
 
-/* Joins operators that have a kernel together: a batchnorm and the relu that alone reads it. The first keeps its name and
+/* Joins operators that have a kernel together: a batchnorm and the relu, a bias and the gelu that alone reads it. The first keeps its name and
  * its parameters; numbers of operators close up, and the hash stays: it is the same model. TANDEM_NO_MEMORY, and the graph
  * is as it was. Cost: O(operators). */
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error);

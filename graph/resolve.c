@@ -274,7 +274,7 @@ static void begin(tandem_step *step, int t, tandem_dtype from, tandem_dtype to, 
     if (!task->active) index->touched[index->n_touched++] = t;
     index->active[t / WORD_BITS] |= (uint64_t)1 << t % WORD_BITS;
     task->active = 1;
-    task->from = from;
+    task->from = task->second = from;
     task->to = to;
     task->variant = variant;
 }
@@ -336,7 +336,7 @@ static void leave_out(tandem_step *step)
         index->active[t / WORD_BITS] &= ~((uint64_t)1 << t % WORD_BITS);
         task->active = 0;
         task->variant = 0;
-        task->from = TANDEM_F32;
+        task->from = task->second = TANDEM_F32;
         task->precision = TANDEM_PRECISION_FP32;
         if (task->kind != TANDEM_TASK_CAST && task->kind != TANDEM_TASK_GRADIENT_CAST) task->to = TANDEM_F32;
     }
@@ -351,7 +351,7 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
 {
     tandem_task *task = &step->task[t];
     const int p = task->parameter;
-    begin(step, t, TANDEM_F32, to, TANDEM_F32 * TANDEM_N_VERSION + (int)to);
+    begin(step, t, TANDEM_F32, to, cast_form(TANDEM_F32, to));
     reads(step, t, TANDEM_PARAMETER(p));
     writes(step, t, tandem_value_weight(step, task->op, to), task->op, to,
            (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
@@ -365,7 +365,7 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
         const tandem_dtype to = (tandem_dtype)d;
         if (to == native || !(need & (1u << d))) continue;
         const int t = first_task + d;
-        begin(step, t, native, to, (int)native * TANDEM_N_VERSION + d);
+        begin(step, t, native, to, cast_form(native, to));
         reads(step, t, first_value + (int)native);
         writes(step, t, first_value + d, tensor, to, output_bytes(step->graph, tensor, to));
     }
@@ -417,7 +417,7 @@ static int saved_input(tandem_step *step, int i, int slot, tandem_dtype type)
     const int kept = saved_activation(step, source, saved);
     if (saved == type) return kept;
     const int t = step->index->restore[i] + slot;
-    begin(step, t, saved, type, (int)saved * TANDEM_N_VERSION + (int)type);
+    begin(step, t, saved, type, cast_form(saved, type));
     reads(step, t, kept);
     const int restored = value_of(i, VALUE_RESTORED, slot);
     writes(step, t, restored, i, type, output_bytes(graph, source, type));
@@ -461,10 +461,13 @@ static void resolve_wgrad(tandem_step *step, int i)
     if (op->kind == TANDEM_OP_EMBEDDING)
         x = tandem_value_activation(step, op->input[0], TANDEM_S32);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        x = saved_input(step, i, 0, from);
+        x = saved_input(step, i, 0, second_type(step, i));
     begin(step, t, from, to, form_of(step, i, to));
     step->task[t].precision = step->precision[i];
-    if (row->op_class != TANDEM_ADJUSTABLE) step->task[t].variant = from == TANDEM_BF16;
+    if (row->op_class == TANDEM_ADJUSTABLE)
+        step->task[t].second = second_type(step, i);
+    else
+        step->task[t].variant = native_place(from);
     if (x >= 0) reads(step, t, x);
     reads(step, t, tandem_value_gradient(step, i, from));
     if (row->n_parameter == 0)
@@ -490,10 +493,11 @@ static void resolve_dgrad(tandem_step *step, int i)
     const tandem_dtype from = dgrad_type(step, i);
     const tandem_dtype to =
         row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
-    const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, from) : -1;
+    const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, second_type(step, i)) : -1;
     tandem_task *task = &step->task[t];
     begin(step, t, from, to, form_of(step, i, to));
     task->precision = step->precision[i];
+    if (row->op_class == TANDEM_ADJUSTABLE) task->second = second_type(step, i);
     if (op->kind == TANDEM_OP_CROSS_ENTROPY)
         reads(step, t, tandem_value_activation(step, op->input[1], TANDEM_S32));
     else
@@ -501,7 +505,7 @@ static void resolve_dgrad(tandem_step *step, int i)
     if (second >= 0)
         reads(step, t, second);
     else if (row->op_class == TANDEM_ADJUSTABLE)
-        read_backward_weight(step, t, i, from);
+        read_backward_weight(step, t, i, task->second);
     else if (row->saves & TANDEM_SAVES_INPUT)
         reads(step, t, saved_activation(step, op->input[0], from));
     if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, saved_activation(step, i, from));
@@ -533,7 +537,7 @@ static void resolve_accumulate(tandem_step *step, int i, int slot)
     const int consumer = before / TANDEM_MAX_INPUT, other = before % TANDEM_MAX_INPUT;
     const tandem_dtype type = index->gradient_native[tensor];
     const int t = index->accumulate[edge];
-    begin(step, t, type, type, type == TANDEM_BF16);
+    begin(step, t, type, type, native_place(type));
     reads(step, t,
           index->edge_place[before] == 0 ? contribution(step, consumer, other, type)
                                          : value_of(consumer, VALUE_PARTIAL, other));

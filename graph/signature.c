@@ -84,7 +84,8 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
              tandem_shape_last(&op->shape));
         if (own->tied >= 0) sign(op, " tied=1");
         break;
-    case TANDEM_OP_BIAS: sign_bias(op, own); break;
+    case TANDEM_OP_BIAS:
+    case TANDEM_OP_BIAS_GELU: sign_bias(op, own); break;
     case TANDEM_OP_RELU:
     case TANDEM_OP_DROPOUT:
     case TANDEM_OP_GELU:
@@ -100,6 +101,10 @@ static void sign_attributes(tandem_op *op, const tandem_shape *in, const tandem_
     case TANDEM_OP_SLICE:
         sign_block(op, in);
         sign(op, " start=%" PRId64 " rows=%" PRId64, op->start, op->shape.dim[1]);
+        break;
+    case TANDEM_OP_LABELLED:
+        sign_block(op, in);
+        sign(op, " rows=%" PRId64, op->shape.dim[1]);
         break;
     case TANDEM_OP_PREPEND: sign_block(op, in); break;
     case TANDEM_OP_SOFTMAX:

@@ -14,7 +14,7 @@ enum {
     VALUE_CONTRIBUTION = VALUE_RESTORED + TANDEM_MAX_INPUT, /* gradient of input k that still has to be summed */
     VALUE_PARTIAL = VALUE_CONTRIBUTION + TANDEM_MAX_INPUT, /* sum of contributions so far */
     VALUES_AN_OP = VALUE_PARTIAL + TANDEM_MAX_INPUT,
-    WEIGHTS_AN_OP = TANDEM_N_VERSION - 1 /* copies in bf16 and s8: its own, also where operators share a parameter */
+    WEIGHTS_AN_OP = TANDEM_N_VERSION - 1 /* copies in other types than f32: its own, also where operators share a parameter */
 };
 
 /* Behind all these, where there are micro-steps or segments, of operator i from n_op·FIRST_MORE + i·MORE_AN_OP on: */
@@ -150,8 +150,10 @@ void tandem_step_resolve_all(tandem_step *step);
 /* What a value is for. */
 static inline tandem_memory_category step_value_category(const tandem_step *step, int v)
 {
-    static const tandem_memory_category activation[] = {TANDEM_MEMORY_ACTIVATIONS_F32, TANDEM_MEMORY_ACTIVATIONS_BF16,
-                                                        TANDEM_MEMORY_ACTIVATIONS_S8, TANDEM_MEMORY_ACTIVATIONS_S32};
+    static const tandem_memory_category activation[] = {
+        [TANDEM_F32] = TANDEM_MEMORY_ACTIVATIONS_F32,   [TANDEM_BF16] = TANDEM_MEMORY_ACTIVATIONS_BF16,
+        [TANDEM_S8] = TANDEM_MEMORY_ACTIVATIONS_S8,     [TANDEM_F16] = TANDEM_MEMORY_ACTIVATIONS_F16,
+        [TANDEM_E4M3] = TANDEM_MEMORY_ACTIVATIONS_E4M3, [TANDEM_S32] = TANDEM_MEMORY_ACTIVATIONS_S32};
     const int n_op = step->graph->n_op;
     if (v >= n_op * FIRST_MORE) {
         const int role = (v - n_op * FIRST_MORE) % MORE_AN_OP;

@@ -9,13 +9,15 @@ static const struct {
     const char *name;
     uint64_t bytes;
 } dtypes[] = {
-    [TANDEM_F32] = {"f32", 4}, [TANDEM_BF16] = {"bf16", 2},   [TANDEM_S8] = {"s8", 1},
-    [TANDEM_S32] = {"s32", 4}, [TANDEM_WIDER] = {"wider", 0},
+    [TANDEM_F32] = {"f32", 4},   [TANDEM_BF16] = {"bf16", 2}, [TANDEM_S8] = {"s8", 1},
+    [TANDEM_F16] = {"f16", 2},   [TANDEM_E4M3] = {"e4m3", 1}, [TANDEM_E5M2] = {"e5m2", 1},
+    [TANDEM_TF32] = {"tf32", 4}, [TANDEM_S32] = {"s32", 4},   [TANDEM_WIDER] = {"wider", 0},
+    [TANDEM_SAME] = {"same", 0},
 };
 
 const char *tandem_dtype_name(tandem_dtype dtype)
 {
-    assert((unsigned)dtype <= TANDEM_WIDER);
+    assert((unsigned)dtype <= TANDEM_SAME);
     return dtypes[dtype].name;
 }
 
@@ -27,9 +29,9 @@ uint64_t tandem_dtype_bytes(tandem_dtype dtype)
 
 /* clang-format off */
 static const tandem_precision_row precisions[TANDEM_N_PRECISION] = {
-#define ROW(NAME, name, forward, dgrad, wgrad, accumulator, output, saved)                                   \
-    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##accumulator, TANDEM_##output,         \
-     TANDEM_##saved},
+#define ROW(NAME, name, forward, dgrad, wgrad, second, accumulator, output, saved, multiplied)               \
+    {#name, TANDEM_##forward, TANDEM_##dgrad, TANDEM_##wgrad, TANDEM_##second, TANDEM_##accumulator,         \
+     TANDEM_##output, TANDEM_##saved, TANDEM_##multiplied},
 #include "tandem/precision.def"
 #undef ROW
 };
@@ -39,6 +41,12 @@ const tandem_precision_row *tandem_precision_get(tandem_precision precision)
 {
     assert((unsigned)precision < TANDEM_N_PRECISION);
     return &precisions[precision];
+}
+
+tandem_dtype tandem_precision_multiplies(tandem_precision precision, tandem_dtype operand)
+{
+    const tandem_dtype multiplied = tandem_precision_get(precision)->multiplied;
+    return multiplied == TANDEM_SAME ? operand : multiplied;
 }
 
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error)
@@ -66,7 +74,7 @@ enum {
 enum {
     PRECISIONS_NONE = 0,
     PRECISIONS_ALL = (1 << N_PLACE) - 1,
-    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_BF16
+    PRECISIONS_FLOATS = 1 << PLACE_FP32 | 1 << PLACE_FP16 | 1 << PLACE_BF16
 };
 
 /* clang-format off */

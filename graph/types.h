@@ -6,15 +6,29 @@
 
 #include "graph/step_index.h"
 
+/* The types in which operators write their outputs, by their place in a variant. */
+enum { N_NATIVE = 3 };
+static inline tandem_dtype native_at(int place)
+{
+    return place == 0 ? TANDEM_F32 : place == 1 ? TANDEM_BF16 : TANDEM_F16;
+}
+static inline int native_place(tandem_dtype type) { return type == TANDEM_F32 ? 0 : type == TANDEM_BF16 ? 1 : 2; }
+
 /* Type in which operator i writes its output. */
 static inline tandem_dtype native_type(const tandem_step *step, int i)
 {
     const tandem_op_row *row = row_of(step, i);
     if (row->op_class == TANDEM_ADJUSTABLE) return tandem_precision_get(step->precision[i])->output;
     if (row->op_class != TANDEM_DEPENDENT) return TANDEM_F32;
-    for (int slot = 0; slot < row->n_input; slot++)
-        if (step->native[source_of(step, i, slot)] == TANDEM_F32) return TANDEM_F32;
-    return TANDEM_BF16;
+    tandem_dtype type = TANDEM_F32;
+    for (int slot = 0, seen = 0; slot < row->n_input; slot++) {
+        const int source = source_of(step, i, slot);
+        if (step->graph->op[source].dtype != TANDEM_F32) continue; /* labels are not numbers to follow */
+        if (seen && step->native[source] != type) return TANDEM_F32;
+        type = step->native[source];
+        seen = 1;
+    }
+    return type;
 }
 
 /* Type in which operator i reads its inputs. Its own native type must be known. */
@@ -43,6 +57,12 @@ static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
     }
 }
 
+/* Of the operand of a backward product that is no gradient. */
+static inline tandem_dtype second_type(const tandem_step *step, int i)
+{
+    return device_type(step, tandem_precision_get(step->precision[i])->second);
+}
+
 /* The gradient root of a bias comes behind it. */
 static inline tandem_dtype wgrad_type(const tandem_step *step, int i)
 {
@@ -55,14 +75,18 @@ static inline tandem_dtype wgrad_type(const tandem_step *step, int i)
 static inline int form_of(const tandem_step *step, int i, tandem_dtype to)
 {
     const tandem_op_class op_class = row_of(step, i)->op_class;
-    const int narrow = to == TANDEM_BF16;
-    return op_class == TANDEM_ADJUSTABLE ? 2 * (int)step->precision[i] + narrow : narrow;
+    const int place = native_place(to);
+    return op_class == TANDEM_ADJUSTABLE ? N_NATIVE * (int)step->precision[i] + place : place;
 }
 
-/* Variant of a cast or restore. */
+/* Variant of a cast, which is from a native type, or of a restore, from s8 to one: no other precision saves what its backward
+ * products do not read. */
+enum { RESTORE_FORM = N_NATIVE * TANDEM_N_VERSION };
 static inline int cast_form(tandem_dtype from, tandem_dtype to)
 {
-    return (int)from * TANDEM_N_VERSION + (int)to;
+    return from == TANDEM_S8 ? RESTORE_FORM + native_place(to) : native_place(from) * TANDEM_N_VERSION + (int)to;
 }
+_Static_assert((int)TANDEM_MAX_VARIANT == N_NATIVE * (int)TANDEM_N_PRECISION, "forms of an operator");
+_Static_assert((int)TANDEM_MAX_VARIANT >= RESTORE_FORM + N_NATIVE, "forms of casts");
 
 #endif

@@ -3,11 +3,21 @@
  * 1. Rounding as noise. Stochastic rounding to multiples of s takes a number with fraction f (in steps) up
  *    with probability f: the error has mean 0 and variance s²·f(1 − f); over evenly spread fractions its
  *    mean is s²∫f(1−f)df = s²/6. An int8 tensor has s = amax/127, or range/127 where its magnitude is known
- *    in advance (`range` in op.def, softmax). bf16 rounds to nearest: between 2^e and 2^(e+1) the error is
- *    even over an ulp 2^(e−7), variance 2^(2e)·2^(−14)/12. With x = m·2^e and log m even over [0, log 2),
- *    as for data without a scale of its own, E m² = 3/(2 ln 2), so as a share of the mean square the
- *    variance is
- *        c = 2^(−14)·ln 2 / 18 ≈ 2.35·10⁻⁶.
+ *    in advance (`range` in op.def, softmax). Floats with b bits of mantissa (bf16 7, tf32 and f16 10,
+ *    E4M3 3, E5M2 2) round to nearest: between 2^e and 2^(e+1) the error is even over an ulp 2^(e−b),
+ *    variance 2^(2e)·2^(−2b)/12. With x = m·2^e and log m even over [0, log 2), as for data without a scale
+ *    of its own, E m² = 3/(2 ln 2), so as a share of the mean square the variance is
+ *        c_b = 2^(−2b)·ln 2 / 18,       2.35·10⁻⁶ for bf16.
+ *    Below the least normal number, 2^l, steps are 2^(l−b) all the way down to 0. What is multiplied by z
+ *    before it is cast has steps of s = 2^(l−b)/z, and the error of small numbers is even over one of them,
+ *    whether they are rounded to a step or lost:
+ *        v = min(mean square, c_b·mean square + s²/12),
+ *    the first because no number is moved by more than itself. E4M3 (l = −6) and E5M2 (l = −14) have z =
+ *    448/amax and 57344/amax, like int8; f16 (l = −14) has 1, but for gradients that of the loss. This is
+ *    taken to be the largest power of two with which no gradient exceeds 65504: where dynamic scaling stays
+ *    (Micikevicius et al., "Mixed Precision Training", ICLR 2018); amax are those of the statistics. An
+ *    operand in f16 with a larger magnitude would be infinite; as the worst that noise can do, v = amax².
+ *    bf16 and tf32 have the exponents of f32, s = 0.
  *    v_x, v_w, v_g below are such variances, an element, taken to be the same for all elements of a tensor
  *    and independent. (Zeros are never changed: for the output of a relu v_x errs upwards.)
  *
@@ -21,8 +31,8 @@
  *        harm = ½ N [v_x·g2_w2 + v_w·g2_x2 + k v_x v_w·g_square].
  *    (A position that acts on several predictions: their gradients are uncorrelated under the model's own
  *    distribution, so the square of their sum is the sum of squares. Off-diagonal curvature is left out: a
- *    weight's error is common to all rows of a sample.) A result that is itself rounded to bf16 gets
- *    c·y_ij² more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il² w_lj², and
+ *    weight's error is common to all rows of a sample.) A result that is itself rounded to bf16 or f16 gets
+ *    c·y_ij² + s²/12 more; with the products in the sum over l taken as uncorrelated, y_ij² ≈ Σ_l x_il² w_lj², and
  *    Σ_ij g_ij² y_ij² ≈ (w_square/w_elements)·g2_x2: once more what rounding w costs. An embedding is a
  *    product with one-hot rows, which are exact: harm = ½ N v_w·g_square, and the copy is not rounded
  *    again. (A convolution is the product of its unfolded input: k = kernel height × width × channels, and
@@ -55,19 +65,35 @@
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
  * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
- * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full. Harms add: noises of different operators are
+ * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
  * independent. */
 #include "predictor/methods.h"
 
 #include <math.h>
 
 static const double int8_steps = 127;
-static const double bf16_share = 0x1p-14 * 0x1.62e42fefa39efp-1 / 18; /* c; the second factor is ln 2 */
+static const double f16_largest = 65504;
+
+/* Floats: bits of mantissa; the logarithm of the least normal number, 0 where it is as small as f32's; the largest number. */
+static const struct {
+    int mantissa, least;
+    double largest;
+} floats[TANDEM_N_RATE] = {[TANDEM_BF16] = {7, 0, 0},
+                           [TANDEM_F16] = {10, -14, 65504},
+                           [TANDEM_E4M3] = {3, -6, 448},
+                           [TANDEM_E5M2] = {2, -14, 57344},
+                           [TANDEM_TF32] = {10, 0, 0}};
 
 /* One operand: what its rounding depends on. */
 typedef struct operand {
     double magnitude, mean_square;
+    double scale; /* z in f16 */
 } operand;
+
+/* In which type each product of a precision rounds its operands, on one device. */
+typedef struct rounding {
+    tandem_dtype forward, output, saved, dgrad, wgrad, second;
+} rounding;
 
 typedef struct product {
     operand x, w, g;
@@ -78,13 +104,36 @@ typedef struct product {
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
+/* c_b */
+static double share(tandem_dtype type)
+{
+    const double ln_2 = 0x1.62e42fefa39efp-1;
+    return floats[type].mantissa > 0 ? ldexp(ln_2, -2 * floats[type].mantissa) / 18 : 0;
+}
+
+/* s²/12 */
+static double least_variance(tandem_dtype type, double scale)
+{
+    if (floats[type].least == 0) return 0;
+    const double step = ratio(ldexp(1, floats[type].least - floats[type].mantissa), scale);
+    return step * step / 12;
+}
+
 static double variance(tandem_dtype type, operand of)
 {
-    switch (type) {
-    case TANDEM_S8: return (of.magnitude / int8_steps) * (of.magnitude / int8_steps) / 6;
-    case TANDEM_BF16: return bf16_share * of.mean_square;
-    default: return 0;
-    }
+    double scale = of.scale;
+    if (type == TANDEM_S8) return (of.magnitude / int8_steps) * (of.magnitude / int8_steps) / 6;
+    if (type == TANDEM_F16 && of.magnitude * of.scale > f16_largest) return of.magnitude * of.magnitude;
+    if (type == TANDEM_E4M3 || type == TANDEM_E5M2) scale = ratio(floats[type].largest, of.magnitude);
+    return fmin(of.mean_square, share(type) * of.mean_square + least_variance(type, scale));
+}
+
+/* Of the loss where gradients are in f16. */
+static double loss_scale(const tandem_graph *graph, const tandem_statistics *statistics)
+{
+    double most = 0;
+    for (int i = 0; i < graph->n_op; i++) most = fmax(most, statistics[i].g_amax);
+    return most > 0 ? exp2(floor(log2(f16_largest / most))) : 1;
 }
 
 /* Largest magnitude of input `slot` as the step program's cast knows it: views are looked through. */
@@ -102,14 +151,14 @@ static double effective_rate(const tandem_optimizer_options *optimizer, const ta
     return ratio((double)optimizer->rate, rms);
 }
 
-static product product_of(const tandem_graph *graph, int i, const tandem_statistics *s)
+static product product_of(const tandem_graph *graph, int i, const tandem_statistics *s, double scale)
 {
     const tandem_op *op = &graph->op[i];
     const int is_matmul = op->kind == TANDEM_OP_MATMUL;
     return (product){
-        .x = {magnitude(graph, op, 0, s->x_amax), ratio(s->x_square, (double)s->rows * (double)s->k)},
-        .w = {magnitude(graph, op, 1, s->w_amax), ratio(s->w_square, (double)s->w_elements)},
-        .g = {s->g_amax, ratio(s->g_square, (double)s->rows * (double)s->columns)},
+        .x = {magnitude(graph, op, 0, s->x_amax), ratio(s->x_square, (double)s->rows * (double)s->k), 1},
+        .w = {magnitude(graph, op, 1, s->w_amax), ratio(s->w_square, (double)s->w_elements), 1},
+        .g = {s->g_amax, ratio(s->g_square, (double)s->rows * (double)s->columns), scale},
         .rows_of_one = is_matmul ? (double)op->shape.dim[op->shape.n_dim - 2] : (double)s->rows,
         .rate = effective_rate(&graph->optimizer, s),
         .half_n = (double)s->local_batch * (double)graph->length / 2,
@@ -118,13 +167,14 @@ static product product_of(const tandem_graph *graph, int i, const tandem_statist
 
 /* Section 2. */
 static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
-                           const tandem_precision_row *row)
+                           const rounding *to)
 {
-    const double v_w = variance(row->forward, o->w);
+    const double v_w = variance(to->forward, o->w);
     if (kind == TANDEM_OP_EMBEDDING) return o->half_n * v_w * s->g_square;
-    const double v_x = variance(row->forward, o->x);
+    const double v_x = variance(to->forward, o->x);
     const double operands = v_x * s->g2_w2 + v_w * s->g2_x2 + (double)s->k * v_x * v_w * s->g_square;
-    return o->half_n * (operands + variance(row->output, o->w) * s->g2_x2);
+    const double result = share(to->output) * o->w.mean_square * s->g2_x2 + least_variance(to->output, 1) * s->g_square;
+    return o->half_n * (operands + result);
 }
 
 /* Σ_ij g_ij² Σ_l x_il² c_l */
@@ -136,35 +186,33 @@ static double squares_through_weight(const tandem_statistics *s, tandem_op_kind 
 
 /* What the backward pass sees of x: it was rounded when it was saved, and is read in the type of the
  * product. */
-static double saved_variance(const product *o, const tandem_precision_row *row, tandem_dtype type)
+static double saved_variance(const product *o, const rounding *to)
 {
-    return fmax(variance(row->saved, o->x), variance(type, o->x));
+    return fmax(variance(to->saved, o->x), variance(to->second, o->x));
 }
 
 /* Section 3. */
-static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
-                         const tandem_precision_row *row, tandem_dtype type)
+static double wgrad_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const rounding *to)
 {
-    const double v_g = variance(type, o->g);
-    const double v_x = kind == TANDEM_OP_EMBEDDING ? 0 : saved_variance(o, row, type);
+    const double v_g = variance(to->wgrad, o->g);
+    const double v_x = kind == TANDEM_OP_EMBEDDING ? 0 : saved_variance(o, to);
     const double sum =
         v_g * squares_through_weight(s, kind) + v_x * s->x2_g2_d + (double)s->rows * v_g * v_x * s->g2_x2;
     return o->half_n * o->rate * o->rate * sum;
 }
 
 /* Section 4: shares of noise in the gradients of the first and, of a matmul, the second input. */
-static double dgrad_share(const product *o, const tandem_statistics *s, tandem_dtype type)
+static double dgrad_share(const product *o, const tandem_statistics *s, const rounding *to)
 {
-    const double v_g = variance(type, o->g), v_w = variance(type, o->w);
+    const double v_g = variance(to->dgrad, o->g), v_w = variance(to->second, o->w);
     const double sum = v_g * o->rows_of_one * s->w_square + v_w * (double)s->k * s->g_square +
                        (double)s->rows * (double)s->k * (double)s->columns * v_g * v_w;
     return ratio(sum, s->dgrad_square);
 }
 
-static double second_share(const product *o, const tandem_statistics *s, const tandem_precision_row *row,
-                           tandem_dtype type)
+static double second_share(const product *o, const tandem_statistics *s, const rounding *to)
 {
-    const double v_g = variance(type, o->g), v_x = saved_variance(o, row, type);
+    const double v_g = variance(to->wgrad, o->g), v_x = saved_variance(o, to);
     const double sum = v_g * (double)s->columns * s->x_square + v_x * (double)s->k * s->g_square +
                        o->rows_of_one * (double)s->w_elements * v_g * v_x;
     return ratio(sum, s->wgrad_square);
@@ -187,39 +235,55 @@ static double suffering(const double *harm, const tandem_graph *graph, int i, co
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     double sum = upstream(harm, graph, i, 0) + upstream(harm, graph, i, 1);
     if (row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0) {
-        const product o = product_of(graph, i, s);
+        const product o = product_of(graph, i, s, 1);
         sum += o.half_n * o.rate * o.rate * o.g.mean_square * squares_through_weight(s, graph->op[i].kind);
     }
     return sum;
 }
 
+static tandem_dtype rounded_to(tandem_precision precision, tandem_dtype type, tandem_dtype wider)
+{
+    return tandem_precision_multiplies(precision, type == TANDEM_WIDER ? wider : type);
+}
+
+static rounding rounding_of(tandem_precision precision, tandem_dtype wider)
+{
+    const tandem_precision_row *row = tandem_precision_get(precision);
+    return (rounding){.forward = rounded_to(precision, row->forward, wider),
+                      .output = row->output,
+                      .saved = row->saved,
+                      .dgrad = rounded_to(precision, row->dgrad, wider),
+                      .wgrad = rounded_to(precision, row->wgrad, wider),
+                      .second = rounded_to(precision, row->second, wider)};
+}
+
 static double harm_of(const double *harm, const tandem_graph *graph, int i, const tandem_statistics *s,
-                      const tandem_precision_row *row, tandem_dtype wider)
+                      const rounding *to, double scale)
 {
     const tandem_op *op = &graph->op[i];
-    const tandem_dtype dgrad = row->dgrad == TANDEM_WIDER ? wider : row->dgrad;
-    const tandem_dtype wgrad = row->wgrad == TANDEM_WIDER ? wider : row->wgrad;
-    const product o = product_of(graph, i, s);
-    double sum = forward_harm(&o, s, op->kind, row);
+    const product o = product_of(graph, i, s, scale);
+    double sum = forward_harm(&o, s, op->kind, to);
     if (tandem_op_row_get(op->kind)->n_parameter > 0)
-        sum += wgrad_harm(&o, s, op->kind, row, wgrad);
+        sum += wgrad_harm(&o, s, op->kind, to);
     else
-        sum += second_share(&o, s, row, wgrad) * upstream(harm, graph, i, 1);
-    return sum + dgrad_share(&o, s, dgrad) * upstream(harm, graph, i, 0);
+        sum += second_share(&o, s, to) * upstream(harm, graph, i, 1);
+    return sum + dgrad_share(&o, s, to) * upstream(harm, graph, i, 0);
 }
 
 static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider)
 {
+    const double scale = loss_scale(graph, statistics);
     for (int i = 0; i < graph->n_op; i++) /* the column of fp32 holds U until the end */
         harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = suffering(harm, graph, i, &statistics[i]);
     for (int i = 0; i < graph->n_op; i++) {
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             if (p == TANDEM_PRECISION_FP32) continue;
+            const rounding to = rounding_of((tandem_precision)p, wider);
             double *const of_op = &harm[i * TANDEM_N_PRECISION + p];
             *of_op = 0;
             if (precisions & 1u << p)
-                *of_op = harm_of(harm, graph, i, &statistics[i], tandem_precision_get((tandem_precision)p), wider);
+                *of_op = harm_of(harm, graph, i, &statistics[i], &to, scale);
         }
     }
     for (int i = 0; i < graph->n_op; i++) harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;

@@ -8,7 +8,7 @@
  * with coefficients ≥ 0: the roofline's three terms (launch, rate, bandwidth), as a sum, so that they can be fitted, by robust
  * regression of relative errors (predictor/robust.h). Alike means, the first of these classes that holds enough sizes:
  *
- *   0   same kind of operator, pass, type of operands and of result
+ *   0   same kind of operator, pass, type in which it multiplies and of its result
  *   1   … whatever the type of the result
  *   2   products of the same pass and type; all that is no product
  *   3   products of the same type
@@ -59,7 +59,7 @@ struct tandem_latency {
 static likeness class_of(const tandem_cost_key *key, const tandem_work *work)
 {
     const int pass = key->kind == TANDEM_COST_CAST ? key->known_range != 0 : (int)key->pass;
-    return (likeness){0, work->kind, work->is_product, pass, (int)key->from, (int)key->to};
+    return (likeness){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
 }
 
 static likeness widen(likeness class, int level)

@@ -6,7 +6,8 @@
  *   int8      F = ⅙ (W·S_v²·D_v + X·S_w²·D_w)
  *             B = ⅙ (G·S_v²·D_v + X·2^(2e_v)·2^(−2k)·D_o)                 k = 9
  *   16 bits   F = ⅙·2^(−2k) (W·D_v·e_v + X·D_w·e_w)
- *             B = ⅙·2^(−2k) (G·D_v·e_v + X·D_o·e_g)                       k = 7 for bf16
+ *             B = ⅙·2^(−2k) (G·D_v·e_v + X·D_o·e_g)                       k = 7 for bf16, 9 for fp16 and tf32
+ *   fp8       as int8, with steps S = amax/14 of E4M3 where they are widest, and k = 2 of E5M2 in B
  *   fp32      0
  *
  * v, w, o, g: input, weight, output, output gradient. S = amax/127; e = ⌊log₂ amax⌋; D: number of elements;
@@ -14,7 +15,8 @@
  * is the number of edges on the shortest path from any source, and a reshape is a node like others; the
  * second operand of a matmul is its weight.
  *
- * bf16 takes the formula of FP16 (the paper has no bf16) with its own 7 stored bits of mantissa. int8 and
+ * The paper has FP16 and INT8. bf16 takes the formula of FP16 with its own 7 stored bits of mantissa, tf32 that of FP16 as it
+ * is; fp8 is scaled by the tensor, and so takes that of INT8, as if all its steps, up to 448, were as wide as the widest, 32. int8 and
  * int8_full get the same value: the formulas know one backward pass, in 16 bits, whatever the device does.
  *
  * Where it departs from the theory it rests on (variances of unbiased rounding, carried to the gradient):
@@ -30,9 +32,8 @@
 #include <math.h>
 
 static const double gamma_forward = 4;
-static const int fp16_bits = 9, bf16_bits = 7; /* k */
-
-static double scale_square(double amax) { return (amax / 127) * (amax / 127); }
+static const int fp16_bits = 9, bf16_bits = 7, e5m2_bits = 2; /* k */
+static const double int8_steps = 127, e4m3_steps = 448.0 / 32;
 
 /* ⌊log₂ amax⌋; 0 where everything is 0: then every product that it stands in is 0, too. */
 static double exponent(double amax) { return amax > 0 ? (double)ilogb(amax) : 0; }
@@ -41,22 +42,33 @@ typedef struct parts {
     double forward, backward; /* F, B */
 } parts;
 
-static parts of_int8(const tandem_statistics *s)
+/* Of one byte: steps from 0 to amax; bits of the gradients. */
+static parts of_scaled(const tandem_statistics *s, double steps, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
     const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
-    const double input = scale_square(s->x_amax) * d_v;
-    const double ulp_square = s->x_amax > 0 ? exp2(2 * exponent(s->x_amax) - 2 * fp16_bits) : 0;
-    return (parts){(w * input + x * scale_square(s->w_amax) * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
+    const double s_v = s->x_amax / steps, s_w = s->w_amax / steps, input = s_v * s_v * d_v;
+    const double ulp_square = s->x_amax > 0 ? exp2(2 * exponent(s->x_amax) - 2 * bits) : 0;
+    return (parts){(w * input + x * s_w * s_w * d_w) / 6, (g * input + x * ulp_square * d_o) / 6};
 }
 
-static parts of_bf16(const tandem_statistics *s)
+static parts of_16_bits(const tandem_statistics *s, int bits)
 {
     const double x = sqrt(s->x_square), w = sqrt(s->w_square), g = sqrt(s->wgrad_square);
     const double d_v = (double)s->x_elements, d_w = (double)s->w_elements, d_o = (double)s->rows * (double)s->columns;
     const double e_v = exponent(s->x_amax), e_w = exponent(s->w_amax), e_g = exponent(s->g_amax);
-    const double sixth = exp2(-2 * bf16_bits) / 6;
+    const double sixth = exp2(-2 * bits) / 6;
     return (parts){sixth * (w * d_v * e_v + x * d_w * e_w), sixth * (g * d_v * e_v + x * d_o * e_g)};
+}
+
+static parts parts_of(tandem_precision precision, const tandem_statistics *s)
+{
+    switch (tandem_precision_get(precision)->forward) {
+    case TANDEM_S8: return of_scaled(s, int8_steps, fp16_bits);
+    case TANDEM_E4M3: return of_scaled(s, e4m3_steps, e5m2_bits);
+    case TANDEM_BF16: return of_16_bits(s, bf16_bits);
+    default: return of_16_bits(s, fp16_bits);
+    }
 }
 
 static void compute(double *harm, const tandem_graph *graph, const tandem_statistics *statistics, tandem_dtype wider)
@@ -79,8 +91,7 @@ static void compute(double *harm, const tandem_graph *graph, const tandem_statis
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
             of_op[p] = 0;
             if (p == TANDEM_PRECISION_FP32 || !(precisions & 1u << p)) continue;
-            const int is_int8 = tandem_precision_get((tandem_precision)p)->forward == TANDEM_S8;
-            const parts part = is_int8 ? of_int8(&statistics[i]) : of_bf16(&statistics[i]);
+            const parts part = parts_of((tandem_precision)p, &statistics[i]);
             of_op[p] = fmax(0, gamma_forward * (largest - depth) * part.forward + depth * part.backward);
         }
     }

@@ -55,7 +55,7 @@ static double product_flops(const tandem_device_facts *facts, const tandem_work 
 
 double tandem_roofline_ns(const tandem_device_facts *facts, const tandem_work *work)
 {
-    const tandem_dtype type = work->type < TANDEM_N_VERSION ? work->type : TANDEM_F32;
+    const tandem_dtype type = work->type < TANDEM_N_RATE ? work->type : TANDEM_F32;
     const double rate = facts->flops_per_s[type] * facts->achieved[type];
     const double memory = work->bytes / (facts->bytes_per_s * facts->achieved_bytes);
     double compute = 0;

@@ -133,7 +133,7 @@ static void conv2d(tandem_work *work, const tandem_cost_key *key)
         work->n = c_in;
         work->k = work->flops / (2 * work->m * work->n);
     }
-    if (key->from == TANDEM_F32 && field(out, "k") == 3 && second(out, "k") == 3 && field(out, "s") == 1)
+    if (work->type == TANDEM_F32 && field(out, "k") == 3 && second(out, "k") == 3 && field(out, "s") == 1)
         work->slower = convolution_transformed;
     if (key->pass != TANDEM_PASS_FORWARD) work->slower *= convolution_backward;
 }
@@ -170,6 +170,12 @@ static double images(const char *text) { return pixels(text) * field(text, "c");
 static double symbols(const char *text) { return field(text, "n") * field(text, "length"); }
 static double blocks(const char *text) { return field(text, "n") * field(text, "of") * field(text, "row"); }
 
+/* Backward also zeros. */
+static double labelled(const char *text)
+{
+    return field(text, "n") * field(text, "rows") * field(text, "row");
+}
+
 /* For each pass: how often every element is read or written, in the type of the operands. Then FLOPs an element. */
 static const struct {
     const char *name;
@@ -186,8 +192,10 @@ static const struct {
     {"dropout", all, {2, 2, 0, 0}, 16}, /* nearly all of it draws */
     {"tanh", all, {2, 3, 0, 0}, 8},
     {"gelu", all, {2, 3, 0, 0}, 8},
+    {"bias_gelu", all, {2, 3, 0, 0}, 9},
     {"transpose", dimensions, {2, 2, 0, 0}, 0},
     {"slice", blocks, {2, 2, 0, 0}, 0},
+    {"labelled", labelled, {2, 2, 0, 0}, 0},
     {"prepend", blocks, {2, 2, 1, 0}, 0},
     {"softmax", rows, {2, 3, 0, 0}, 6},
     {"cross_entropy", rows, {2, 2, 0, 0}, 5},
@@ -201,10 +209,10 @@ static const struct {
 
 /* --- Any key --------------------------------------------------------------------------------------------- */
 
-/* To s8 of a range that is not known: once more over all of it, for the largest magnitude. */
+/* To one byte of a range that is not known: once more over all of it, for the largest magnitude. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
-    const int reads = key->to == TANDEM_S8 && !key->known_range ? 2 : 1;
+    const int reads = tandem_dtype_bytes(key->to) == 1 && !key->known_range ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements * (reads * bytes_of(key->from) + bytes_of(key->to));
 }
@@ -231,9 +239,18 @@ static void operator_work(tandem_work *work, const tandem_cost_key *key)
     }
 }
 
+/* In which type it computes: that of its operands, unless its precision has them rounded. */
+static tandem_dtype type_of(const tandem_cost_key *key)
+{
+    for (int p = 0; p < TANDEM_N_PRECISION && key->kind == TANDEM_COST_OP; p++)
+        if (strcmp(key->precision, tandem_precision_get((tandem_precision)p)->name) == 0)
+            return tandem_precision_multiplies((tandem_precision)p, key->from);
+    return key->from;
+}
+
 int tandem_work_of(tandem_work *out, const tandem_cost_key *key)
 {
-    tandem_work work = {.type = key->from};
+    tandem_work work = {.type = type_of(key)};
     if (key->kind == TANDEM_COST_CAST) cast(&work, key);
     if (key->kind == TANDEM_COST_OP) operator_work(&work, key);
     if (!(work.bytes > 0) || !isfinite(work.bytes) || !isfinite(work.flops)) return 0;

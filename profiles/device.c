@@ -12,25 +12,43 @@
 
 /* The sets that a device's row names, as bits by the place of a row in precision.def. */
 enum {
-#define ROW(NAME, ...) PLACE_##NAME,
-#include "tandem/precision.def"
-#undef ROW
-    N_PLACE
+    FP32 = 1 << TANDEM_PRECISION_FP32,
+    TF32 = 1 << TANDEM_PRECISION_TF32,
+    FP16 = 1 << TANDEM_PRECISION_FP16,
+    BF16 = 1 << TANDEM_PRECISION_BF16,
+    FP8 = 1 << TANDEM_PRECISION_FP8,
+    INT8 = 1 << TANDEM_PRECISION_INT8 | 1 << TANDEM_PRECISION_INT8_FULL
 };
+
+/* What capabilities have, for the rows that name one. */
 enum {
-    PRECISIONS_ALL = (1 << N_PLACE) - 1,
-    PRECISIONS_NO_BF16 = PRECISIONS_ALL & ~(1 << PLACE_BF16),
-    PRECISIONS_ONLY_FP32 = 1 << PLACE_FP32
+#define ROW(capability, wider, precisions) PRECISIONS_##capability = precisions, WIDER_##capability = TANDEM_##wider,
+#include "profiles/devices/capability.def"
+#undef ROW
+};
+static const struct {
+    int capability;
+    tandem_dtype wider;
+    unsigned precisions;
+} capabilities[] = {
+#define ROW(capability, wider, precisions) {capability, TANDEM_##wider, precisions},
+#include "profiles/devices/capability.def"
+#undef ROW
 };
 
 /* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, wider, precisions, meaning)                                                      \
-    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, 0, {.n_unit = 0}},
+    {name, meaning, precisions, TANDEM_##wider, 0, {.n_unit = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
-#define ROW(name, wider, precisions, memory_gb, meaning, ...)                                                \
-    {name, meaning, PRECISIONS_##precisions, TANDEM_##wider, memory_gb * UINT64_C(1000000000), {__VA_ARGS__}},
+#define ROW(name, capability, memory_gb, meaning, ...)                                                       \
+    {name,                                                                                                   \
+     meaning,                                                                                                \
+     PRECISIONS_##capability,                                                                                \
+     (tandem_dtype)WIDER_##capability,                                                                       \
+     memory_gb * UINT64_C(1000000000),                                                                       \
+     {__VA_ARGS__}},
 #include "profiles/devices/cards.def"
 #undef ROW
 };
@@ -42,6 +60,22 @@ static const char *const features_of[] = {
 #undef ROW
 };
 enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
+
+/* Cards that kernels run on, by number. What there is of them is known where they are (backend/cuda/device.c); one that is older than
+ * Ampere says itself that it has no bf16. */
+static const tandem_device a_card = {"cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89,
+                                     0,        {.n_unit = 0}};
+enum { MOST_CARD_DIGITS = 3 };
+
+/* Whether it is cuda: and a number. */
+static bool is_card(const char *name)
+{
+    static const char prefix[] = "cuda:";
+    const size_t n = sizeof prefix - 1;
+    if (!name || strncmp(name, prefix, n) != 0) return false;
+    const size_t digits = strspn(name + n, "0123456789");
+    return digits > 0 && digits <= MOST_CARD_DIGITS && !name[n + digits] && (digits == 1 || name[n] != '0');
+}
 
 #if defined(__x86_64__)
 /* Compilers older than the instruction set lack its name, so the bit is read directly: leaf 7, subleaf 1,
@@ -104,6 +138,20 @@ static int lacks(int index, char *missing, size_t size)
     return n;
 }
 
+int tandem_device_capability(tandem_device *device, int major, int minor)
+{
+    int found = 0;
+    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++) {
+        if (major < capabilities[i].capability / 10 ||
+            (major == capabilities[i].capability / 10 && minor < capabilities[i].capability % 10))
+            break;
+        device->precisions = capabilities[i].precisions;
+        device->wider = capabilities[i].wider;
+        found = 1;
+    }
+    return found;
+}
+
 int tandem_device_is_described(const tandem_device *device) { return device->facts.n_unit > 0; }
 
 static bool present(int index)
@@ -133,14 +181,21 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         *device = devices[index];
         return TANDEM_OK;
     }
-    const char *candidates[N_DEVICE];
+    if (is_card(name)) {
+        *device = a_card;
+        (void)snprintf(device->name, sizeof device->name, "%s", name);
+        return TANDEM_OK;
+    }
+    const char *candidates[N_DEVICE + 1];
     char known[512] = "";
     for (int i = 0; i < N_DEVICE; i++) {
         candidates[i] = devices[i].name;
         append(known, sizeof known, devices[i].name);
     }
+    candidates[N_DEVICE] = "cuda:0";
+    append(known, sizeof known, a_card.name);
     return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'.%s Devices: %s.", TANDEM_DEVICE_NAME,
-                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE).text, known);
+                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE + 1).text, known);
 }
 
 int tandem_device_present(const char *name)
@@ -159,6 +214,7 @@ tandem_status tandem_device_require(const char *name, tandem_error *error)
                                 "'%s' is a description to plan with, no device that can run: `tandem replay --predict` and "
                                 "`tandem allocate --predict` take it. `tandem list devices` shows what is here.",
                                 name);
+    if (is_card(name)) return TANDEM_OK; /* who opens it sees whether it is there */
     char missing[128], have[512] = "";
     if (lacks(index_of(name), missing, sizeof missing) == 0) return TANDEM_OK;
     for (int i = 0; i < N_DEVICE; i++)

@@ -7,13 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of precision.def that the rule for missing ones names. */
-enum {
-#define ROW(NAME, ...) PLACE_##NAME,
-#include "tandem/precision.def"
-#undef ROW
-};
-
 tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,
                                const char *name, tandem_error *error)
 {
@@ -43,7 +36,7 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
     *plan = made;
     return TANDEM_OK;
 }
-_Static_assert(PLACE_FP32 == 0, "a plan begins as all fp32");
+_Static_assert(TANDEM_PRECISION_FP32 == 0, "a plan begins as all fp32");
 
 void tandem_plan_close(tandem_plan *plan)
 {
@@ -53,12 +46,15 @@ void tandem_plan_close(tandem_plan *plan)
 }
 
 /* What stands in for a precision that the operator or the device lacks. */
-static int next_best(int precision, const tandem_device *device)
+static tandem_precision next_best(tandem_precision precision, const tandem_device *device)
 {
     switch (precision) {
-    case PLACE_INT8_FULL: return PLACE_INT8;
-    case PLACE_INT8: return device->wider == TANDEM_BF16 ? PLACE_BF16 : PLACE_FP32;
-    default: return PLACE_FP32;
+    case TANDEM_PRECISION_INT8_FULL: return TANDEM_PRECISION_INT8;
+    case TANDEM_PRECISION_INT8:
+    case TANDEM_PRECISION_FP8:
+        if (device->wider == TANDEM_F32) return TANDEM_PRECISION_FP32;
+        return device->wider == TANDEM_BF16 ? TANDEM_PRECISION_BF16 : TANDEM_PRECISION_FP16;
+    default: return TANDEM_PRECISION_FP32;
     }
 }
 
@@ -66,10 +62,10 @@ static int next_best(int precision, const tandem_device *device)
 static tandem_precision uniform_choice(tandem_op_kind kind, const tandem_device *device, tandem_precision precision)
 {
     const tandem_op_row *const row = tandem_op_row_get(kind);
-    int chosen = row->op_class == TANDEM_ADJUSTABLE ? (int)precision : PLACE_FP32;
-    while (chosen != PLACE_FP32 && !(row->precisions & device->precisions & 1u << chosen))
+    tandem_precision chosen = row->op_class == TANDEM_ADJUSTABLE ? precision : TANDEM_PRECISION_FP32;
+    while (chosen != TANDEM_PRECISION_FP32 && !(row->precisions & device->precisions & 1u << chosen))
         chosen = next_best(chosen, device);
-    return (tandem_precision)chosen;
+    return chosen;
 }
 
 static tandem_status refuse_precision(const tandem_device *device, tandem_precision precision, tandem_error *error)

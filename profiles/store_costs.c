@@ -179,7 +179,7 @@ static tandem_status read_dtype(tandem_dtype *dtype, bool *known, const walk *w,
     const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
     if (status != TANDEM_OK) return status;
     for (int d = 0; d <= TANDEM_S32; d++)
-        if (strcmp(name, tandem_dtype_name((tandem_dtype)d)) == 0) {
+        if (d != TANDEM_TF32 && strcmp(name, tandem_dtype_name((tandem_dtype)d)) == 0) {
             *dtype = (tandem_dtype)d;
             return TANDEM_OK;
         }

@@ -82,10 +82,12 @@ int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int co
 
 static int has_type(const tandem_device *device, tandem_dtype type)
 {
-    const unsigned needs = type == TANDEM_BF16 ? 1u << TANDEM_PRECISION_BF16
-                           : type == TANDEM_S8 ? 1u << TANDEM_PRECISION_INT8 | 1u << TANDEM_PRECISION_INT8_FULL
-                                               : ~0u;
-    return (device->precisions & needs) != 0;
+    if (type == TANDEM_F32 || type == TANDEM_S32) return 1;
+    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+        const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
+        if (device->precisions >> p & 1 && (row->forward == type || row->dgrad == type || row->output == type)) return 1;
+    }
+    return 0;
 }
 
 static void predict_form(tandem_costs *costs, const tandem_step *step, int t, int variant, int company,

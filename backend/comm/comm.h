@@ -66,6 +66,10 @@ typedef struct tandem_bucket_view {
  * TANDEM_USAGE (no such core), TANDEM_NO_MEMORY. */
 tandem_status tandem_reducer_open(tandem_reducer **reducer, tandem_comm *comm,
                                   const tandem_bucket_view *bucket, int n_bucket, int cpu, tandem_error *error);
+/* Before the first bucket is handed over: what the reducer's thread does before it reduces bucket b. Where that fails, its error
+ * is that of the bucket. */
+typedef tandem_status tandem_bucket_arrival(void *context, int b, tandem_error *error);
+void tandem_reducer_set_arrival(tandem_reducer *reducer, tandem_bucket_arrival *arrival, void *context);
 /* NULL is fine. Drops the buckets not yet begun; one under way is finished first, which takes at most the timeout of the
  * communicator and a second. */
 void tandem_reducer_close(tandem_reducer *reducer);

@@ -22,6 +22,8 @@ typedef struct bucket {
 struct tandem_reducer {
     tandem_comm *comm;
     pthread_t thread;
+    tandem_bucket_arrival *arrival; /* NULL: a bucket that is handed over is there */
+    void *arrival_context;
 
     pthread_mutex_t mutex;    /* guards all below */
     pthread_cond_t work_came; /* for the thread: the next bucket was handed over, or all is to end */
@@ -53,8 +55,12 @@ static void *reduce_buckets(void *argument)
         const tandem_bucket_view view = b->view;
         pthread_mutex_unlock(&reducer->mutex);
         tandem_error error = {TANDEM_OK, -1, ""};
+        tandem_status status = TANDEM_OK;
+        if (reducer->arrival)
+            status = reducer->arrival(reducer->arrival_context, (int)(b - reducer->bucket), &error);
         const int64_t start_ns = tandem_now_ns();
-        const tandem_status status = tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
+        if (status == TANDEM_OK)
+            status = tandem_comm_sum_f32(reducer->comm, view.data, view.n, reducer_tag, &error);
         const int64_t end_ns = tandem_now_ns();
         pthread_mutex_lock(&reducer->mutex);
         if (status == TANDEM_OK) {
@@ -127,6 +133,14 @@ tandem_status tandem_reducer_open(tandem_reducer **out, tandem_comm *comm, const
     }
     *out = reducer;
     return TANDEM_OK;
+}
+
+void tandem_reducer_set_arrival(tandem_reducer *reducer, tandem_bucket_arrival *arrival, void *context)
+{
+    pthread_mutex_lock(&reducer->mutex);
+    reducer->arrival = arrival;
+    reducer->arrival_context = context;
+    pthread_mutex_unlock(&reducer->mutex);
 }
 
 void tandem_reducer_close(tandem_reducer *reducer)

@@ -143,9 +143,10 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                  float *const *state, const float *gradient, int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
+                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
 {
+    (void)decay_of;
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;
     if (options->kind == TANDEM_SGD)

@@ -30,6 +30,19 @@ typedef struct tandem_batchnorm {
     float *workspace;       /* (3, channels) */
 } tandem_batchnorm;
 
+/* A convolution of 3x3 windows, stride 1, with a frame of one zero: images are (n, height, width, channels), weights
+ * (3, 3, from, to) in the forward pass. */
+typedef struct tandem_winograd {
+    int64_t n, height, width;
+    int64_t from, to; /* channels of x, and of y (wgrad: of w): multiples of 32 */
+    int turns;        /* dgrad: x is the gradient of the result, the weight is stored (3, 3, to, from) and is turned by 180 degrees */
+    int is_wgrad;     /* w is the gradient of the result, y that of the weight */
+    int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
+    const void *x, *w;
+    void *y;
+    float *workspace;
+} tandem_winograd;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
     int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
@@ -66,6 +79,10 @@ typedef struct tandem_isa_kernels {
     void (*f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
     void (*bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
 
+    /* By Winograd's algorithm, in f32; NULL where there is no AVX-512. Its workspace: bytes. */
+    void (*winograd)(const tandem_winograd *convolution);
+    size_t (*winograd_workspace)(const tandem_winograd *convolution);
+
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                       int64_t stride, int64_t pad);
@@ -100,6 +117,23 @@ typedef struct tandem_isa_kernels {
                                    const float *g, const float *x);
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                     const uint16_t *g, const uint16_t *x);
+
+    /* gelu in its tanh form; y may be x, gx may be g. */
+    void (*gelu_f32)(float *y, const float *x, size_t n);
+    void (*gelu_backward_f32)(float *gx, const float *g, const float *x, size_t n);
+    /* y[i] = gelu(x[i] + bias[i % period]), and its gradients: of x, and of the bias, rows added in ascending order. n is a
+     * multiple of period; bias is float always. y may be x, gx may be g. */
+    void (*bias_gelu_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+    void (*bias_gelu_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+    void (*bias_gelu_backward_f32)(float *gx, float *gbias, const float *g, const float *x, const float *bias,
+                                   size_t n, size_t period);
+    void (*bias_gelu_backward_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
+                                    const float *bias, size_t n, size_t period);
+
+    /* y = softmax(scale·x) of the first `seen` of n numbers, 0 < seen, 0 < scale; the others are 0. Returns Σ e^(scale·x − *top),
+     * *top being the largest scale·x. y may be x. Backward: gx = scale·y·(g − Σ g·y); gx may be g. */
+    float (*softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
+    void (*softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

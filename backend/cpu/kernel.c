@@ -1,10 +1,38 @@
 #include "backend/cpu/kernel.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot)
 {
     return &kernel->graph->op[kernel->op->input[slot]].shape;
+}
+
+tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
+                              int64_t rows, tandem_error *error)
+{
+    const int64_t batch = kernel->graph->batch, of_sample = rows / batch,
+                  length = tandem_shape_elements(cpu_input_shape(kernel, 1)) / batch;
+    if (of_sample == length) {
+        *place = row;
+        return TANDEM_OK;
+    }
+    const int64_t sample = row / of_sample, end = (sample + 1) * length;
+    int64_t next = row % of_sample == 0 ? sample * length : *place + 1;
+    while (next < end && label[next] == -1) next++;
+    if (next == end)
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "operator '%s': sample %" PRId64 " has %" PRId64
+                                " labels that are not −1; allowed is %" PRId64,
+                                kernel->op->name, sample, row % of_sample, of_sample);
+    *place = next;
+    return TANDEM_OK;
+}
+
+size_t cpu_bias_period(const tandem_kernel *kernel)
+{
+    return (size_t)tandem_bias_period(kernel->op, &kernel->graph->parameter[kernel->op->parameter[0]]);
 }
 
 void cpu_add_row(float *sum, const void *row, tandem_dtype from, int64_t n)

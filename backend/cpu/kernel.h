@@ -19,6 +19,14 @@ static inline tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, ta
 /* Shape of the operator's input `slot`, and of its output. */
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);
 
+/* Where in `label`, the operator's input 1, the label of row `row` stands, of `rows` in all; *place: of the row before. Where a sample
+ * has fewer rows than labels, row j has its j-th label that is not −1. TANDEM_MALFORMED: there are too few. */
+tandem_status cpu_label_place(int64_t *place, const tandem_kernel *kernel, const int32_t *label, int64_t row,
+                              int64_t rows, tandem_error *error);
+
+/* Elements of a bias's parameter that it adds, over and over (graph.h). */
+size_t cpu_bias_period(const tandem_kernel *kernel);
+
 /* sum[j] += row[j], a row of f32 or bf16. */
 void cpu_add_row(float *sum, const void *row, tandem_dtype from, int64_t n);
 

@@ -1,4 +1,4 @@
-/* device.c: the device backend "cuda": one card, one stream. */
+/* device.c: the device backend "cuda": one card, a stream for each lane. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,10 @@
 
 #include "backend/cuda/operator.h"
 
+enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
 enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
+/* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
+enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
 /* A reshape is a view, and sources bring data in: no task asks for a kernel of theirs. */
 #define KERNELS_OF_SOURCE(name) NULL
@@ -32,7 +35,7 @@ static tandem_status failed_to(const cuda_device *cuda, const char *what, int fa
 }
 
 /* Which card a name means; that it is there, and not too old. */
-static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *error)
+static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda, tandem_error *error)
 {
     char *end = NULL;
     const char *const digits = cuda->name + strlen("cuda:");
@@ -46,20 +49,34 @@ static tandem_status choose(int *index, const cuda_device *cuda, tandem_error *e
     if (number >= n)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s",
                                 cuda->name, n, n == 1 ? "" : "s");
-    cuda_card card;
-    const int looked = cuda->vendor->look(&card, (int)number);
+    const int looked = cuda->vendor->look(card, (int)number);
     if (looked) return failed_to(cuda, "describe itself", looked, error);
-    if (card.major * 10 + card.minor < LEAST_MAJOR * 10 + LEAST_MINOR)
+    if (card->major * 10 + card->minor < LEAST_MAJOR * 10 + LEAST_MINOR)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
-                                cuda->name, card.name, card.major, card.minor, LEAST_MAJOR, LEAST_MINOR);
-    if (card.driver < card.runtime)
+                                cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
+    if (card->driver < card->runtime)
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
-                                cuda->name, card.driver / 1000, card.driver % 1000 / 10, card.runtime / 1000,
-                                card.runtime % 1000 / 10);
+                                cuda->name, card->driver / 1000, card->driver % 1000 / 10,
+                                card->runtime / 1000, card->runtime % 1000 / 10);
     *index = (int)number;
+    return TANDEM_OK;
+}
+
+static tandem_status look(char *text, size_t size, const char *name, tandem_error *error)
+{
+    cuda_device named = {.vendor = &tandem_cuda_vendor};
+    cuda_card card = {0};
+    char versions[96] = "";
+    (void)snprintf(named.name, sizeof named.name, "%s", name);
+    const tandem_status status = choose(&card, &named.index, &named, error);
+    if (status != TANDEM_OK) return status;
+    (void)tandem_cuda_vendor.versions(versions, sizeof versions);
+    (void)snprintf(text, size, "%s, compute capability %d.%d, %.1f GB, driver for CUDA %d.%d; %s", card.name,
+                   card.major, card.minor, (double)card.memory_bytes / 1e9, card.driver / 1000,
+                   card.driver % 1000 / 10, versions);
     return TANDEM_OK;
 }
 
@@ -67,8 +84,12 @@ static void close_device(void *device)
 {
     cuda_device *cuda = device;
     if (!cuda) return;
+    for (int k = 0; k < cuda->n_mark; k++) cuda->vendor->event_close(cuda->mark[k]);
+    free(cuda->mark);
     if (cuda->amax_bits) cuda->vendor->give(cuda->amax_bits, 0);
     if (cuda->faults) cuda->vendor->give(cuda->faults, 0);
+    for (int lane = 0; lane < TANDEM_N_LANE; lane++)
+        if (cuda->beside[lane]) cuda->vendor->stream_close(cuda->beside[lane]);
     if (cuda->stream) cuda->vendor->stream_close(cuda->stream);
     if (cuda->libraries) cuda->vendor->close(cuda->libraries);
     free(cuda);
@@ -77,11 +98,13 @@ static void close_device(void *device)
 static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
-    int index = 0;
-    const tandem_status status = choose(&index, cuda, error);
+    cuda_card card;
+    const tandem_status status = choose(&card, &cuda->index, cuda, error);
     if (status != TANDEM_OK) return status;
-    int failed = vendor->open(&cuda->libraries, index);
+    int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
+    for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && !failed; lane++)
+        failed = vendor->stream_open(&cuda->beside[lane]);
     if (!failed) failed = vendor->take((void **)&cuda->faults, sizeof *cuda->faults, 0);
     if (!failed) failed = vendor->take((void **)&cuda->amax_bits, sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
@@ -131,26 +154,29 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
         return status;
     }
     *kernel = prepared;
-    *workspace_bytes = prepared->workspace_bytes;
+    *workspace_bytes = prepared->workspace_bytes ? prepared->workspace_bytes + SPARE : 0;
     return TANDEM_OK;
 }
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    return kernel->run(kernel, call, error);
+    if (!call->workspace) return kernel->run(kernel, call, error);
+    tandem_kernel_call aligned = *call;
+    aligned.workspace = (char *)call->workspace + (-(uintptr_t)call->workspace & (ALIGNMENT - 1));
+    return kernel->run(kernel, &aligned, error);
 }
 
 /* --- The optimizer ------------------------------------------------------------------------------------------------------ */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                  float *const *state, const float *gradient, int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
+                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
 {
     const cuda_device *cuda = device;
     const float decay = decays ? options->decay : 0;
     const size_t padded = ((size_t)n + 15) / 16 * 16;
     if (options->kind == TANDEM_SGD)
-        return !tandem_cuda_sgd(weight, state[0], gradient, NULL, padded, options->rate, options->momentum,
-                                decay, &cuda->faults->not_finite, cuda->stream);
+        return !tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
+                                options->momentum, decay, &cuda->faults->not_finite, cuda->stream);
     const tandem_adamw adamw = {options->rate,
                                 options->beta1,
                                 options->beta2,
@@ -158,33 +184,54 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
                                 decay,
                                 (float)(1 / (1 - pow((double)options->beta1, (double)t))),
                                 (float)(1 / (1 - pow((double)options->beta2, (double)t)))};
-    return !tandem_cuda_adamw(weight, state[0], state[1], gradient, NULL, padded, &adamw,
+    return !tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw,
                               &cuda->faults->not_finite, cuda->stream);
+}
+
+static tandem_status track(void *device, float *running, const float *batch, int64_t channels, int64_t n,
+                           tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const float unbiased = n > 1 ? (float)n / (float)(n - 1) : 1.0f;
+    const int failed = tandem_cuda_track(running, batch, (size_t)channels, unbiased, cuda->stream);
+    return failed ? failed_to(cuda, "follow a batchnorm", failed, error) : TANDEM_OK;
 }
 
 /* --- Memory ------------------------------------------------------------------------------------------------------------- */
 
-static tandem_status take(void *device, void **memory, uint64_t bytes, tandem_error *error)
+static tandem_status take(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error)
 {
     const cuda_device *cuda = device;
     void *taken = NULL;
-    const uint64_t some = bytes ? bytes : 256;
-    if (cuda->vendor->take(&taken, some, 0))
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of memory left",
-                                cuda->name, (unsigned long long)some);
-    const int failed = cuda->vendor->clear(taken, some, cuda->stream);
+    const uint64_t some = bytes ? bytes : ALIGNMENT;
+    int failed = cuda->vendor->take(&taken, some, is_staging);
+    if (failed == OUT_OF_MEMORY)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "device '%s' has no %llu bytes of %s left", cuda->name,
+                                (unsigned long long)some, is_staging ? "page-locked memory of the host" : "memory");
+    if (failed) return failed_to(cuda, "give memory", failed, error);
+    if (is_staging)
+        memset(taken, 0, some);
+    else
+        failed = cuda->vendor->clear(taken, some, cuda->stream);
     if (failed) {
-        cuda->vendor->give(taken, 0);
+        cuda->vendor->give(taken, is_staging);
         return failed_to(cuda, "clear memory", failed, error);
     }
     *memory = taken;
     return TANDEM_OK;
 }
 
-static void give(void *device, void *memory)
+static void give(void *device, void *memory, int is_staging)
 {
     const cuda_device *cuda = device;
-    if (memory) cuda->vendor->give(memory, 0);
+    if (memory) cuda->vendor->give(memory, is_staging);
+}
+
+static uint64_t free_bytes(void *device)
+{
+    const cuda_device *cuda = device;
+    uint64_t bytes = 0;
+    return cuda->vendor->free_bytes(&bytes) ? 0 : bytes;
 }
 
 static tandem_status copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
@@ -213,6 +260,64 @@ static tandem_status settle(void *device, int *is_finite, tandem_error *error)
     return TANDEM_OK;
 }
 
+/* --- Lanes -------------------------------------------------------------------------------------------------------------- */
+
+static tandem_cuda_stream stream_of(const cuda_device *cuda, tandem_lane lane)
+{
+    return lane == TANDEM_LANE_COMPUTE ? cuda->stream : cuda->beside[lane];
+}
+
+static tandem_status marks(void *device, int n, tandem_error *error)
+{
+    cuda_device *cuda = device;
+    if (n <= cuda->n_mark) return TANDEM_OK;
+    tandem_cuda_event *grown = realloc(cuda->mark, (size_t)n * sizeof(tandem_cuda_event));
+    if (!grown)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d marks of device '%s'", n, cuda->name);
+    cuda->mark = grown;
+    for (; cuda->n_mark < n; cuda->n_mark++) {
+        const int failed = cuda->vendor->event_open(&cuda->mark[cuda->n_mark]);
+        if (failed) return failed_to(cuda, "open an event", failed, error);
+    }
+    return TANDEM_OK;
+}
+
+static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->record(cuda->mark[k], stream_of(cuda, lane));
+    return failed ? failed_to(cuda, "record an event", failed, error) : TANDEM_OK;
+}
+
+static tandem_status follow(void *device, tandem_lane lane, int k, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->wait_for(stream_of(cuda, lane), cuda->mark[k]);
+    return failed ? failed_to(cuda, "wait for an event", failed, error) : TANDEM_OK;
+}
+
+static tandem_status reach(void *device, int k, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->reach(cuda->mark[k]);
+    return failed ? failed_to(cuda, "do what it was given", failed, error) : TANDEM_OK;
+}
+
+static tandem_status elapsed(int64_t *ns, void *device, int from, int to, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->elapsed_ns(ns, cuda->mark[from], cuda->mark[to]);
+    return failed ? failed_to(cuda, "say when it did its work", failed, error) : TANDEM_OK;
+}
+
+static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
+                                tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->copy(to, from, bytes, stream_of(cuda, lane));
+    return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
+}
+
 /* --- The table ---------------------------------------------------------------------------------------------------------- */
 
 static tandem_status open_device(void **device, const char *name, tandem_error *error)
@@ -228,6 +333,7 @@ static const char *version(void)
 
 const tandem_device_backend tandem_cuda_backend = {
     .prefix = "cuda",
+    .look = look,
     .open = open_device,
     .close = close_device,
     .prepare = prepare,
@@ -237,8 +343,16 @@ const tandem_device_backend tandem_cuda_backend = {
     .version = version,
     .take = take,
     .give = give,
+    .free_bytes = free_bytes,
     .copy = copy,
     .settle = settle,
+    .marks = marks,
+    .mark = mark,
+    .follow = follow,
+    .reach = reach,
+    .elapsed = elapsed,
+    .queue_copy = queue_copy,
+    .track = track,
 };
 
 /* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built. */

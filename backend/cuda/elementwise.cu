@@ -159,6 +159,42 @@ extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, 
     return LAUNCH(bias, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, own, n, period);
 }
 
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_gelu(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+              size_t period)
+{
+    for (size_t i = first_item(); i < n; i += all_items())
+        store_one(y + i, tandem_gelu(TANDEM_ADD(load_one(x + i), own[i % period])));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_gelu_backward(T *gx /* (n / period, period); may be g */, const T *g, const T *x,
+                       const float *__restrict__ own /* [period] */, size_t n, size_t period)
+{
+    for (size_t i = first_item(); i < n; i += all_items())
+        store_one(gx + i, TANDEM_MUL(load_one(g + i), tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
+}
+
+extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                                     size_t period, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(bias_gelu, grid_of(n), THREADS, stream, (float *)y, (const float *)x, own, n, period);
+    return LAUNCH(bias_gelu, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, own, n, period);
+}
+
+extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
+                                              const float *own, size_t n, size_t period, tandem_cuda_stream stream)
+{
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (float *)gx, (const float *)g, (const float *)x, own, n,
+                      period);
+    return LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (uint16_t *)gx, (const uint16_t *)g, (const uint16_t *)x, own,
+                  n, period);
+}
+
 /* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP columns, then one thread a
  * column adds up what the blocks have. */
 enum { ROWS_A_BLOCK = 512 };

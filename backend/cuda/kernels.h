@@ -94,6 +94,11 @@ int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                      size_t period, tandem_cuda_stream stream);
+/* y[i] = gelu(x[i] + own[i % period]), and gx from g and x.  B: 2n·size; backward 3n·size.  CPU: bias_gelu_f32, bias_gelu_bf16. */
+int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                          size_t period, tandem_cuda_stream stream);
+int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
+                                   const float *own, size_t n, size_t period, tandem_cuda_stream stream);
 /* sum[c] = Σ g[r][c], in an order that is always the same, not the CPU's.  B: n·size. */
 size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes */
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
@@ -121,6 +126,10 @@ int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type
 int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                    const float *variance, void *workspace, tandem_cuda_stream stream);
+
+/* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose variances are multiplied by
+ * `unbiased` first.  CPU: tandem_running_follow (backend/running.c). */
+int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased, tandem_cuda_stream stream);
 
 /* --- softmax.cu: f32 --------------------------------------------------------------------------------------------------- */
 
@@ -158,6 +167,16 @@ int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
 /* y (batch, to, width): its row r is row r + shift of x (batch, from, width); where there is none, row[width], or 0 for NULL. */
 int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float type, const float *row, size_t batch,
                            size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream);
+
+/* place[r]: where the label of row r of `n` rows a sample stands among the sample's `length` labels, and those of the samples before:
+ * that of its label number r % n that is not −1. *bad as above where there are too few; the place is then the sample's first. */
+int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length, size_t n,
+                             uint32_t *bad, tandem_cuda_stream stream);
+/* y[r] = x[place[r]], rows of `width`.  Backward: gx[place[r]] = g[r], the other rows of gx 0. */
+int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
+                          size_t width, tandem_cuda_stream stream);
+int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
+                         size_t all, size_t width, tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
 int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,

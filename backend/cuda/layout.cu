@@ -1,5 +1,5 @@
-/* layout.cu: operators that put rows elsewhere: embedding, transpose, slice, prepend, and the pools. CPU reference:
- * backend/cpu/op/{embedding,transpose,slice,prepend,maxpool,avgpool}.c. */
+/* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the pools. CPU reference:
+ * backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
 #include "backend/cuda/launch.h"
 
 /* --- Embedding ------------------------------------------------------------------------------------------------------------ */
@@ -59,6 +59,65 @@ extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *to
     if (type == TANDEM_CUDA_F32)
         return LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const float *)g, n, vocabulary, width);
     return LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const uint16_t *)g, n, vocabulary, width);
+}
+
+/* --- Labelled rows --------------------------------------------------------------------------------------------------------- */
+
+/* A thread a sample: its labels are few, and read once. */
+static __global__ void __launch_bounds__(THREADS)
+    label_places(int32_t *__restrict__ place /* (batch, n) */, const int32_t *__restrict__ label /* (batch, length) */,
+                 size_t batch, size_t length, size_t n, uint32_t *bad)
+{
+    for (size_t b = first_item(); b < batch; b += all_items()) {
+        size_t found = 0;
+        for (size_t i = b * length; i < (b + 1) * length && found < n; i++)
+            if (label[i] != -1) place[b * n + found++] = (int32_t)i;
+        if (found < n) atomicMax(bad, 0xFFFFFFFFu - (uint32_t)(b * length));
+        for (; found < n; found++) place[b * n + found] = (int32_t)(b * length);
+    }
+}
+
+extern "C" int tandem_cuda_label_places(int32_t *place, const int32_t *label, size_t batch, size_t length, size_t n,
+                                        uint32_t *bad, tandem_cuda_stream stream)
+{
+    return LAUNCH(label_places, grid_of(batch), THREADS, stream, place, label, batch, length, n, bad);
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    move_rows(T *__restrict__ y, const T *__restrict__ x, const int32_t *__restrict__ place /* [rows] */, size_t rows,
+              size_t width, int puts)
+{
+    for (size_t i = first_item(); i < rows * width; i += all_items()) {
+        const size_t there = (size_t)place[i / width] * width + i % width;
+        if (puts)
+            y[there] = x[i];
+        else
+            y[i] = x[there];
+    }
+}
+
+static int move(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n, size_t width, int puts,
+                tandem_cuda_stream stream)
+{
+    const unsigned grid = grid_of(n * width);
+    if (type == TANDEM_CUDA_F32)
+        return LAUNCH(move_rows, grid, THREADS, stream, (float *)y, (const float *)x, place, n, width, puts);
+    return LAUNCH(move_rows, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, place, n, width, puts);
+}
+
+extern "C" int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
+                                     size_t width, tandem_cuda_stream stream)
+{
+    return move(y, x, type, place, n, width, 0, stream);
+}
+
+extern "C" int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
+                                    size_t all, size_t width, tandem_cuda_stream stream)
+{
+    const cudaError_t cleared =
+        cudaMemsetAsync(gx, 0, all * width * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)), stream);
+    return cleared != cudaSuccess ? (int)cleared : move(gx, g, type, place, n, width, 1, stream);
 }
 
 /* --- Transpose ------------------------------------------------------------------------------------------------------------ */

@@ -258,3 +258,20 @@ extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gs
         return go_back((float *)gx, gscale, gshift, (const float *)g, (const float *)x, b, mean, variance, workspace, stream);
     return go_back((uint16_t *)gx, gscale, gshift, (const uint16_t *)g, (const uint16_t *)x, b, mean, variance, workspace, stream);
 }
+
+/* --- Running statistics ----------------------------------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+    track(float *__restrict__ running, const float *__restrict__ batch, size_t columns, float unbiased)
+{
+    for (size_t i = first_item(); i < 2 * columns; i += all_items()) {
+        const float own = i < columns ? batch[i] : TANDEM_MUL(unbiased, batch[i]);
+        running[i] = TANDEM_ADD(TANDEM_MUL(0.9f, running[i]), TANDEM_MUL(0.1f, own));
+    }
+}
+
+extern "C" int tandem_cuda_track(float *running, const float *batch, size_t columns, float unbiased,
+                                 tandem_cuda_stream stream)
+{
+    return LAUNCH(track, grid_of(2 * columns), THREADS, stream, running, batch, columns, unbiased);
+}

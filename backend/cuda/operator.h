@@ -18,11 +18,12 @@ typedef struct cuda_device {
     char name[TANDEM_DEVICE_NAME];
     const cuda_vendor *vendor;
     cuda_libraries *libraries;
-    tandem_cuda_stream stream;
-    cuda_faults *faults; /* on the card */
-    uint32_t *amax_bits; /* … of the cast that runs */
-    uint8_t *decays;     /* … which groups of 16 weights decay */
-    size_t n_decays;
+    tandem_cuda_stream stream;                /* of kernels: the first lane */
+    tandem_cuda_stream beside[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
+    tandem_cuda_event *mark;                  /* [n_mark] */
+    int n_mark, index;                        /* index: of the card */
+    cuda_faults *faults;                      /* on the card */
+    uint32_t *amax_bits;                      /* … of the cast that runs */
 } cuda_device;
 
 struct tandem_kernel {

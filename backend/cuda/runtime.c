@@ -11,21 +11,25 @@ static int count(int *n_card) { return (int)cudaGetDeviceCount(n_card); }
 static int look(cuda_card *card, int index)
 {
     struct cudaDeviceProp properties;
-    size_t free_bytes = 0, total_bytes = 0;
     cuda_card seen = {0};
     cudaError_t failed = cudaGetDeviceProperties(&properties, index);
-    if (failed == cudaSuccess) failed = cudaSetDevice(index);
-    if (failed == cudaSuccess) failed = cudaMemGetInfo(&free_bytes, &total_bytes);
     if (failed == cudaSuccess) failed = cudaDriverGetVersion(&seen.driver);
     if (failed == cudaSuccess) failed = cudaRuntimeGetVersion(&seen.runtime);
     if (failed != cudaSuccess) return (int)failed;
     (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
     seen.major = properties.major;
     seen.minor = properties.minor;
-    seen.memory_bytes = total_bytes;
-    seen.free_bytes = free_bytes;
+    seen.memory_bytes = properties.totalGlobalMem;
     *card = seen;
     return 0;
+}
+
+static int free_bytes(uint64_t *bytes)
+{
+    size_t free_now = 0, total = 0;
+    const cudaError_t failed = cudaMemGetInfo(&free_now, &total);
+    if (failed == cudaSuccess) *bytes = free_now;
+    return (int)failed;
 }
 
 static const char *text(int error)
@@ -81,12 +85,17 @@ static int call_host(tandem_cuda_stream stream, void (*function)(void *context),
 {
     return (int)cudaLaunchHostFunc(stream, function, context);
 }
-static int event_open(tandem_cuda_event *event) { return (int)cudaEventCreate(event); }
+/* Who waits for one sleeps: the thread that computes may be on the same core. */
+static int event_open(tandem_cuda_event *event)
+{
+    return (int)cudaEventCreateWithFlags(event, cudaEventBlockingSync);
+}
 static void event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
     return (int)cudaEventRecord(event, stream);
 }
+static int reach(tandem_cuda_event event) { return (int)cudaEventSynchronize(event); }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     float ms = 0; /* half a microsecond is what it resolves */
@@ -121,6 +130,7 @@ static int open_libraries(cuda_libraries **out, int index)
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
+                                        .free_bytes = free_bytes,
                                         .text = text,
                                         .versions = versions,
                                         .open = open_libraries,
@@ -137,6 +147,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .event_open = event_open,
                                         .event_close = event_close,
                                         .record = record,
+                                        .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .product_open = cuda_product_open,
                                         .product_close = cuda_product_close,

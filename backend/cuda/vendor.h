@@ -1,8 +1,8 @@
 /* vendor.h: what tandem takes from NVIDIA's libraries, as a table: memory, streams and events (cudart), products (cuBLASLt),
  * convolutions (cuDNN). Everything else of the backend reaches them through it, so that its logic also runs where they are not.
  *
- * Functions return 0, or the library's error number, which `text` puts into words. Work is put on a stream; only wait, take,
- * give and elapsed_ns wait for the host. */
+ * Functions return 0, or the library's error number, which `text` puts into words. Work is put on a stream; only wait, reach,
+ * take and give make the host wait. */
 #ifndef TANDEM_BACKEND_CUDA_VENDOR_H
 #define TANDEM_BACKEND_CUDA_VENDOR_H
 
@@ -20,7 +20,7 @@ typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
 typedef struct cuda_card {
     char name[128];
     int major, minor; /* compute capability */
-    uint64_t memory_bytes, free_bytes;
+    uint64_t memory_bytes;
     int driver, runtime; /* versions, 13000 = 13.0 */
 } cuda_card;
 
@@ -54,6 +54,7 @@ typedef struct cuda_libraries cuda_libraries;     /* handles of the libraries, f
 typedef struct cuda_vendor {
     int (*count)(int *n_card);
     int (*look)(cuda_card *card, int index); /* opens nothing on it */
+    int (*free_bytes)(uint64_t *bytes);      /* of the card that is open */
     const char *(*text)(int error);
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
 
@@ -73,6 +74,7 @@ typedef struct cuda_vendor {
     int (*event_open)(tandem_cuda_event *event);
     void (*event_close)(tandem_cuda_event event);
     int (*record)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*reach)(tandem_cuda_event event); /* the host waits, in any thread; at once where it was never recorded */
     int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
 
     int (*product_open)(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,

@@ -1,11 +1,12 @@
 #!/usr/bin/python3.11
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
-usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--steps N] [--ranks N]
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--steps N] [--ranks N] [--device cpu|cuda]
 
 The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers; inputs
 are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one
-thread each, each on a core of its own. The first two steps are not counted.
+thread each, each on a core of its own. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes
+are the card's. The first two steps are not counted.
 """
 import argparse
 import json
@@ -83,23 +84,25 @@ class Transformer(nn.Module):
 def make(arguments):
     """Model, input, labels and optimizer."""
     torch.manual_seed(1)
-    batch, length = arguments.batch, arguments.seq
+    batch, length, device = arguments.batch, arguments.seq, arguments.device
     if arguments.model == "resnet50":
         import torchvision
 
         model, x = torchvision.models.resnet50(), torch.rand(batch, 3, 224, 224) * 2 - 1
         if arguments.channels_last:
             model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+        model = model.to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
-        return model, x, torch.randint(0, 1000, (batch,)), optimizer
+        return model, x.to(device), torch.randint(0, 1000, (batch,)).to(device), optimizer
     is_bert = arguments.model == "bert_base"
     vocabulary = 30522 if is_bert else 50257
-    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert)
+    model = Transformer(vocabulary, 512 if is_bert else 1024, length, is_bert).to(device)
     labels = torch.randint(0, vocabulary, (batch, length))
     if is_bert:
         labels[:, (15 * length + 50) // 100 :] = -1  # 15 % are predicted
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
-    return model, torch.randint(0, vocabulary, (batch, length)), labels, optimizer
+    fused = {"fused": True} if device == "cuda" else {}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, **fused)
+    return model, torch.randint(0, vocabulary, (batch, length)).to(device), labels.to(device), optimizer
 
 
 def rss_bytes():
@@ -108,7 +111,9 @@ def rss_bytes():
 
 
 def train(rank, arguments, rendezvous):
+    on_card = arguments.device == "cuda"
     torch.set_num_threads(1)
+    torch.backends.cudnn.benchmark = on_card
     before_bytes = rss_bytes()
     if arguments.ranks > 1:
         os.sched_setaffinity(0, {rank % os.cpu_count()})
@@ -122,14 +127,18 @@ def train(rank, arguments, rendezvous):
     for _ in range(arguments.steps + 2):
         start = time.perf_counter()
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=arguments.precision == "bf16"):
+        with torch.autocast(arguments.device, dtype=torch.bfloat16, enabled=arguments.precision == "bf16"):
             y = model(x)
             loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), labels.reshape(-1), ignore_index=-1)
         loss.backward()
         optimizer.step()
+        if on_card:
+            torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     if rank == 0:
         peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if on_card:
+            peak_bytes, before_bytes = torch.cuda.max_memory_allocated(), 0
         print(
             json.dumps(
                 {
@@ -154,7 +163,10 @@ def main():
     parser.add_argument("--channels-last", action="store_true")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
+    if arguments.device == "cuda" and arguments.ranks > 1:
+        parser.error("--device cuda takes one rank")
     if arguments.ranks == 1:
         train(0, arguments, None)
         return

@@ -3,6 +3,7 @@
  *
  * head=mlm predicts hidden tokens: a linear layer with gelu and layernorm, then the transposed word embedding and a bias.
  * head=class predicts the class of a sample from its first token: a linear layer with tanh ("pooler"), and one more.
+ * Of the hidden tokens alone, as in the authors' program: the others have no label, and what is computed of them no effect.
  * Both read every token as segment 0 of the table of segments, and samples are of full length, so there is no mask.
  * dropout=0.1 drops as published: of the embeddings, of the attention's weights, of what joins the residual stream, and behind the
  * pooler. There is no prediction of the next sentence. */
@@ -37,8 +38,9 @@ static int embed(tandem_builder *b, int word, const int64_t *value)
     return tandem_build_dropout(b, "embedding.dropout", x, tandem_zoo_share(value[DROPOUT]));
 }
 
-static int hidden_tokens(tandem_builder *b, int x, int word, int64_t width)
+static int hidden_tokens(tandem_builder *b, int x, int label, int word, int64_t width)
 {
+    x = tandem_build_labelled(b, "hidden", x, label);
     x = tandem_zoo_linear(b, "transform", x, width, deviation);
     x = tandem_build_gelu(b, "transform.gelu", x);
     x = tandem_build_layernorm(b, "transform.norm", x);
@@ -77,7 +79,7 @@ static tandem_status build(tandem_builder *b, const int64_t *value, tandem_error
                                       : tandem_build_labels(b, "label", 1);
     const int word = tandem_build_embedding(b, "embedding", tokens, value[VOCABULARY], value[WIDTH]);
     int x = tandem_zoo_blocks(b, embed(b, word, value), &form);
-    x = predicts_hidden ? hidden_tokens(b, x, word, value[WIDTH]) : class_of_first(b, x, value);
+    x = predicts_hidden ? hidden_tokens(b, x, label, word, value[WIDTH]) : class_of_first(b, x, value);
     tandem_build_cross_entropy(b, "loss", x, label);
     return TANDEM_OK;
 }

@@ -14,7 +14,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* --- What a device backend provides: one row for each kind of device ("cpu"; later "cuda") ------------------------------ */
+/* --- What a device backend provides: one row for each kind of device ("cpu", "cuda") ------------------------------ */
 
 /* Which stream of random words a stochastic rounding draws from (base/philox.h): key = seed, counter {block, stream…}. */
 typedef struct tandem_draws {
@@ -25,6 +25,7 @@ typedef struct tandem_draws {
 /* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for scale·q.
  *   forward   in: inputs…, parameters…                      out: output, aux
  *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows × row_weight), aux (probabilities)
+ *             labelled: in: x, labels                       out: rows of x, aux (s32: the place of each row)
  *             images, tokens, labels: filled by the executor itself
  *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
  *             matmul: in: a, g                              out: gradient of b
@@ -36,9 +37,10 @@ typedef struct tandem_draws {
  *             matmul: in: g, b                              out: gradient of a
  *             relu, softmax, tanh: in: g, output            out: gradient of x
  *             gelu: in: g, x                                out: gradient of x
+ *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
- *             maxpool: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
+ *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
  *   accumulate: in: a, b                                    out: a + b, which may be a */
@@ -59,8 +61,13 @@ typedef struct tandem_kernel_call {
 
 typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device */
 
+/* What runs beside each other on a device that has memory of its own: kernels, copies to the host, copies from there. */
+typedef enum tandem_lane { TANDEM_LANE_COMPUTE, TANDEM_LANE_DOWN, TANDEM_LANE_UP, TANDEM_N_LANE } tandem_lane;
+
 typedef struct tandem_device_backend {
     const char *prefix; /* "cpu" */
+    /* What the device is, as a text, without opening it; the errors of `open`. NULL: tandem_device_require (cluster.h) knows. */
+    tandem_status (*look)(char *text, size_t size, const char *name, tandem_error *error);
     /* Opens the device for this process. A process opens one device only (kernels may be held to its instruction set). */
     tandem_status (*open)(void **device, const char *name, tandem_error *error);
     void (*close)(void *device);
@@ -70,21 +77,43 @@ typedef struct tandem_device_backend {
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
     /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
-     * all of the gradient is finite; it is applied in either case. */
-    int (*update)(void *device, const tandem_optimizer_options *options, int decays, float *weight,
-                  float *const *state, const float *gradient, int64_t n, int64_t t);
+     * all of the gradient is finite; it is applied in either case. Where the device has memory of its own, `weight` begins at a
+     * multiple of 16, what pads the last 16 is updated too, and decay_of[i / 16] there says whether weight i decays; NULL: `decays`
+     * does for all. */
+    int (*update)(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
+                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 
-    /* Memory that operands, scales, weights and workspace lie in. NULL, all four: the host's.
-     * take: cleared, 256-byte aligned. TANDEM_NO_MEMORY. */
-    tandem_status (*take)(void *device, void **memory, uint64_t bytes, tandem_error *error);
-    void (*give)(void *device, void *memory);
+    /* Memory that operands, scales, weights and workspace lie in. NULL, from here on: the host's.
+     * take: cleared, 256-byte aligned; is_staging: of the host, as the device copies from and to beside other work.
+     * TANDEM_NO_MEMORY. */
+    tandem_status (*take)(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error);
+    void (*give)(void *device, void *memory, int is_staging);
+    uint64_t (*free_bytes)(void *device); /* that take could have; 0 = not known */
     /* In any direction, behind all work that was given to the device before; done when it returns. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
-    /* Waits for all work, and says what went wrong in it: labels and tokens that are none (TANDEM_MALFORMED), a device that failed
-     * (TANDEM_NO_DEVICE). *is_finite: whether all gradients that were applied since the last call were; update then returns 1. */
+    /* Waits for all work of the first lane, and says what went wrong in it: labels and tokens that are none (TANDEM_MALFORMED), a
+     * device that failed (TANDEM_NO_DEVICE). *is_finite: whether all gradients that were applied since the last call were;
+     * update then returns 1. */
     tandem_status (*settle)(void *device, int *is_finite, tandem_error *error);
+
+    /* Lanes: what is put on one is done in its order, beside the others. Kernels and updates are on TANDEM_LANE_COMPUTE. All
+     * return at once, but reach; TANDEM_NO_DEVICE.
+     * marks: there are n from here on, numbered from 0. mark: this one is where its lane has come to now, until it is set anew.
+     * follow: what `lane` is given from now on comes behind the mark. reach: the host waits for it; any thread may.
+     * elapsed: between two marks that were reached. */
+    tandem_status (*marks)(void *device, int n, tandem_error *error);
+    tandem_status (*mark)(void *device, tandem_lane lane, int mark, tandem_error *error);
+    tandem_status (*follow)(void *device, tandem_lane lane, int mark, tandem_error *error);
+    tandem_status (*reach)(void *device, int mark, tandem_error *error);
+    tandem_status (*elapsed)(int64_t *ns, void *device, int from, int to, tandem_error *error);
+    tandem_status (*queue_copy)(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
+                                tandem_error *error);
+    /* Running statistics of a batchnorm over n numbers a channel (backend/running.h): running[2 × channels] follows
+     * batch[2 × channels]: means, then variances. */
+    tandem_status (*track)(void *device, float *running, const float *batch, int64_t channels, int64_t n,
+                           tandem_error *error);
 } tandem_device_backend;
 
 /* --- A worker: this process as one rank of a run ------------------------------------------------------------------------ */
@@ -107,6 +136,7 @@ typedef struct tandem_executor_options {
     int64_t first_place; /* of this rank within it; its micro-steps take one local batch behind the other from there */
     const uint64_t *memory_limit_bytes; /* NULL = none; more than that is TANDEM_NO_FIT before anything is allocated */
     int without_exchange;               /* 1: no all-reduce: a profile of one device */
+    int timed; /* 1: times of single tasks are wanted. Where taking them costs something (a card) there are none otherwise */
     const tandem_optimizer_options *optimizer; /* borrowed while opening; of the model's kind; NULL = the model's */
     const char *no_decay; /* patterns of parameters that have no weight decay (tandem_parameter_matches); NULL = none. Borrowed
                              while opening */
@@ -131,7 +161,8 @@ typedef void tandem_observer(void *context, const tandem_executor *executor, int
 typedef struct tandem_step_times {
     int n_event;
     int64_t step_ns;
-    int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active; of an update: behind its wait */
+    int64_t *start_ns, *end_ns; /* [n_task] relative to the begin of the step; −1 = not active, not timed; of an update:
+                                   behind its wait */
     int64_t *wait_ns; /* [n_bucket] time the compute stream stood still for bucket b */
     /* start_ns and end_ns are of the last micro-step; of all of them, [n_micro × n_task]; −1 also where a task runs in the last
      * one only */
@@ -150,6 +181,9 @@ typedef struct tandem_backend_api {
     int version;
     /* Text about the libraries behind it, "oneDNN 2.6.3, Gloo 0.5.0", cut to fit; returns `text`. */
     const char *(*libraries)(char *text, size_t size);
+
+    /* Whether a device can be opened here, and what it is, without opening it: "" for CPUs. TANDEM_NO_DEVICE says what is missing. */
+    tandem_status (*device_look)(char *text, size_t size, const char *name, tandem_error *error);
 
     /* The functions of data.h, which this library holds: for programs that open it and link nothing of it. */
     tandem_status (*data_open)(tandem_data *data, const char *source, int length, tandem_error *error);
@@ -185,7 +219,8 @@ typedef struct tandem_backend_api {
     const tandem_memory *(*executor_memory)(const tandem_executor *executor);
     uint64_t (*executor_workspace)(const tandem_executor *executor, int task);
     void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
-    /* Data behind a value id or TANDEM_PARAMETER(p) (weight; `gradient` 1: its gradient); scale of an s8 value. */
+    /* Data behind a value id or TANDEM_PARAMETER(p) (weight; `gradient` 1: its gradient); scale of an s8 value. Of a device with
+     * memory of its own: a copy, which stays as it is until the value is asked for again; NULL where none could be made. */
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
      * weights, with the running statistics of batchnorms and without dropout; correct and total are of this rank's part (ranks
@@ -217,13 +252,13 @@ typedef struct tandem_backend_api {
     tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 
     /* --- Measuring (all ranks call together) --- */
-    /* All-reduce of `bytes`: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
+    /* All-reduce of `bytes`, from where the device has gradients and back: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
     tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 3 };
+enum { TANDEM_BACKEND_VERSION = 4 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

@@ -14,12 +14,12 @@ enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
 /* What is known of a card without having it: profiles/devices/cards.def says each member's meaning and source. Times are
  * predicted from it (predictor.h). */
 typedef struct tandem_device_facts {
-    double flops_per_s[TANDEM_N_VERSION]; /* peak, by type of the operands; 0 = it has no units for that */
-    double achieved[TANDEM_N_VERSION];    /* share of it that large products reach */
-    double bytes_per_s;                   /* peak of its memory */
-    double achieved_bytes;                /* share of it that streaming kernels reach */
-    int64_t launch_ns;                    /* from one small kernel to the next */
-    int n_unit;                           /* multiprocessors, each of which works on one tile of a product */
+    double flops_per_s[TANDEM_N_RATE]; /* peak, by type in which operands are multiplied; 0 = it has no units for that */
+    double achieved[TANDEM_N_RATE];    /* share of it that large products reach */
+    double bytes_per_s;                /* peak of its memory */
+    double achieved_bytes;             /* share of it that streaming kernels reach */
+    int64_t launch_ns;                 /* from one small kernel to the next */
+    int n_unit;                        /* multiprocessors, each of which works on one tile of a product */
 } tandem_device_facts;
 
 /* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */
@@ -27,21 +27,27 @@ typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
     unsigned precisions;       /* bit p: it can run precision p */
-    tandem_dtype wider;        /* what TANDEM_WIDER means on it: bf16 where that is fast, else f32 */
+    tandem_dtype wider;        /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
     uint64_t memory_bytes;     /* 0 = not known */
     tandem_device_facts facts; /* of a described model; all 0 where there are kernels instead */
 } tandem_device;
 /* Whether it is a described model: there are no kernels for it, so that plans for it can be made and replayed, not run. */
 int tandem_device_is_described(const tandem_device *device);
 
+/* tandem_device_capability: what a card of NVIDIA's compute capability major.minor multiplies in, into device->precisions and
+ * device->wider (profiles/devices/capability.def). 0, and *device unchanged, of one that is older than all that are known.
+ * Example: tandem_device_capability(&device, 8, 6): as 8.0, the last row that is not above. */
+int tandem_device_capability(tandem_device *device, int major, int minor);
+
 /* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first, and those of cards.def. */
 int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
-/* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
+/* By name; also cuda:0, cuda:1, …, whether they are here or not. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
 /* Whether this machine can run it (CPUID). Never of a described model. */
 int tandem_device_present(const char *name);
-/* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. */
+/* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. Of a card only
+ * whether it can be named: opening a worker says whether it is there (backend.h). */
 tandem_status tandem_device_require(const char *name, tandem_error *error);
 /* The two ends of this machine that the demo trains on: the strongest device, and `cpu:avx2_vnni` where it is there, else
  * the weakest. Both the same where there is one only. */

@@ -18,7 +18,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 /* --- Number types (dtype.h) ------------------------------------------------------------------------------------------- */
-const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "s32" */
+const char *tandem_dtype_name(tandem_dtype dtype); /* "f32", "bf16", "s8", "f16", "e4m3", … */
 uint64_t tandem_dtype_bytes(tandem_dtype dtype);
 
 /* --- Precisions (precision.def) ----------------------------------------------------------------------------- */
@@ -33,9 +33,11 @@ typedef enum tandem_precision {
 
 typedef struct tandem_precision_row {
     const char *name;
-    tandem_dtype forward, dgrad, wgrad, accumulator, output, saved;
+    tandem_dtype forward, dgrad, wgrad, second, accumulator, output, saved, multiplied;
 } tandem_precision_row;
 const tandem_precision_row *tandem_precision_get(tandem_precision precision);
+/* Type in which a product of `precision` multiplies operands of type `operand`: that, or TANDEM_TF32. */
+tandem_dtype tandem_precision_multiplies(tandem_precision precision, tandem_dtype operand);
 /* By name. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_precision_find(tandem_precision *precision, const char *name, tandem_error *error);
 

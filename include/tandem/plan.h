@@ -39,7 +39,7 @@ tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, co
                                const char *name, tandem_error *error);
 void tandem_plan_close(tandem_plan *plan); /* NULL is fine */
 /* tandem_plan_uniform: class c gets `precision` wherever the operator has it. Where it lacks it, int8 stands in for
- * int8_full; for int8, bf16 on a device whose wider type is bf16, else fp32; and fp32 for bf16. So with int8_full an
+ * int8_full; for int8 and fp8, the precision of the device's wider type: bf16, fp16 or fp32; and fp32 for all others. So with int8_full an
  * embedding gets bf16 or fp32. TANDEM_NO_KERNEL where the device has no such precision at all (says which
  * it has); TANDEM_WRONG_MODEL. The plan is unchanged on error. */
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,

@@ -59,7 +59,7 @@ void tandem_statistics_finish(tandem_statistics *statistics, int64_t n_batch);
 /* What a task does, from its cost key alone. docs/costs.md has the table of bytes. */
 typedef struct tandem_work {
     const char *kind;  /* "linear", …, "adamw", "cast": one pointer for each */
-    tandem_dtype type; /* of the operands: at which rate it computes */
+    tandem_dtype type; /* in which it multiplies its operands: at which rate it computes */
     double flops;      /* a multiply and an add count as two */
     double bytes;      /* read and written, each operand once for every pass over it */
     int is_product; /* of matrices: count products of (m, k) by (k, n); a convolution is one of its windows */

@@ -58,7 +58,7 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 16 };
+enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 21 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {
@@ -77,7 +77,9 @@ typedef struct tandem_task {
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
-    tandem_dtype from;          /* operand type; of a cast: what it reads */
+    tandem_dtype from;          /* operand type; of a cast: what it reads; of a backward product: the gradient's */
+    tandem_dtype second;        /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
+                                   input's; else `from` */
     tandem_dtype to;            /* type of the result */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
@@ -110,7 +112,7 @@ char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
-    tandem_dtype wider;        /* of the device: what TANDEM_WIDER means (f32 or bf16) */
+    tandem_dtype wider;        /* of the device: what TANDEM_WIDER means (f32, bf16 or f16) */
     uint64_t bucket_bytes; /* most bytes of gradients reduced together; a larger parameter has a bucket of its own */
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
     tandem_dtype *native;        /* [n_op] type in which the operator writes its output */
@@ -164,7 +166,7 @@ typedef struct tandem_cost_key {
     tandem_pass pass;
     tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
     int64_t elements;      /* of a cast or a reduce */
-    int known_range;       /* cast to s8 whose range is known in advance: one pass instead of two */
+    int known_range;       /* cast to one byte whose range is known in advance: one pass instead of two */
 } tandem_cost_key;
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */
@@ -207,10 +209,12 @@ typedef enum tandem_memory_category {
     TANDEM_MEMORY_WEIGHTS,   /* f32 master copies, for the whole run, as the next two */
     TANDEM_MEMORY_GRADIENTS, /* of weights: the buckets */
     TANDEM_MEMORY_OPTIMIZER,
-    TANDEM_MEMORY_WEIGHT_COPIES,   /* in bf16 and s8 */
+    TANDEM_MEMORY_WEIGHT_COPIES,   /* in other types than f32 */
     TANDEM_MEMORY_ACTIVATIONS_F32, /* outputs of operators by the type in which they are stored */
     TANDEM_MEMORY_ACTIVATIONS_BF16,
     TANDEM_MEMORY_ACTIVATIONS_S8,
+    TANDEM_MEMORY_ACTIVATIONS_F16,
+    TANDEM_MEMORY_ACTIVATIONS_E4M3,
     TANDEM_MEMORY_ACTIVATIONS_S32, /* tokens and labels */
     TANDEM_MEMORY_SIDE_RESULTS, /* statistics, places of maxima, probabilities: kept for the backward pass */
     TANDEM_MEMORY_ACTIVATION_GRADIENTS,

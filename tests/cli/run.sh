@@ -7,7 +7,7 @@ set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TANDEM_BUILD:-$here/../../build}" && pwd) || exit 4
 export TANDEM=$build/tandem FIXTURES=$here/fixtures LC_ALL=C
-unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND RANK WORLD_SIZE LOCAL_RANK ARGP_HELP_FMT
+unset TANDEM_DB TANDEM_DATA TANDEM_STORE TANDEM_BACKEND TANDEM_CUDA RANK WORLD_SIZE LOCAL_RANK ARGP_HELP_FMT
 [ -x "$TANDEM" ] || { echo "Bail out! there is no $TANDEM: run make first"; exit 4; }
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 

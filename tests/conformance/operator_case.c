@@ -30,11 +30,15 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {11, 6, 17}, .out = 19, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 6, .n_dim = 3, .dim = {8, 8, 32}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {4, 4, 2}, .out = 1, .window_h = 4, .stride = 1, .pad = 0},
-    /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, or is smaller than */
-    {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, in one block or several, of more
+     * channels than there are tiles, or fewer; then one too few, another number of channels, an image smaller than a tile */
+    {OF(CONV2D), .batch = 5, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {5, 13, 32}, .out = 96, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {17, 18, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 4, .n_dim = 3, .dim = {5, 6, 160}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .batch = 15, .n_dim = 3, .dim = {4, 4, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 2, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {8, 8, 256}, .out = 128, .window_h = 3, .stride = 1, .pad = 1},
     /* of the large models: stem, strided 3x3, bottleneck, shortcut, patches */
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {16, 15, 3}, .out = 32, .window_h = 7, .stride = 2, .pad = 3},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {8, 8, 64}, .out = 64, .window_h = 3, .stride = 2, .pad = 1},
@@ -63,6 +67,9 @@ const operator_case operator_cases[] = {
     {OF(BIAS), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
     {OF(BIAS), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
     {OF(BIAS), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
+    {OF(BIAS_GELU), .batch = 3, .n_dim = 1, .dim = {13}, .out = 1},
+    {OF(BIAS_GELU), .batch = 4, .n_dim = 2, .dim = {5, 19}, .out = 2},
+    {OF(BIAS_GELU), .batch = 2, .n_dim = 3, .dim = {3, 5, 33}, .out = 1},
     {OF(RELU), .batch = 3, .n_dim = 2, .dim = {7, 11}},
     {OF(RELU), .batch = 1, .n_dim = 1, .dim = {1}},
     {OF(DROPOUT), .batch = 3, .n_dim = 2, .dim = {7, 11}, .scale = 0.3f},
@@ -86,6 +93,9 @@ const operator_case operator_cases[] = {
     {OF(SLICE), .batch = 2, .n_dim = 3, .dim = {6, 3, 11}, .out = 4, .flag = 2},
     {OF(SLICE), .batch = 4, .n_dim = 1, .dim = {9}, .out = 3, .flag = 6},
     {OF(SLICE), .batch = 2, .n_dim = 2, .dim = {1, 1}, .out = 1},
+    {OF(LABELLED), .batch = 3, .n_dim = 2, .dim = {7, 5}, .out = 3},
+    {OF(LABELLED), .batch = 2, .n_dim = 3, .dim = {9, 3, 11}, .out = 7},
+    {OF(LABELLED), .batch = 3, .n_dim = 2, .dim = {1, 1}, .out = 1},
     {OF(PREPEND), .batch = 3, .n_dim = 2, .dim = {7, 5}},
     {OF(PREPEND), .batch = 1, .n_dim = 2, .dim = {1, 1}},
     {OF(PREPEND), .batch = 5, .n_dim = 2, .dim = {4, 33}},
@@ -110,6 +120,7 @@ const operator_case operator_cases[] = {
     {OF(CROSS_ENTROPY), .batch = 5, .n_dim = 2, .dim = {1, 10}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {7, 37}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
+    {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {4, 13}, .out = 7},
 };
 const int n_operator_case = sizeof operator_cases / sizeof operator_cases[0];
 
@@ -175,6 +186,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_BIAS:
         return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
+    case TANDEM_OP_BIAS_GELU: return tandem_build_bias_gelu(b, "op", x, (int)c->out, 0.1f);
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
     case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, "op", x, c->scale);
     case TANDEM_OP_ADD:
@@ -184,6 +196,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_AVGPOOL: return tandem_build_avgpool(b, "op", x, c->window_h, c->window_w, c->stride);
     case TANDEM_OP_TRANSPOSE: return tandem_build_transpose(b, "op", x, c->axis);
     case TANDEM_OP_SLICE: return tandem_build_slice(b, "op", x, c->flag, c->out);
+    case TANDEM_OP_LABELLED: return tandem_build_labelled(b, "op", x, made->labels);
     case TANDEM_OP_PREPEND: return tandem_build_prepend(b, "op", x, 0.1f);
     case TANDEM_OP_TANH: return tandem_build_tanh(b, "op", x);
     case TANDEM_OP_GELU: return tandem_build_gelu(b, "op", x);
@@ -191,8 +204,7 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
     case TANDEM_OP_BATCHNORM: return tandem_build_batchnorm(b, "op", x);
     case TANDEM_OP_BATCHNORM_RELU: return tandem_build_batchnorm_relu(b, "op", x);
-    case TANDEM_OP_CROSS_ENTROPY:
-        return tandem_build_cross_entropy(b, "op", x, tandem_build_labels(b, "labels", c->dim[0]));
+    case TANDEM_OP_CROSS_ENTROPY: return tandem_build_cross_entropy(b, "op", x, made->labels);
     default: return -1;
     }
 }
@@ -207,7 +219,8 @@ static int64_t elements_a_sample(const operator_case *c)
     case TANDEM_OP_LINEAR:
     case TANDEM_OP_MATMUL: return all / last * c->out;
     case TANDEM_OP_EMBEDDING: return all * c->out;
-    case TANDEM_OP_SLICE: return all / d[0] * c->out;
+    case TANDEM_OP_SLICE:
+    case TANDEM_OP_LABELLED: return all / d[0] * c->out;
     case TANDEM_OP_PREPEND: return all + last;
     case TANDEM_OP_CONV2D:
         return ((d[0] + 2 * c->pad - c->window_h) / c->stride + 1) *
@@ -224,13 +237,23 @@ static int64_t elements_a_sample(const operator_case *c)
 tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_error *error)
 {
     tandem_builder *b = NULL;
-    case_graph result = {.op = -1, .pre = -1, .pre2 = -1, .post = -1};
+    case_graph result = {.op = -1, .pre = -1, .pre2 = -1, .post = -1, .labels = -1};
     tandem_status status = tandem_builder_open(&b, c->batch, error);
     if (status != TANDEM_OK) return status;
+    if (c->kind == TANDEM_OP_LABELLED)
+        result.labels = tandem_build_masked_labels(b, "labels", c->dim[0], c->out);
+    if (c->kind == TANDEM_OP_CROSS_ENTROPY)
+        result.labels = c->out ? tandem_build_masked_labels(b, "labels", c->out, c->dim[0])
+                               : tandem_build_labels(b, "labels", c->dim[0]);
     result.op = build_op(b, c, &result);
     if (c->kind == TANDEM_OP_EMBEDDING && c->flag) {
         result.post = tandem_build_tied(b, "post", result.op, result.op);
         tandem_build_cross_entropy(b, "loss", result.post, tandem_build_labels(b, "labels", c->dim[0]));
+    } else if (c->kind == TANDEM_OP_LABELLED) { /* rows of the loss are rows of its labels */
+        const int64_t rows[3] = {c->batch, c->out, elements_a_sample(c) / c->out};
+        const int flat = tandem_build_reshape(b, "flat", result.op, 3, rows);
+        result.post = tandem_build_linear(b, "post", flat, 3, 0.5f);
+        tandem_build_cross_entropy(b, "loss", result.post, result.labels);
     } else if (c->kind != TANDEM_OP_CROSS_ENTROPY) {
         const int flat =
             tandem_build_reshape(b, "flat", result.op, 2, (const int64_t[]){c->batch, elements_a_sample(c)});
@@ -347,10 +370,11 @@ void array_random(case_array *array, uint64_t key)
 
 /* --- Operands ------------------------------------------------------------------------------------------- */
 
-/* Whether operand `place` of the task is a list of tokens or labels. */
+/* Whether operand `place` of the task is a list of tokens, labels or places. */
 static int is_index(const tandem_op *op, tandem_task_kind kind, int place)
 {
     if (op->kind == TANDEM_OP_EMBEDDING) return place == 0;
+    if (op->kind == TANDEM_OP_LABELLED) return place == 1;
     if (op->kind != TANDEM_OP_CROSS_ENTROPY) return 0;
     return place == (kind == TANDEM_TASK_DGRAD ? 0 : 1);
 }
@@ -371,7 +395,7 @@ static void open_operand(case_array *array, const tandem_step *step, int id, int
     /* places of maxima are bytes, though the step program knows aux as numbers without a type */
     if (op->kind == TANDEM_OP_MAXPOOL && id == tandem_value_aux(step, value->op))
         array_open(array, TANDEM_S8, value->bytes);
-    else if (index)
+    else if (index || (op->kind == TANDEM_OP_LABELLED && id == tandem_value_aux(step, value->op)))
         array_open(array, TANDEM_S32, value->bytes / 4);
     else
         array_open(array, value->dtype, value->bytes / tandem_dtype_bytes(value->dtype));
@@ -415,7 +439,7 @@ void operands_fill(task_operands *operands, const tandem_step *step, int t, uint
             fill_indices(&operands->in[k],
                          op->kind == TANDEM_OP_EMBEDDING ? graph->parameter[op->parameter[0]].shape.dim[0]
                                                          : tandem_shape_last(&graph->op[op->input[0]].shape),
-                         op->kind == TANDEM_OP_CROSS_ENTROPY, key * 16 + (uint64_t)k);
+                         op->kind != TANDEM_OP_EMBEDDING, key * 16 + (uint64_t)k);
     if (task->kind == TANDEM_TASK_DGRAD) reference_fill_saved(operands, graph, op, key);
 }
 

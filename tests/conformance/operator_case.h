@@ -15,7 +15,8 @@ typedef struct operator_case {
     int n_dim; /* of the input, without the batch */
     int64_t batch;
     int64_t dim[3]; /* of the input; matmul: (heads,) rows and columns of the first operand */
-    int64_t out; /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions; slice: rows */
+    int64_t out; /* linear, conv2d, embedding, matmul: columns of the result; bias: trailing dimensions; slice, labelled:
+                    rows; cross_entropy: labels a sample, where there are more than rows */
     int64_t vocabulary; /* rows of the table; of a bias: of its parameter, where more than are added */
     int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal, tied; slice: the first row */
     int axis[4];
@@ -30,11 +31,11 @@ extern const int n_operator_case;
 static const float case_smoothing = 0.15f;
 enum { case_first_place = 3 };
 
-/* The graph of a case and which of its operators is the one; "pre", "pre2" and "post" are −1 where there is
+/* The graph of a case and which of its operators is the one; "pre", "pre2", "post" and labels of its own are −1 where there is
  * none. */
 typedef struct case_graph {
     tandem_graph *graph;
-    int op, pre, pre2, post;
+    int op, pre, pre2, post, labels;
 } case_graph;
 tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_error *error);
 /* "conv2d batch=3 7x5x3 …", for failures. */

@@ -210,16 +210,43 @@ static void add(const work *w, int64_t n)
     for (int64_t i = 0; i < n; i++) w->out[0][i] = w->in[0][i] + w->in[1][i];
 }
 
+static const double gelu_root = 0.7978845608028654, gelu_cubic = 0.044715; /* √(2/π) */
+
+/* Of gelu at x, t being its tanh. */
+static double gelu_slope(double x, double t)
+{
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_root * (1 + 3 * gelu_cubic * x * x);
+}
+
 static void gelu(const work *w)
 {
     const int64_t n = tandem_shape_elements(shape_out(w));
-    const double c = 0.7978845608028654, d = 0.044715; /* √(2/π) */
     for (int64_t i = 0; i < n; i++) {
         const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
-        const double x = w->in[is_forward ? 0 : 1][i], t = tanh(c * (x + d * x * x * x));
-        const double slope = 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * d * x * x);
-        w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * slope;
+        const double x = w->in[is_forward ? 0 : 1][i], t = tanh(gelu_root * (x + gelu_cubic * x * x * x));
+        w->out[0][i] = is_forward ? 0.5 * x * (1 + t) : w->in[0][i] * gelu_slope(x, t);
         w->bound[0][i] = 4 * elementary * (is_forward ? fabs(x) : fabs(w->in[0][i]) * (1 + fabs(x)));
+    }
+}
+
+static void bias_gelu(const work *w)
+{
+    const int64_t n = tandem_shape_elements(shape_out(w));
+    const int64_t period = w->graph->parameter[w->op->parameter[0]].elements, terms = n / period;
+    const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+    /* a sum may be of rounded gradients */
+    const double rounding = is_forward || w->operands->out[0].dtype == TANDEM_F32 ? 0 : 0x1p-8;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = w->in[is_forward ? 0 : 1][i], own_bias = w->in[is_forward ? 1 : 2][i % period],
+                     sum = x + own_bias;
+        const double t = tanh(gelu_root * (sum + gelu_cubic * sum * sum * sum));
+        const double g = is_forward ? 1 : w->in[0][i];
+        w->out[0][i] = is_forward ? 0.5 * sum * (1 + t) : g * gelu_slope(sum, t);
+        w->bound[0][i] = 4 * elementary * fabs(g) * ((is_forward ? 0 : 1) + fabs(x) + fabs(own_bias));
+        if (is_forward) continue;
+        w->out[1][i % period] += w->out[0][i];
+        w->bound[1][i % period] +=
+            w->bound[0][i] + ((double)(terms + 2) * u + rounding) * (fabs(w->out[0][i]) + w->bound[0][i]);
     }
 }
 
@@ -246,6 +273,35 @@ static void slice(const work *w)
             w->out[0][i] = w->in[0][at];
         else
             w->out[0][at] = w->in[0][i];
+    }
+}
+
+/* Where the label of row r of n a sample stands: its r-th that is not −1, or its r-th where it has n. */
+static int64_t label_place(const work *w, const double *label, int64_t r, int64_t n)
+{
+    const int64_t length = tandem_shape_elements(shape_in(w, 1)) / w->graph->batch, sample = r / n;
+    int64_t place = sample * length - 1;
+    if (n == length) return r;
+    for (int64_t k = 0; k <= r % n; k++) do
+            place++;
+        while (label[place] < 0);
+    return place;
+}
+
+/* Rows without a label have no gradient. */
+static void labelled(const work *w)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = shape_out(w);
+    const int64_t row = tandem_shape_elements(in) / (in->dim[0] * in->dim[1]), n = out->dim[1];
+    for (int64_t r = 0; r < out->dim[0] * n; r++) {
+        const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
+        const int64_t place = is_forward ? label_place(w, w->in[1], r, n) : (int64_t)w->in[1][r];
+        if (is_forward) w->out[1][r] = (double)place;
+        for (int64_t j = 0; j < row; j++)
+            if (is_forward)
+                w->out[0][r * row + j] = w->in[0][place * row + j];
+            else
+                w->out[0][place * row + j] = w->in[0][r * row + j];
     }
 }
 
@@ -316,7 +372,7 @@ static void cross_entropy(const work *w)
     const int64_t n = last(logits), rows = rows_of(logits);
     for (int64_t r = 0; r < rows; r++) {
         if (w->task->kind == TANDEM_TASK_DGRAD) {
-            const int64_t label = (int64_t)w->in[0][r];
+            const int64_t label = (int64_t)w->in[0][label_place(w, w->in[0], r, rows / w->graph->batch)];
             for (int64_t j = 0; j < n && label >= 0; j++) {
                 const double p = w->in[1][r * n + j];
                 w->out[0][r * n + j] = (p - target(j, label, n)) * w->row_weight;
@@ -325,7 +381,7 @@ static void cross_entropy(const work *w)
             continue;
         }
         double *p = w->out[1] + r * n;
-        const int64_t label = (int64_t)w->in[1][r];
+        const int64_t label = (int64_t)w->in[1][label_place(w, w->in[1], r, rows / w->graph->batch)];
         softmax_row(w->in[0] + r * n, p, n, 0, 1);
         for (int64_t j = 0; j < n; j++) w->bound[1][r * n + j] = softmax_bound(p[j], n);
         if (label < 0) continue; /* it is not predicted */
@@ -537,9 +593,11 @@ static int reference_op(const work *w)
     case TANDEM_OP_AVGPOOL: avgpool(w); return 1;
     case TANDEM_OP_TRANSPOSE: transpose(w); return 1;
     case TANDEM_OP_SLICE: slice(w); return 1;
+    case TANDEM_OP_LABELLED: labelled(w); return 1;
     case TANDEM_OP_PREPEND: prepend(w); return 1;
     case TANDEM_OP_TANH: hyperbolic_tangent(w); return 1;
     case TANDEM_OP_GELU: gelu(w); return 1;
+    case TANDEM_OP_BIAS_GELU: bias_gelu(w); return 1;
     case TANDEM_OP_SOFTMAX: softmax(w); return 1;
     case TANDEM_OP_CROSS_ENTROPY: cross_entropy(w); return 1;
     case TANDEM_OP_LAYERNORM:
@@ -560,7 +618,7 @@ static int only_moves(const work *w)
     const tandem_op_kind kind = w->op->kind;
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
-           (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
+           kind == TANDEM_OP_LABELLED || (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
            (w->task->kind == TANDEM_TASK_FORWARD && (kind == TANDEM_OP_EMBEDDING || kind == TANDEM_OP_MAXPOOL));
 }
 
@@ -638,6 +696,16 @@ static void fill_places(const work *w, case_array *aux, uint64_t key)
     array_close(&x);
 }
 
+/* As if the last labels of each sample were those that are not −1. */
+static void fill_label_places(const work *w, case_array *places)
+{
+    const tandem_shape *in = shape_in(w, 0), *out = &w->op->shape;
+    const int64_t n = out->dim[1], length = in->dim[1];
+    for (size_t r = 0; r < places->n; r++)
+        places->value[r] = (double)((int64_t)r / n * length + length - n + (int64_t)r % n);
+    array_store(places);
+}
+
 void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op, uint64_t key)
 {
     work w = {.graph = graph, .op = op, .operands = operands};
@@ -653,6 +721,7 @@ void reference_fill_saved(task_operands *operands, const tandem_graph *graph, co
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_LABELLED: fill_label_places(&w, &operands->in[1]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;
     }

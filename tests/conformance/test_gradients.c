@@ -1,11 +1,5 @@
-/* Every operator's backward kernels against finite differences of its own forward kernel, in fp32, on this
- * machine's strongest and weakest device.
- *
- * With random c, L = Σ c_i·y_i (summed in double) has dL/dx_j by the five-point stencil
- *     (8(L(x + h) − L(x − h)) − (L(x + 2h) − L(x − 2h))) / 12h,   h = 2^−5,
- * whose own error is h⁴/30 · |L⁽⁵⁾| (3·10⁻⁸ of it) plus the forward kernel's rounding, 2^−24·Σ|c_i y_i| / h
- * at worst. Where y bends within 2h of x (relu at 0, a maximum that changes place) inputs keep away from the
- * bend. The kernel's gradient may lie 2·10⁻⁴ of the largest gradient away, and 2^−14 of Σ|c_i y_i| more.
+/* Every operator's backward kernels against finite differences of its own forward kernel, on this machine's strongest
+ * and weakest device (gradient_check.c).
  *
  * And a step of a graph with a tied table, whose gradient two operators make, against differences of its loss. */
 #include <math.h>
@@ -22,244 +16,12 @@
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
-#include "base/philox.h"
 #include "graph/build.h"
 #include "tandem/cluster.h"
-#include "tests/conformance/operator_case.h"
+#include "tests/conformance/gradient_check.h"
 
 enum { MOST_ELEMENTS = 120, TEXT = 4096 };
 static const double h = 0x1p-5;
-
-/* One operator with its three passes, in fp32; −1 where it has none. */
-typedef struct subject {
-    const tandem_device_backend *backend;
-    void *device;
-    case_graph made;
-    tandem_step *step;
-    int forward, dgrad, wgrad;
-    task_operands of_forward, of_dgrad, of_wgrad;
-    tandem_kernel *kernel; /* of the forward pass, for the many runs */
-    void *workspace;
-    case_array c; /* gradient of the output */
-    char what[200];
-} subject;
-
-static int complaints; /* of this child */
-
-__attribute__((format(printf, 1, 2))) static void complain(const char *format, ...)
-{
-    if (complaints++ >= 8) return;
-    va_list arguments;
-    va_start(arguments, format);
-    vprintf(format, arguments);
-    va_end(arguments);
-    putchar('\n');
-}
-
-static int task_of(const subject *s, tandem_task_kind kind)
-{
-    for (int t = 0; t < s->step->n_task; t++)
-        if (s->step->task[t].active && s->step->task[t].op == s->made.op && s->step->task[t].kind == kind)
-            return t;
-    return -1;
-}
-
-static int open_subject(subject *s, const operator_case *c)
-{
-    tandem_error error = {0};
-    uint64_t workspace_bytes = 0;
-    case_print(s->what, sizeof s->what, c);
-    if (case_graph_open(&s->made, c, &error) != TANDEM_OK ||
-        tandem_step_open(&s->step, s->made.graph, TANDEM_F32, 0, &error) != TANDEM_OK) {
-        complain("%s: %s", s->what, error.text);
-        return 0;
-    }
-    s->forward = task_of(s, TANDEM_TASK_FORWARD);
-    s->dgrad = task_of(s, TANDEM_TASK_DGRAD);
-    s->wgrad = task_of(s, TANDEM_TASK_WGRAD);
-    operands_open(&s->of_forward, s->step, s->forward);
-    if (s->dgrad >= 0) operands_open(&s->of_dgrad, s->step, s->dgrad);
-    if (s->wgrad >= 0) operands_open(&s->of_wgrad, s->step, s->wgrad);
-    array_open(&s->c, TANDEM_F32, s->of_forward.out[0].n);
-    array_random(&s->c, 99);
-    if (s->backend->prepare(s->device, s->step, s->forward, &s->kernel, &workspace_bytes, &error) != TANDEM_OK) {
-        complain("%s: %s", s->what, error.text);
-        return 0;
-    }
-    s->workspace = aligned_alloc(64, (workspace_bytes + 64) / 64 * 64);
-    return s->workspace != NULL;
-}
-
-static void close_subject(subject *s)
-{
-    s->backend->release(s->kernel);
-    free(s->workspace);
-    array_close(&s->c);
-    operands_close(&s->of_forward);
-    operands_close(&s->of_dgrad);
-    operands_close(&s->of_wgrad);
-    tandem_step_close(s->step);
-    tandem_graph_close(s->made.graph);
-}
-
-/* Inputs that keep 0.2 from 0, and 1/8 from each other where they are compared. */
-static void keep_from_bends(case_array *x, tandem_op_kind kind)
-{
-    for (size_t i = 0; i < x->n; i++) {
-        if (kind == TANDEM_OP_RELU) x->value[i] += x->value[i] < 0 ? -0.2 : 0.2;
-        if (kind == TANDEM_OP_MAXPOOL)
-            x->value[i] = (double)(i * 37 % 101) / 8; /* distinct within any window */
-        if (kind == TANDEM_OP_BATCHNORM_RELU) x->value[i] += x->value[i] < 0 ? -2 : 2;
-    }
-    array_store(x);
-}
-
-/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift nothing is near the bend. */
-static void keep_norm_from_bend(task_operands *forward)
-{
-    case_array *scale = &forward->in[1], *shift = &forward->in[2];
-    for (size_t j = 0; j < scale->n; j++) {
-        scale->value[j] = 1 + fabs(scale->value[j]);
-        shift->value[j] /= 4;
-    }
-    array_store(scale);
-    array_store(shift);
-}
-
-static double loss(subject *s, double *size)
-{
-    tandem_kernel_call call = {.workspace = s->workspace,
-                               .row_weight = 1,
-                               .smoothing = case_smoothing,
-                               .first_place = case_first_place,
-                               .draws = {.seed = 1, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}}}; /* as operands_run's */
-    tandem_error error = {0};
-    for (int k = 0; k < s->of_forward.n_in; k++) call.in[k] = s->of_forward.in[k].data;
-    for (int k = 0; k < s->of_forward.n_out; k++) call.out[k] = s->of_forward.out[k].data;
-    if (s->backend->run(s->kernel, &call, &error) != TANDEM_OK)
-        complain("%s: forward: %s", s->what, error.text);
-    array_load(&s->of_forward.out[0]);
-    double sum = 0, magnitude = 0;
-    for (size_t i = 0; i < s->c.n; i++) {
-        /* a loss is differentiated as it is */
-        const double c = s->step->graph->op[s->made.op].kind == TANDEM_OP_CROSS_ENTROPY ? 1 : s->c.value[i];
-        sum += c * s->of_forward.out[0].value[i];
-        magnitude += fabs(c * s->of_forward.out[0].value[i]);
-    }
-    *size = magnitude;
-    return sum;
-}
-
-static double slope(subject *s, case_array *x, size_t j, double *size)
-{
-    static const double place[4] = {1, -1, 2, -2}, weight[4] = {8, -8, -1, 1};
-    const double kept = x->value[j];
-    double sum = 0;
-    for (int k = 0; k < 4; k++) {
-        x->value[j] = kept + place[k] * h;
-        array_store(x);
-        sum += weight[k] * loss(s, size);
-    }
-    x->value[j] = kept;
-    array_store(x);
-    return sum / (12 * h);
-}
-
-/* Gradient of forward operand `k` as a backward kernel has written it. */
-static void compare(subject *s, int k, const case_array *gradient, const char *pass)
-{
-    case_array *x = &s->of_forward.in[k];
-    double largest = 0;
-    if (x->n != gradient->n) {
-        complain("%s: %s has %zu numbers for %zu", s->what, pass, gradient->n, x->n);
-        return;
-    }
-    for (size_t j = 0; j < x->n; j++) largest = fmax(largest, fabs(gradient->value[j]));
-    const size_t stride = x->n / MOST_ELEMENTS + 1;
-    for (size_t j = 0; j < x->n; j += stride) {
-        double size = 0;
-        const double numeric = slope(s, x, j, &size);
-        const double tolerance = 2e-4 * largest + 0x1p-14 * size;
-        if (!(fabs(numeric - gradient->value[j]) <= tolerance)) {
-            complain("%s: %s, element %zu of %zu: the kernel says %.7g, differences say %.7g ± %.2g", s->what,
-                     pass, j, x->n, gradient->value[j], numeric, tolerance);
-            return;
-        }
-    }
-}
-
-static int run(subject *s, task_operands *operands, int task)
-{
-    char complaint[1200] = "";
-    const int good = operands_run(operands, s->backend, s->device, s->step, task, 1, 1, complaint, sizeof complaint);
-    if (!good) complain("%s: %s", s->what, complaint);
-    return good;
-}
-
-static void copy(case_array *to, const case_array *from)
-{
-    memcpy(to->data, from->data, to->bytes);
-    array_load(to);
-}
-
-/* Backward operands, in the order of backend.h, from the forward pass's. */
-static void hand_over(subject *s)
-{
-    const task_operands *f = &s->of_forward;
-    task_operands *d = &s->of_dgrad, *w = &s->of_wgrad;
-    const tandem_op_kind kind = s->step->graph->op[s->made.op].kind;
-    if (kind == TANDEM_OP_CROSS_ENTROPY) {
-        copy(&d->in[0], &f->in[1]);
-        copy(&d->in[1], &f->out[1]);
-        return;
-    }
-    if (s->wgrad >= 0) {
-        copy(&w->in[w->n_in - 1], &s->c);
-        if (w->n_in > 1) copy(&w->in[0], &f->in[0]);
-    }
-    if (s->dgrad < 0) return;
-    copy(&d->in[0], &s->c);
-    switch (kind) {
-    case TANDEM_OP_LINEAR:
-    case TANDEM_OP_CONV2D:
-    case TANDEM_OP_MATMUL: copy(&d->in[1], &f->in[1]); break;
-    case TANDEM_OP_RELU:
-    case TANDEM_OP_TANH:
-    case TANDEM_OP_SOFTMAX: copy(&d->in[1], &f->out[0]); break;
-    case TANDEM_OP_GELU: copy(&d->in[1], &f->in[0]); break;
-    case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
-    case TANDEM_OP_LAYERNORM:
-    case TANDEM_OP_BATCHNORM:
-    case TANDEM_OP_BATCHNORM_RELU:
-        copy(&d->in[1], &f->in[0]);
-        copy(&d->in[2], &f->out[1]);
-        copy(&d->in[3], &f->in[1]);
-        if (kind == TANDEM_OP_BATCHNORM_RELU) copy(&d->in[4], &f->in[2]);
-        break;
-    default: break;
-    }
-}
-
-static void check_gradients(subject *s)
-{
-    const tandem_op_kind kind = s->step->graph->op[s->made.op].kind;
-    const tandem_op_row *row = tandem_op_row_get(kind);
-    operands_fill(&s->of_forward, s->step, s->forward, 17);
-    keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
-    if (kind == TANDEM_OP_BATCHNORM_RELU) keep_norm_from_bend(&s->of_forward);
-    if (!run(s, &s->of_forward, s->forward)) return;
-    hand_over(s);
-    if (s->dgrad >= 0 && run(s, &s->of_dgrad, s->dgrad)) {
-        compare(s, 0, &s->of_dgrad.out[0], "dgrad");
-        if (row->wgrad == TANDEM_BACKWARD_BESIDE)
-            for (int k = 1; k < s->of_dgrad.n_out; k++)
-                compare(s, k, &s->of_dgrad.out[k], "gradient of a parameter");
-    }
-    if (s->wgrad >= 0 && run(s, &s->of_wgrad, s->wgrad)) compare(s, 1, &s->of_wgrad.out[0], "wgrad");
-    if ((row->dgrad == TANDEM_BACKWARD_TASK) != (s->dgrad >= 0) ||
-        (row->wgrad == TANDEM_BACKWARD_TASK) != (s->wgrad >= 0))
-        complain("%s: its row in op.def and its tasks disagree", s->what);
-}
 
 /* --- A table that two operators read: its gradient is the sum of theirs ---------------------------------- */
 
@@ -280,7 +42,7 @@ static tandem_status open_tied(tandem_graph **graph, tandem_error *error)
 }
 
 /* Gradient of parameter p as a step leaves it, against differences of the loss of steps on the same samples. */
-static void compare_steps(const tandem_backend_api *backend, tandem_executor *executor,
+static void compare_steps(gradients *g, const tandem_backend_api *backend, tandem_executor *executor,
                           const tandem_graph *graph, int p)
 {
     static const double place[4] = {1, -1, 2, -2}, share[4] = {8, -8, -1, 1};
@@ -301,13 +63,13 @@ static void compare_steps(const tandem_backend_api *backend, tandem_executor *ex
         }
         weight[i] = kept;
         if (!(fabs(sum - written[i]) <= 2e-4))
-            complain("tied: element %lld of '%s': the step says %.6g, differences say %.6g", (long long)i,
-                     graph->op[graph->parameter[p].op].name, written[i], sum);
+            gradients_complain(g, "tied: element %lld of '%s': the step says %.6g, differences say %.6g",
+                               (long long)i, graph->op[graph->parameter[p].op].name, written[i], sum);
     }
-    if (status != TANDEM_OK) complain("tied: %s", error.text);
+    if (status != TANDEM_OK) gradients_complain(g, "tied: %s", error.text);
 }
 
-static void check_tied(const char *device)
+static void check_tied(gradients *g, const char *device)
 {
     const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
     tandem_graph *graph = NULL;
@@ -322,9 +84,9 @@ static void check_tied(const char *device)
     if (status == TANDEM_OK)
         status = backend->executor_open(
             &executor, worker, &(tandem_executor_options){.step = step, .seed = 3, .global_batch = 2}, &error);
-    if (status != TANDEM_OK) complain("tied: %s", error.text);
+    if (status != TANDEM_OK) gradients_complain(g, "tied: %s", error.text);
     for (int p = 0; p < graph->n_parameter && status == TANDEM_OK; p++)
-        compare_steps(backend, executor, graph, p);
+        compare_steps(g, backend, executor, graph, p);
     if (executor) backend->executor_close(executor);
     if (worker) backend->worker_close(worker);
     tandem_step_close(step);
@@ -339,14 +101,11 @@ static int child(const char *device)
         printf("%s\n", error.text);
         return 1;
     }
-    for (int i = 0; i < n_operator_case; i++) {
-        subject s = {.backend = &tandem_cpu_backend, .device = opened};
-        if (open_subject(&s, &operator_cases[i])) check_gradients(&s);
-        close_subject(&s);
-    }
-    check_tied(device);
+    gradients g = {.backend = &tandem_cpu_backend, .device = opened, .most_elements = MOST_ELEMENTS};
+    gradients_check_every_case(&g);
+    check_tied(&g, device);
     tandem_cpu_backend.close(opened);
-    return complaints > 0;
+    return g.complaints > 0;
 }
 
 static void gradients_on(const char *device)

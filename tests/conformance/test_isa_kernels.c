@@ -722,6 +722,78 @@ static void test_batchnorm_has_the_same_bits_everywhere(void **state)
         }
 }
 
+/* --- Exponentials --------------------------------------------------------------------------------------- */
+
+enum { WAVES = 6, WAVE = 777, WAVE_BYTES = 4 * WAVES * WAVE };
+
+/* Every kernel that has an e^x in it, on numbers of which some are large, infinite or none. */
+static void run_exponentials(const tandem_isa_kernels *isa, unsigned char *written)
+{
+    static float x[WAVE], g[WAVE], bias[WAVE];
+    static uint16_t x16[WAVE], g16[WAVE];
+    for (size_t i = 0; i < WAVE; i++)
+        x[i] = 4 * norm_draw(i, 0), g[i] = norm_draw(i, 1), bias[i] = norm_draw(i, 2);
+    x[5] = 1e30f, x[6] = -1e30f, x[7] = INFINITY, x[8] = -60;
+    isa->bf16_from_f32(x16, x, WAVE);
+    isa->bf16_from_f32(g16, g, WAVE);
+    float *const y = (float *)(void *)written;
+    float *to[WAVES];
+    for (int k = 0; k < WAVES; k++) to[k] = y + (ptrdiff_t)k * WAVE;
+    isa->bias_gelu_f32(to[0], x, bias, WAVE, WAVE / 7);
+    isa->bias_gelu_bf16((uint16_t *)(void *)to[1], x16, bias, WAVE, WAVE / 7);
+    isa->bias_gelu_backward_f32(to[2], to[4], g, x, bias, WAVE, WAVE / 7);
+    isa->bias_gelu_backward_bf16((uint16_t *)(void *)to[3], to[4] + WAVE / 7, g16, x16, bias, WAVE, WAVE / 7);
+    x[7] = x[5] = 1;
+    isa->softmax_f32(to[5], x, WAVE, WAVE - 3, 0.5f, &to[4][WAVE - 1]);
+    isa->softmax_backward_f32(to[5] + WAVE / 2, g, to[5], WAVE / 2, 0.5f);
+}
+
+static void test_exponentials_have_the_same_bits_everywhere(void **state)
+{
+    (void)state;
+    static unsigned char first[WAVE_BYTES], written[WAVE_BYTES];
+    int n_run = 0, at = 0;
+    for (const tandem_isa_kernels *isa; (isa = next_table(&at)); n_run++) {
+        unsigned char *const to = n_run ? written : first;
+        memset(to, 0, WAVE_BYTES);
+        run_exponentials(isa, to);
+        for (size_t i = 0; n_run && i < WAVE_BYTES; i++)
+            if (first[i] != written[i])
+                fail_msg("%s: kernel %zu, number %zu has other bits", isa->isa, i / (4 * WAVE), i % (4 * WAVE) / 4);
+    }
+    assert_true(n_run > 0);
+}
+
+/* Within a few roundings of what double arithmetic gives, from the least to the largest that is asked for. */
+static void test_gelu_and_softmax_are_near_the_truth(void **state)
+{
+    (void)state;
+    static float x[4001], y[4001], p[4001];
+    const tandem_isa_kernels *isa;
+    for (int i = 0; i <= 4000; i++) x[i] = (float)(i - 2000) / 50;
+    for (int at = 0; (isa = next_table(&at));) {
+        float top = 0;
+        isa->gelu_f32(y, x, 4001);
+        const double sum = (double)isa->softmax_f32(p, x, 4001, 4001, 1, &top);
+        double all = 0;
+        for (int i = 0; i <= 4000; i++) all += exp((double)x[i] - (double)x[4000]);
+        assert_true(top >= x[4000] && top <= x[4000] && fabs(sum / all - 1) < 0x1p-20);
+        for (int i = 0; i <= 4000; i++) {
+            const double v = (double)x[i], u2 = 2 * 0.7978845608028654 * (v + 0.044715 * v * v * v);
+            const double want = v / (1 + exp(-u2)), slack = 0x1p-20 + 0x1p-22 * fabs(u2);
+            assert_true(fabs((double)y[i] - want) <= slack * fabs(want) + 1e-30);
+            const double share = exp(v - (double)top) / all, rounding = 0x1p-20 + 0x1p-23 * ((double)top - v);
+            assert_true(fabs((double)p[i] - share) <= rounding * share + 1e-37); /* so little is 0 */
+        }
+    }
+    float alone[3] = {-INFINITY, 3, -INFINITY}, none[2] = {1, NAN}, top = 0;
+    isa = tandem_isa_kernels_find("sse41");
+    isa->softmax_f32(alone, alone, 3, 3, 1, &top);
+    assert_true(alone[0] <= 0 && alone[1] >= 1 && alone[1] <= 1 && alone[2] <= 0);
+    isa->softmax_f32(none, none, 2, 2, 1, &top);
+    assert_true(isnan(none[0]) && isnan(none[1]));
+}
+
 /* --- Optimizers ----------------------------------------------------------------------------------------- */
 
 static void sgd_of(const tandem_isa_kernels *table, size_t n)
@@ -1037,6 +1109,8 @@ int main(void)
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_batchnorm_has_the_same_bits_everywhere),
+        cmocka_unit_test(test_exponentials_have_the_same_bits_everywhere),
+        cmocka_unit_test(test_gelu_and_softmax_are_near_the_truth),
         cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_adamw),
         cmocka_unit_test(test_optimizers_see_what_is_not_finite),

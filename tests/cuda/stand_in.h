@@ -1,19 +1,35 @@
-/* stand_in.h: what tests put in NVIDIA's libraries' place where there is no card: memory of the host, streams that have done everything
- * when a call returns, products and convolutions as plain loops. With the kernels under simt.h the whole CUDA backend runs so,
+/* stand_in.h: what tests put in NVIDIA's libraries' place where there is no card: memory of the host, streams of which
+ * the first has done everything when a call returns, and the others nothing before they are waited for, products and
+ * convolutions as plain loops. With the kernels under simt.h the whole CUDA backend runs so,
  * but for the libraries themselves. */
 #ifndef TANDEM_TESTS_CUDA_STAND_IN_H
 #define TANDEM_TESTS_CUDA_STAND_IN_H
 
 #include "backend/cuda/vendor.h"
 
-extern const cuda_vendor stand_in_vendor;
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default) /* build/tests/libtandem_cuda.so exports them */
+
+#define stand_in_vendor tandem_cuda_vendor /* so that the backend's own `open` finds it, too */
 
 /* The card that it describes; tests change it. */
 extern cuda_card stand_in_card;
 extern int stand_in_n_card;
-/* The call after that many more fails as a lost card would, and all behind it; −1: none does. */
+/* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_fails_after;
+int stand_in_fate(void); /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
-int stand_in_open_things(void);      /* what was opened or taken and not given back */
+extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
+int stand_in_open_things(void); /* what was opened or taken and not given back */
 
+/* Around whatever the card does (simt.h, and here). */
+void stand_in_enter(void);
+void stand_in_leave(void);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
 #endif

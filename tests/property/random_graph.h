@@ -49,7 +49,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     (void)snprintf(second, sizeof second, "%s.b", name);
     static const int turn[3] = {0, 2, 1};
     static const int64_t turned[3] = {BATCH, ROWS, WIDTH}, flat[2] = {BATCH, ROWS * WIDTH};
-    switch (draw_below(c, 19)) {
+    switch (draw_below(c, 20)) {
     case 0: return tandem_build_linear(b, name, x, WIDTH, 0.1f);
     case 1: return tandem_build_bias(b, name, x, 1 + (int)draw_below(c, 2), 0);
     case 2: return tandem_build_relu(b, name, x);
@@ -66,6 +66,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 13:
         return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
     case 14: return tandem_build_dropout(b, name, x, 0.25f);
+    case 15: return tandem_build_bias_gelu(b, name, x, 1, 0);
     default: return tandem_build_add(b, name, x, y);
     }
 }

@@ -264,6 +264,7 @@ static void no_uniform_plan_within_the_target_is_better(void **state)
         tandem_plan_close(plan);
         for (int q = 0; q < TANDEM_N_PRECISION; q++) {
             tandem_error error = {0};
+            if (!(p.cluster.member[0].device.precisions >> q & 1)) continue;
             tandem_allocation_problem problem = priced_problem(&p, 0);
             problem.uniform = (tandem_precision)q;
             must(tandem_allocate(&plan, &uniform, policy_of("uniform"), &problem, NULL, &error), &error, seed);

@@ -135,7 +135,10 @@ static void grow_matmul(generator *g, int x)
 static void grow_elementwise(generator *g, int x)
 {
     const tandem_shape s = g->shape[x];
-    switch (below(&g->draw, 8)) {
+    switch (below(&g->draw, 9)) {
+    case 7:
+        if (s.n_dim >= 2) took(g, tandem_build_bias_gelu(g->b, next_name(g), x, 1, 0), s, x, -1);
+        break;
     case 6: took(g, tandem_build_dropout(g->b, next_name(g), x, 0.25f), s, x, -1); break;
     case 4: took(g, tandem_build_tanh(g->b, next_name(g), x), s, x, -1); break;
     case 0: took(g, tandem_build_relu(g->b, next_name(g), x), s, x, -1); break;
@@ -198,11 +201,11 @@ static void grow_transpose(generator *g, int x)
     took(g, tandem_build_transpose(g->b, next_name(g), x, axis), s, x, -1);
 }
 
-/* Rows of dimension 1: fewer, one more, or each with something of its own. */
+/* Rows of dimension 1: fewer, one more, each with something of its own, or the one of the sample's label. */
 static void grow_rows(generator *g, int x)
 {
     tandem_shape s = g->shape[x];
-    const int kind = below(&g->draw, 3);
+    const int kind = below(&g->draw, 4);
     if (kind == 0 && s.n_dim >= 2) {
         const int64_t n = between(&g->draw, 1, (int)s.dim[1]), start = below(&g->draw, (int)(s.dim[1] - n) + 1);
         s.dim[1] = n;
@@ -213,6 +216,11 @@ static void grow_rows(generator *g, int x)
     } else if (kind == 2 && s.n_dim >= 3) {
         const int64_t rows = s.dim[s.n_dim - 2] + below(&g->draw, 3);
         took(g, tandem_build_rows(g->b, next_name(g), x, rows, 0.1f), s, x, -1);
+    } else if (kind == 3 && s.n_dim >= 2 && s.dim[0] == g->batch) {
+        const int64_t start = below(&g->draw, (int)s.dim[1]);
+        s.dim[1] = 1;
+        x = took(g, tandem_build_slice(g->b, next_name(g), x, start, 1), s, x, -1);
+        took(g, tandem_build_labelled(g->b, next_name(g), x, g->label), s, x, g->label);
     }
 }
 
@@ -246,7 +254,8 @@ static void begin(generator *g)
         g->is_f32[t] = false;
         g->word = took(g, tandem_build_embedding(g->b, next_name(g), t, VOCABULARY, WORD_WIDTH), x, t, -1);
     }
-    g->label = took(g, tandem_build_labels(g->b, next_name(g), 1), (tandem_shape){1, {g->batch}}, -1, -1);
+    g->label =
+        took(g, tandem_build_masked_labels(g->b, next_name(g), 1, 1), (tandem_shape){1, {g->batch}}, -1, -1);
     g->is_f32[g->label] = false;
 }
 
@@ -467,6 +476,9 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 16: return tandem_build_layernorm(b, name, x);
     case 17: return tandem_build_batchnorm(b, name, x);
     case 18: return tandem_build_batchnorm_relu(b, name, x);
+    case 19: return tandem_build_masked_labels(b, name, big, small);
+    case 20: return tandem_build_labelled(b, name, x, y);
+    case 21: return tandem_build_bias_gelu(b, name, x, small, real);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }

@@ -209,7 +209,7 @@ static void check_wgrad(run *r, int t)
     if (op->kind == TANDEM_OP_EMBEDDING)
         check_read(r, t, k++, activation(r, op->input[0]), TANDEM_S32);
     else if (row->saves & TANDEM_SAVES_INPUT)
-        check_read(r, t, k++, activation(r, op->input[0]), task->from);
+        check_read(r, t, k++, activation(r, op->input[0]), task->second);
     check_read(r, t, k++, r->gradient[task->op], task->from);
     if (row->n_parameter > 0) {
         assert_int_equal(task->to, TANDEM_F32);
@@ -231,9 +231,9 @@ static void check_dgrad(run *r, int t)
     else
         check_read(r, t, k++, r->gradient[task->op], task->from);
     if (op->kind == TANDEM_OP_MATMUL)
-        check_read(r, t, k++, activation(r, op->input[1]), task->from);
+        check_read(r, t, k++, activation(r, op->input[1]), task->second);
     else if (row->op_class == TANDEM_ADJUSTABLE)
-        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->from);
+        check_read(r, t, k++, symbol(WEIGHT, op->parameter[0], 0), task->second);
     else if (row->saves & TANDEM_SAVES_INPUT)
         check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
@@ -299,9 +299,26 @@ static void check_norm(run *r, int t)
     for (int b = 0; b < r->step->n_bucket; b++) assert_int_equal(r->updated[b], 1);
 }
 
+/* Types of a product's operands are those of its precision's row. */
+static void check_types(const run *r, const tandem_task *task)
+{
+    const tandem_precision_row *row = tandem_precision_get(task->precision);
+    const int is_product =
+        task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    tandem_dtype from = row->forward, second = row->forward;
+    if (task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
+    if (task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
+    if (!is_product ||
+        (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
+        from = second = task->from;
+    assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
+    assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
+}
+
 static void check_task(run *r, int t)
 {
     const tandem_task *task = &r->step->task[t];
+    check_types(r, task);
     switch (task->kind) {
     case TANDEM_TASK_FORWARD: check_forward(r, t); return;
     case TANDEM_TASK_WGRAD: check_wgrad(r, t); return;
@@ -608,7 +625,8 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
 {
     static const int n_micro[] = {0, 1, 3}, n_segment[] = {0, TANDEM_SEGMENTS_SQRT, 2, 7};
     tandem_step *step = NULL;
-    const tandem_dtype wider = draw_below(c, 2) ? TANDEM_BF16 : TANDEM_F32;
+    static const tandem_dtype wider_types[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
+    const tandem_dtype wider = wider_types[draw_below(c, 3)];
     tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)]};
     options.n_segment = n_segment[draw_below(c, 4)];
     options.with_norm = (int)draw_below(c, 2);

@@ -17,12 +17,18 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-static tandem_status open_step(tandem_step **step, const tandem_graph *graph, const experiment *e, tandem_error *error)
+static const char *device_of(const experiment *e, int rank)
+{
+    return rank == 1 && e->second_device ? e->second_device : e->device;
+}
+
+static tandem_status open_step(tandem_step **step, const tandem_graph *graph, const experiment *e, int rank,
+                               tandem_error *error)
 {
     tandem_device device;
     tandem_step_options variant = e->variant;
     variant.with_norm = e->clip > 0 || e->loss_scale != 0;
-    tandem_status status = tandem_device_find(&device, e->device, error);
+    tandem_status status = tandem_device_find(&device, device_of(e, rank), error);
     if (status == TANDEM_OK)
         status = tandem_step_open_with(step, graph, device.wider, e->bucket_bytes, &variant, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
@@ -66,10 +72,11 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     tandem_worker *worker = NULL;
     tandem_executor *executor = NULL;
     tandem_status status = tandem_graph_open(&graph, e->model, e->batch, error);
-    if (status == TANDEM_OK) status = open_step(&step, graph, e, error);
+    if (status == TANDEM_OK) status = open_step(&step, graph, e, rank, error);
     if (status == TANDEM_OK)
         status = backend->worker_open(
-            &worker, &(tandem_worker_options){e->device, rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
+            &worker,
+            &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
     if (status == TANDEM_OK)
         status = backend->executor_open(
             &executor, worker,
@@ -101,6 +108,9 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
             r->gradients[rank][i] = hash_gradients(backend, executor, graph);
         r->steps_done[rank] = i + 1;
     }
+    int64_t total = 0;
+    if (status == TANDEM_OK && e->evaluate)
+        status = backend->executor_evaluate(executor, NULL, e->evaluate, &r->correct[rank], &total, error);
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */
     r->allocated[rank] = backend->executor_allocated(executor);
     r->planned[rank] = backend->executor_memory(executor)->peak;
@@ -108,6 +118,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     backend->worker_close(worker);
     tandem_step_close(step);
     tandem_graph_close(graph);
+    if (e->open_things) r->open_things[rank] = e->open_things();
     return TANDEM_OK;
 }
 
@@ -135,7 +146,7 @@ record *training_run(const experiment *e)
         r->status[rank] = run_rank(e, rank, store, r, &error);
         r->failed_ns[rank] = tandem_now_ns();
         r->error[rank] = error;
-        if (r->status[rank] != TANDEM_OK && e->killed_rank < 0 && r->status[rank] != TANDEM_OVER_LIMIT &&
+        if (r->status[rank] != TANDEM_OK && !e->fails && e->killed_rank < 0 && r->status[rank] != TANDEM_OVER_LIMIT &&
             r->status[rank] != TANDEM_NO_FIT && r->status[rank] != TANDEM_NO_MEMORY)
             fprintf(stderr, "rank %d: %s\n", rank, error.text);
         _exit(0);

@@ -18,6 +18,8 @@ typedef struct record {
     uint64_t allocated[MOST_RANKS], planned[MOST_RANKS];
     int64_t resumed_at[MOST_RANKS];
     tandem_step_report report[MOST_RANKS][MOST_STEPS];
+    int64_t correct[MOST_RANKS]; /* of those that were evaluated */
+    int open_things[MOST_RANKS];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
 
@@ -41,6 +43,10 @@ typedef struct experiment {
     const char *init, *export; /* weights: read before the first step, written behind the last */
     tandem_step_options variant;
     int hash_gradients;
+    int fails;                 /* as it should: nothing is said of it on stderr */
+    const char *second_device; /* of rank 1 */
+    int64_t evaluate;          /* test samples, behind the last step */
+    int (*open_things)(void);  /* what a device has open, asked once all is closed */
 } experiment;
 
 typedef struct training_view {

@@ -20,7 +20,7 @@
 static void the_table_is_whole(void **state)
 {
     (void)state;
-    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp32 = 1u << TANDEM_PRECISION_FP32;
+    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16, fp32 = 1u << TANDEM_PRECISION_FP32;
     assert_in_range(tandem_device_count(), 8, 64);
     for (int i = 0; i < tandem_device_count(); i++) {
         tandem_device found;
@@ -29,7 +29,8 @@ static void the_table_is_whole(void **state)
         assert_string_equal(found.name, device->name);
         assert_int_equal(found.precisions, device->precisions);
         assert_true(device->precisions & fp32);
-        assert_true(device->wider == TANDEM_F32 || (device->wider == TANDEM_BF16 && device->precisions & bf16));
+        assert_true(device->wider == TANDEM_F32 || (device->wider == TANDEM_BF16 && device->precisions & bf16) ||
+                    (device->wider == TANDEM_F16 && device->precisions & fp16));
     }
     assert_null(tandem_device_get(-1));
     assert_null(tandem_device_get(tandem_device_count()));
@@ -41,6 +42,36 @@ static void the_table_is_whole(void **state)
     assert_int_equal(device.wider, TANDEM_F32);
     assert_int_equal(tandem_device_find(&device, "cpu:avx512_bf16", NULL), TANDEM_OK);
     assert_int_equal(device.wider, TANDEM_BF16);
+}
+
+static void a_card_has_what_its_capability_has(void **state)
+{
+    (void)state;
+    static const struct {
+        int major, minor;
+        const char *like; /* a described card */
+    } card[] = {{6, 0, "p100"}, {6, 1, "p4"},   {7, 0, "v100"}, {7, 2, "v100"},  {7, 5, "t4"},    {8, 0, "a100"},
+                {8, 6, "a10"},  {8, 7, "a100"}, {8, 9, "l4"},   {9, 0, "h100"}, {10, 0, "h100"}, {12, 1, "h100"}};
+    for (size_t k = 0; k < sizeof card / sizeof *card; k++) {
+        tandem_device like, device = {.name = "cuda:0"};
+        assert_int_equal(tandem_device_find(&like, card[k].like, NULL), TANDEM_OK);
+        assert_true(tandem_device_capability(&device, card[k].major, card[k].minor));
+        assert_int_equal(device.precisions, like.precisions);
+        assert_int_equal(device.wider, like.wider);
+        assert_string_equal(device.name, "cuda:0");
+    }
+    const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16, fp8 = 1u << TANDEM_PRECISION_FP8;
+    tandem_device t4, a100, l4;
+    assert_true(tandem_device_capability(&t4, 7, 5) && tandem_device_capability(&a100, 8, 0) &&
+                tandem_device_capability(&l4, 8, 9));
+    assert_int_equal(t4.precisions & (tf32 | fp16 | fp8), fp16);
+    assert_int_equal(t4.wider, TANDEM_F16);
+    assert_int_equal(a100.precisions & (tf32 | fp16 | fp8), tf32 | fp16);
+    assert_int_equal(a100.wider, TANDEM_BF16);
+    assert_int_equal(l4.precisions, (1u << TANDEM_N_PRECISION) - 1);
+    tandem_device old = {.precisions = 77, .wider = TANDEM_BF16};
+    assert_false(tandem_device_capability(&old, 5, 2));
+    assert_int_equal(old.precisions, 77);
 }
 
 /* A type that a precision computes in has a rate; shares are shares. */
@@ -63,7 +94,8 @@ static void descriptions_are_whole(void **state)
         assert_true(device->memory_bytes >= 8000000000 && facts->bytes_per_s > 1e11 && facts->launch_ns > 0);
         assert_true(facts->achieved_bytes > 0 && facts->achieved_bytes <= 1);
         for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-            const tandem_dtype type = tandem_precision_get((tandem_precision)p)->forward;
+            const tandem_dtype type =
+                tandem_precision_multiplies((tandem_precision)p, tandem_precision_get((tandem_precision)p)->forward);
             if (device->precisions >> p & 1) assert_true(facts->flops_per_s[type] >= 1e12);
             if (device->precisions >> p & 1)
                 assert_true(facts->achieved[type] > 0 && facts->achieved[type] <= 1);
@@ -496,6 +528,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),
+        cmocka_unit_test(a_card_has_what_its_capability_has),
         cmocka_unit_test(an_unknown_device_has_a_nearest),
         cmocka_unit_test(this_machine_is_what_its_kernel_says),
         cmocka_unit_test(the_pair_is_of_this_machine),

@@ -125,7 +125,8 @@ static void operator_rows_say_what_op_def_says(void **state)
     row = tandem_op_row_get(TANDEM_OP_CONV2D);
     assert_int_equal(row->precisions, all);
     row = tandem_op_row_get(TANDEM_OP_EMBEDDING);
-    assert_int_equal(row->precisions, 1u << TANDEM_PRECISION_FP32 | 1u << TANDEM_PRECISION_BF16);
+    assert_int_equal(row->precisions,
+                     1u << TANDEM_PRECISION_FP32 | 1u << TANDEM_PRECISION_FP16 | 1u << TANDEM_PRECISION_BF16);
     assert_int_equal(row->dgrad, TANDEM_BACKWARD_ABSENT);
     row = tandem_op_row_get(TANDEM_OP_LAYERNORM);
     assert_int_equal(row->saves, TANDEM_SAVES_INPUT | TANDEM_SAVES_AUX);
@@ -231,7 +232,7 @@ static void mlp_flops_are_those_counted_by_hand(void **state)
     assert_true(op_named(graph, "patch")->flops == 2.0 * 16 * 49 * 16 * 192);
     assert_true(op_named(graph, "block0.attention.scores")->flops == 2.0 * 48 * 49 * 64 * 49);
     assert_true(op_named(graph, "block0.attention.softmax")->flops == 6.0 * 48 * 49 * 49);
-    assert_true(op_named(graph, "block0.mlp.gelu")->flops == 8.0 * 16 * 49 * 768);
+    assert_true(op_named(graph, "block0.mlp.fc1.bias")->flops == 9.0 * 16 * 49 * 768); /* with its gelu */
     assert_true(op_named(graph, "norm")->flops == 7.0 * 16 * 49 * 192);
     assert_true(op_named(graph, "column")->flops == 0);
     tandem_graph_close(graph);
@@ -348,7 +349,9 @@ static void large_transformers_have_the_shapes_of_their_drawings(void **state)
     assert_int_equal(op_named(graph, "block11.attention.softmax")->causal, 0);
     tandem_graph_close(graph);
     graph = opened("bert_base:seq=512", 2);
-    SHAPE(op_named(graph, "head.bias"), 2, 512, 30522);
+    SHAPE(op_named(graph, "block11.norm2"), 2, 512, 768);
+    SHAPE(op_named(graph, "hidden"), 2, 77, 768);
+    SHAPE(op_named(graph, "head.bias"), 2, 77, 30522);
     assert_int_equal(graph->length, 512);
     assert_int_equal(graph->n_masked, 77);
     assert_int_equal(tandem_graph_n_prediction(graph), 77);
@@ -356,7 +359,7 @@ static void large_transformers_have_the_shapes_of_their_drawings(void **state)
     /* behind each part a norm, behind the last block nothing more */
     const tandem_op *norm = op_named(graph, "block11.norm2");
     assert_string_equal(graph->op[norm->input[0]].name, "block11.add2");
-    assert_int_equal(op_named(graph, "transform")->input[0], norm - graph->op);
+    assert_int_equal(op_named(graph, "hidden")->input[0], norm - graph->op);
     tandem_graph_close(graph);
     graph = opened("bert_base:seq=1", 2);
     assert_int_equal(graph->n_masked, 1);
@@ -653,7 +656,11 @@ static void dropout_stands_where_it_was_published(void **state)
 static void every_part_of_a_graph_is_hashed(void **state)
 {
     (void)state;
-    tandem_graph *graph = opened("vit_tiny:depth=1", 2); /* in which nothing is fused: the hash is of the graph before */
+    tandem_builder *b = building(2);
+    const int image = tandem_build_images(b, "image", 4, 4, 3);
+    const int x = tandem_build_conv2d(b, "conv", tandem_build_tanh(b, "tanh", image), 5, 3, 1, 1);
+    tandem_graph *graph = finished(
+        b, tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 80}), 3, 0.1f));
     const uint64_t hash = graph->hash;
     tandem_op *op = &graph->op[2];
 #define CHANGED(part, other)                                                                                 \
@@ -687,7 +694,7 @@ static void every_part_of_a_graph_is_hashed(void **state)
     CHANGED(graph->parameter[0].deviation, 0.5f);
     CHANGED(graph->parameter[0].decays, 0);
     CHANGED(graph->optimizer.rate, 1.0f);
-    CHANGED(graph->optimizer.kind, TANDEM_SGD);
+    CHANGED(graph->optimizer.kind, TANDEM_ADAMW);
     CHANGED(graph->model[0], 'R');
     CHANGED(graph->n_op, graph->n_op - 1);
 #undef CHANGED
@@ -715,6 +722,21 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     assert_int_equal(graph->op[graph->loss].kind, TANDEM_OP_CROSS_ENTROPY);
     assert_int_equal(graph->op[graph->input].kind, TANDEM_OP_IMAGES);
     assert_int_equal(graph->op[graph->label].kind, TANDEM_OP_LABELS);
+    tandem_graph_close(graph);
+}
+
+static void a_bias_and_its_gelu_are_one(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("gpt2_small:seq=8,layers=1,vocabulary=100", 2);
+    int op = 0;
+    assert_int_equal(tandem_graph_find(&op, graph, "block0.mlp.gelu", NULL), TANDEM_UNKNOWN_NAME);
+    const tandem_op *both = op_named(graph, "block0.mlp.fc1.bias");
+    assert_int_equal(both->kind, TANDEM_OP_BIAS_GELU);
+    assert_string_equal(both->signature, "bias_gelu n=49152 period=3072");
+    assert_int_equal(op_named(graph, "block0.mlp.fc2")->input[0], both - graph->op);
+    assert_int_equal(op_named(graph, "block0.mlp.fc2.bias")->kind, TANDEM_OP_BIAS);
+    assert_int_equal(graph->parameter[both->parameter[0]].op, both - graph->op);
     tandem_graph_close(graph);
 }
 
@@ -759,7 +781,7 @@ static void hashes_of_the_zoo_are_lasting(void **state)
         {"vit_tiny", UINT64_C(0x3147d55440d8d9f0)},  {"gpt_tiny", UINT64_C(0x7afae4fafbb64f9b)},
         {"resnet18", UINT64_C(0x21e919e9fdf732d5)},  {"resnet50", UINT64_C(0x42240307279c8d69)},
         {"vgg16_bn", UINT64_C(0x304a43291ac0bbd8)},  {"vit_b16", UINT64_C(0x9bc721110bab7c23)},
-        {"bert_base", UINT64_C(0xb1247f499c870d00)}, {"gpt2_small", UINT64_C(0xb7126684c115e43c)},
+        {"bert_base", UINT64_C(0x6f42e642bcd4530f)}, {"gpt2_small", UINT64_C(0xb7126684c115e43c)},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_graph *graph = opened(cases[i].model, 8);
@@ -937,6 +959,13 @@ WRONG(tied_to_images) { tandem_build_tied(b, "x", i, i); }
 WRONG(tied_to_nothing) { tandem_build_tied(b, "x", i, 77); }
 WRONG(masked_none) { (void)i; tandem_build_masked_labels(b, "x", 8, 0); }
 WRONG(masked_more_than_all) { (void)i; tandem_build_masked_labels(b, "x", 8, 9); }
+WRONG(labelled_without_masked) { tandem_build_labelled(b, "x", i, tandem_build_labels(b, "l", 8)); }
+WRONG(labelled_of_fewer) { tandem_build_labelled(b, "x", i, tandem_build_masked_labels(b, "l", 7, 2)); }
+WRONG(labelled_twice)
+{
+    const int l = tandem_build_masked_labels(b, "l", 8, 3);
+    tandem_build_cross_entropy(b, "x", tandem_build_labelled(b, "y", tandem_build_labelled(b, "z", i, l), l), l);
+}
 WRONG(slice_behind_the_end) { tandem_build_slice(b, "x", i, 7, 2); }
 WRONG(slice_from_the_end) { tandem_build_slice(b, "x", i, 8, 1); }
 WRONG(slice_of_none) { tandem_build_slice(b, "x", i, 0, 0); }
@@ -1003,10 +1032,10 @@ static const struct {
     {input_minus_1, "operator 'x' (relu): input 0 is tensor -1; allowed 0 … 0"},
     {input_ahead, "operator 'x' (relu): input 0 is tensor 1; allowed 0 … 0"},
     {second_input_ahead, "operator 'x' (add): input 1 is tensor 99; allowed 0 … 0"},
-    {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss, as "
-                       "its second input, and by nothing else"},
-    {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss, "
-                        "as its second input, and by nothing else"},
+    {linear_of_labels, "operator 'x' (linear): input 0 is 'l' (labels); labels are read by the loss and "
+                       "by labelled, as their second input, and by nothing else"},
+    {reshape_of_labels, "operator 'x' (reshape): input 0 is 'l' (labels); labels are read by the loss and "
+                        "by labelled, as their second input, and by nothing else"},
     {embedding_of_images, "operator 'x' (embedding): input 0, 'image', has type f32; allowed is s32"},
     {linear_to_0, "operator 'x' (linear): dimension 1 of its parameter is 0; allowed 1 or more"},
     {linear_too_large, "operator 'x' (linear): its parameter has shape 4x9223372036854775807; allowed "
@@ -1041,6 +1070,9 @@ static const struct {
     {tied_to_nothing, "operator 'x' (linear): its weight is that of operator 77; allowed is an embedding"},
     {masked_none, "operator 'x' (labels): the number of masked tokens is 0; allowed 1 … 8"},
     {masked_more_than_all, "operator 'x' (labels): the number of masked tokens is 9; allowed 1 … 8"},
+    {labelled_without_masked, "operator 'x' (labelled): the number of masked tokens is 0; allowed 1 … 8"},
+    {labelled_of_fewer, "operator 'x' (labelled): the number of labels is 42; allowed 48 … 48"},
+    {labelled_twice, "operator 'y' (labelled): the number of labels is 48; allowed 18 … 18"},
     {slice_behind_the_end, "operator 'x' (slice): the number of rows is 2; allowed 1 … 1"},
     {slice_from_the_end, "operator 'x' (slice): the first row is 8; allowed 0 … 7"},
     {slice_of_none, "operator 'x' (slice): the number of rows is 0; allowed 1 … 8"},
@@ -1064,10 +1096,10 @@ static const struct {
     {softmax_nan, "operator 'x' (softmax): the scale is nan; allowed are numbers above 0"},
     {softmax_causal, "operator 'x' (softmax): the last dimensions are 9x4; allowed under a causal mask are equal ones"},
     {batchnorm_of_rows, "operator 'x' (batchnorm): input 0 has shape 6x288, 2 dimensions; allowed 4"},
-    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by "
-                          "the loss, as its second input, and by nothing else"},
-    {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the "
-                     "loss, as its second input, and by nothing else"},
+    {loss_without_labels, "operator 'x' (cross_entropy): input 1 is 'image' (images); labels are read by the loss and "
+                          "by labelled, as their second input, and by nothing else"},
+    {loss_of_labels, "operator 'x' (cross_entropy): input 0 is 'l' (labels); labels are read by the loss and "
+                     "by labelled, as their second input, and by nothing else"},
     {loss_rows, "operator 'x' (cross_entropy): the number of labels is 6; allowed 432 … 432"},
     {loss_one_class, "operator 'x' (cross_entropy): the number of classes is 1; allowed 2 … 2147483647"},
     {loss_twice, "operator 'x' (relu): it reads 'loss'; nothing may follow the loss"},
@@ -1415,6 +1447,7 @@ int main(void)
         cmocka_unit_test(parameters_have_names_of_their_own),
         cmocka_unit_test(dropout_stands_where_it_was_published),
         cmocka_unit_test(a_batchnorm_and_its_relu_are_one),
+        cmocka_unit_test(a_bias_and_its_gelu_are_one),
         cmocka_unit_test(a_batchnorm_that_others_read_stays),
         cmocka_unit_test(every_part_of_a_graph_is_hashed),
         cmocka_unit_test(hashes_of_the_zoo_are_lasting),

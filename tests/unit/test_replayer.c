@@ -293,8 +293,8 @@ static void a_task_tells_its_time(void **state)
     while (step->task[forward].op != fc1 || step->task[forward].kind != TANDEM_TASK_FORWARD) forward++;
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 0), FORWARD);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, forward, 1), 3 * FORWARD);
-    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 2 * TANDEM_PRECISION_INT8, 0), FC1_INT8);
-    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 2 * TANDEM_PRECISION_INT8 + 1, 0), -1);
+    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8, 0), FC1_INT8);
+    assert_int_equal(tandem_replayer_form_ns(b.replayer, 0, forward, 3 * TANDEM_PRECISION_INT8 + 1, 0), -1);
     assert_int_equal(tandem_replayer_task_ns(b.replayer, 0, step->bucket[0].reduce_task, 0), 320);
     tandem_replayer_set(b.replayer, 0, fc1, TANDEM_PRECISION_INT8);
     (void)run(&b, 0);
@@ -313,7 +313,7 @@ static int task_of(const bench *b, int op, tandem_task_kind kind)
 static void a_task_may_take_another_time(void **state)
 {
     (void)state;
-    enum { INT8_FORM = 2 * TANDEM_PRECISION_INT8 };
+    enum { INT8_FORM = 3 * TANDEM_PRECISION_INT8 };
     bench b;
     set_up(&b);
     put_costs(&b, "cpu:avx2", "", (pricing){.times = 1});

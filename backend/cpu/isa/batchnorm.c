@@ -6,6 +6,7 @@
 #include "backend/cpu/isa/isa.h"
 
 enum { CHUNK_ELEMENTS = 1 << 14 };
+enum { LINE = 64, LONG_ROW = 512, AHEAD = 2048 }; /* bytes */
 
 /* `narrow` and `rectifies` are constants wherever these are inlined: that makes four kernels of one text. */
 #define INLINE static inline __attribute__((always_inline))
@@ -21,6 +22,21 @@ INLINE void store(void *y, size_t i, float value, int narrow)
         ((uint16_t *)y)[i] = bf16_of_float(value);
     else
         ((float *)y)[i] = value;
+}
+
+/* Asks memory for the n elements that stand `ahead` bytes behind element i. Memory would else idle while a chunk is summed a second
+ * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward;
+ * short rows are better left to the hardware). */
+INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
+{
+    const size_t size = narrow ? sizeof(uint16_t) : sizeof(float);
+    const char *const from = (const char *)x + i * size + ahead;
+    for (size_t byte = 0; byte < n * size; byte += LINE) __builtin_prefetch(from + byte, 0, 2);
+}
+
+INLINE void fetch_row(const void *x, size_t i, size_t n, int narrow)
+{
+    if (n * (narrow ? sizeof(uint16_t) : sizeof(float)) >= LONG_ROW) fetch(x, i, n, AHEAD, narrow);
 }
 
 static size_t chunk_rows(size_t channels)
@@ -55,18 +71,20 @@ INLINE float squared_distance(const void *x, size_t i, float mean, int narrow)
     return distance * distance;
 }
 
-/* sum[j] = Σ (x[r][j] − mean[j])² */
+/* sum[j] = Σ (x[r][j] − mean[j])²; meanwhile the next chunk comes from memory. */
 INLINE void add_squares(float *restrict sum, const float *restrict mean, const void *restrict x, size_t at,
                         size_t n, size_t c, int narrow)
 {
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * c)
+    for (; r + 4 <= n; r += 4, at += 4 * c) {
+        fetch(x, at + n * c, 4 * c, 0, narrow);
         for (size_t j = 0; j < c; j++)
             sum[j] = (((sum[j] + squared_distance(x, at + j, mean[j], narrow)) +
                        squared_distance(x, at + c + j, mean[j], narrow)) +
                       squared_distance(x, at + 2 * c + j, mean[j], narrow)) +
                      squared_distance(x, at + 3 * c + j, mean[j], narrow);
+    }
     for (; r < n; r++, at += c)
         for (size_t j = 0; j < c; j++) sum[j] += squared_distance(x, at + j, mean[j], narrow);
 }
@@ -122,6 +140,7 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c) {
+            fetch_row(x, at, c, narrow);
             ISA_ELEMENTWISE
             for (size_t j = 0; j < c; j++) {
                 const float value = normalised(load(x, at + j, narrow), mean[j], factor[j], shift[j]);
@@ -164,7 +183,11 @@ INLINE void add_gradients(const tandem_batchnorm *norm, float *restrict sum, flo
     const float *restrict const mean = norm->mean, *restrict const shift = norm->shift;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
     size_t r = 0;
-    for (; r + 2 <= n; r += 2, at += 2 * c)
+    for (; r + 2 <= n; r += 2, at += 2 * c) {
+        fetch_row(x, at, c, narrow);
+        fetch_row(x, at + c, c, narrow);
+        fetch_row(g, at, c, narrow);
+        fetch_row(g, at + c, c, narrow);
         for (size_t j = 0; j < c; j++) {
             const float x0 = load(x, at + j, narrow), x1 = load(x, at + c + j, narrow);
             const float g0 = passed(load(g, at + j, narrow), x0, mean[j], factor[j], shift[j], rectifies);
@@ -172,6 +195,7 @@ INLINE void add_gradients(const tandem_batchnorm *norm, float *restrict sum, flo
             sum[j] = (sum[j] + g0) + g1;
             dot[j] = (dot[j] + g0 * (x0 - mean[j])) + g1 * (x1 - mean[j]);
         }
+    }
     for (; r < n; r++, at += c)
         for (size_t j = 0; j < c; j++) {
             const float x0 = load(x, at + j, narrow);
@@ -214,6 +238,8 @@ INLINE void backward(const tandem_batchnorm *norm, void *restrict gx, float *res
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c) {
+            fetch_row(x, at, c, narrow);
+            fetch_row(g, at, c, narrow);
             ISA_ELEMENTWISE
             for (size_t j = 0; j < c; j++) {
                 const float value = load(x, at + j, narrow);

@@ -85,6 +85,10 @@ void ISA(add_s32)(int32_t *y, const int32_t *a, const int32_t *b, size_t n);
 void ISA(f32_from_s32)(float *x, const int32_t *sum, size_t n, float scale);
 void ISA(bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
 
+/* winograd.c: where there is AVX-512 */
+void ISA(winograd)(const tandem_winograd *convolution);
+size_t ISA(winograd_workspace)(const tandem_winograd *convolution);
+
 /* im2col.c */
 void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                     int64_t stride, int64_t pad);
@@ -113,6 +117,20 @@ void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t
 void ISA(bias_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
 void ISA(column_sum_f32)(float *sum, const float *g, size_t n, size_t period);
 void ISA(column_sum_bf16)(float *sum, const uint16_t *g, size_t n, size_t period);
+
+/* gelu.c */
+void ISA(gelu_f32)(float *y, const float *x, size_t n);
+void ISA(gelu_backward_f32)(float *gx, const float *g, const float *x, size_t n);
+void ISA(bias_gelu_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
+void ISA(bias_gelu_bf16)(uint16_t *y, const uint16_t *x, const float *bias, size_t n, size_t period);
+void ISA(bias_gelu_backward_f32)(float *gx, float *gbias, const float *g, const float *x, const float *bias,
+                                 size_t n, size_t period);
+void ISA(bias_gelu_backward_bf16)(uint16_t *gx, float *gbias, const uint16_t *g, const uint16_t *x,
+                                  const float *bias, size_t n, size_t period);
+
+/* softmax.c */
+float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
+void ISA(softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
 
 /* optimizer.c */
 int ISA(sgd)(float *w, float *v, const float *g, size_t n, float rate, float momentum, float decay);

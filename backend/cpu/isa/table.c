@@ -8,9 +8,15 @@
 #define HAS_DOTS 0
 #endif
 
+#if defined __AVX512BW__
+#define WINOGRAD .winograd = ISA(winograd), .winograd_workspace = ISA(winograd_workspace),
+#else
+#define WINOGRAD
+#endif
+
 #define ROW(name)                                                                                                \
     {                                                                                                            \
-        .isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),             \
+        WINOGRAD.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),     \
         .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),                                  \
         .quantise_nearest_f32 = ISA(quantise_nearest_f32),                                                       \
         .quantise_nearest_bf16 = ISA(quantise_nearest_bf16), .transpose_s8 = ISA(transpose_s8),                  \
@@ -24,7 +30,11 @@
         .relu_backward_f32 = ISA(relu_backward_f32), .relu_backward_bf16 = ISA(relu_backward_bf16),              \
         .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .batchnorm_f32 = ISA(batchnorm_f32), \
         .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),            \
-        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .sgd = ISA(sgd), .adamw = ISA(adamw)            \
+        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .gelu_f32 = ISA(gelu_f32),                      \
+        .gelu_backward_f32 = ISA(gelu_backward_f32), .bias_gelu_f32 = ISA(bias_gelu_f32),                        \
+        .bias_gelu_bf16 = ISA(bias_gelu_bf16), .bias_gelu_backward_f32 = ISA(bias_gelu_backward_f32),            \
+        .bias_gelu_backward_bf16 = ISA(bias_gelu_backward_bf16), .softmax_f32 = ISA(softmax_f32),                \
+        .softmax_backward_f32 = ISA(softmax_backward_f32), .sgd = ISA(sgd), .adamw = ISA(adamw)                  \
     }
 
 const tandem_isa_kernels ISA(kernels)[] = {

@@ -14,7 +14,7 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const size_t period = (size_t)tandem_bias_period(kernel->op, own(kernel));
+    const size_t period = cpu_bias_period(kernel);
     if (kernel->task.from == TANDEM_F32)
         isa->bias_f32(call->out[0], call->in[0], call->in[1], n, period);
     else
@@ -27,7 +27,7 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     (void)error;
     const tandem_isa_kernels *isa = kernel->device->isa;
     const size_t n = (size_t)tandem_shape_elements(&kernel->op->shape);
-    const size_t period = (size_t)tandem_bias_period(kernel->op, own(kernel));
+    const size_t period = cpu_bias_period(kernel);
     memset((float *)call->out[0] + period, 0, ((size_t)own(kernel)->elements - period) * sizeof(float));
     if (kernel->task.from == TANDEM_F32)
         isa->column_sum_f32(call->out[0], call->in[0], n, period);

@@ -3,10 +3,11 @@
  * f32 and bf16: oneDNN's convolution, in the layouts in which it is fastest; operands that lie in another one go through a
  * reorder in the workspace. Weights (or their gradient) want to be blocked: microseconds against milliseconds (measured on
  * resnet20's layers: 2 to 5 times faster than on plain weights from AVX on; with SSE4.1 plain weights are as fast, and
- * stay). Images stay channels last, for a blocked copy costs what it gains (measured on resnet50's 1x1 weight gradients),
- * but for one case: 3x3 without stride in f32 with AVX-512 is Winograd's algorithm, F(4x4, 3x3), which does a quarter of
- * the multiplications. Its rounding errors are some times those of a plain sum, and within the bound for sums.
- * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016.
+ * stay). Images stay channels last, for a blocked copy costs what it gains (measured on resnet50's 1x1 weight gradients).
+ *
+ * 3x3 without stride is Winograd's algorithm where there is AVX-512 (isa/winograd.c), in f32 and in bf16 alike: a quarter of the
+ * multiplications in f32 is faster than all of them in bf16. Its rounding errors are some times those of a plain sum in f32, and
+ * within the bound for sums.
  *
  * int8's forward pass is oneDNN's where it is exact and fast (AVX-512 with VNNI), else columns of some images at a
  * time, times the weight; its gradients are in conv2d_int8.c. */
@@ -20,7 +21,8 @@
 /* Columns of as many images as stay in the second-level cache. */
 enum { COLUMN_BYTES = 256 << 10 };
 
-enum { LARGEST_WINOGRAD_GRADIENT = 1 << 16 }; /* channels by channels */
+/* With fewer tiles of 4x4 than that, transforming the weights costs more than it saves. */
+enum { WINOGRAD_TILES = 16, WINOGRAD_CHANNELS = 32 };
 
 enum { N_OPERAND = 3 }; /* two that are read and the result */
 
@@ -91,9 +93,10 @@ static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_
 
 /* What the three passes are to oneDNN; x, w and y may be gradients. */
 static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
-                              dnnl_alg_kind_t algorithm, int trains, const dnnl_memory_desc_t *x,
-                              const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y)
+                              int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
+                              const dnnl_memory_desc_t *y)
 {
+    const dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
     const dnnl_dims_t stride = {op->stride, op->stride}, pad = {op->pad, op->pad};
     if (kind == TANDEM_TASK_DGRAD)
         return dnnl_convolution_backward_data_desc_init(operation, algorithm, x, w, y, stride, pad, pad);
@@ -125,28 +128,6 @@ static int has_avx512(const tandem_kernel *kernel)
     return strncmp(kernel->device->isa->isa, "avx512", 6) == 0;
 }
 
-/* Blocks are of 16 channels; below 32 there is too little to multiply for what the transformations cost. In images smaller
- * than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. Gradients of large weights need so much
- * workspace (100 MB for 512 by 512 channels), just where a step needs the most memory, that they are left as they are: they
- * would gain a tenth. */
-static int wants_winograd(const tandem_kernel *kernel)
-{
-    const tandem_op *op = kernel->op;
-    const tandem_shape *in = cpu_input_shape(kernel, 0);
-    const int64_t from = tandem_shape_last(in), to = tandem_shape_last(&op->shape);
-    if (kernel->task.kind == TANDEM_TASK_WGRAD && from * to > LARGEST_WINOGRAD_GRADIENT) return 0;
-    return has_avx512(kernel) && kernel->task.from == TANDEM_F32 && op->kernel_h == 3 && op->kernel_w == 3 &&
-           op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 && from % 16 == 0 &&
-           to % 16 == 0 && from >= 32 && to >= 32;
-}
-
-static dnnl_memory_desc_t image_descriptor(tandem_dtype dtype, const tandem_shape *shape, int blocked)
-{
-    dnnl_memory_desc_t layout = cpu_image_descriptor(dtype, shape);
-    if (blocked) layout.format_kind = dnnl_format_kind_any;
-    return layout;
-}
-
 /* The operands as the kernel gets them: what the pass reads, then its result. */
 static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_kernel *kernel, tandem_dtype to)
 {
@@ -160,24 +141,22 @@ static void plain_operands(dnnl_memory_desc_t plain[N_OPERAND], const tandem_ker
     plain[2] = is_wgrad ? weight_descriptor(kernel, to, dnnl_hwio) : cpu_image_descriptor(to, last);
 }
 
-static tandem_status open_convolution(conv_state *state, const tandem_kernel *kernel,
-                                      dnnl_alg_kind_t algorithm, tandem_error *error)
+static tandem_status open_convolution(conv_state *state, const tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
     const tandem_task_kind kind = task->kind;
     const tandem_dtype to = state->narrows ? TANDEM_F32 : task->to;
     const dnnl_format_tag_t tag = wants_plain(kernel) ? dnnl_hwio : dnnl_format_tag_any;
-    const int blocked = algorithm == dnnl_convolution_winograd;
     const tandem_shape *in = cpu_input_shape(kernel, 0), *out = &kernel->op->shape;
-    const dnnl_memory_desc_t x = image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in, blocked);
+    const dnnl_memory_desc_t x = cpu_image_descriptor(kind == TANDEM_TASK_DGRAD ? to : task->from, in);
     const dnnl_memory_desc_t w = weight_descriptor(kernel, kind == TANDEM_TASK_WGRAD ? to : task->from, tag);
-    const dnnl_memory_desc_t y = image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out, blocked);
-    const dnnl_memory_desc_t hint_x = image_descriptor(task->from, in, blocked),
-                             hint_y = image_descriptor(task->from, out, blocked);
+    const dnnl_memory_desc_t y = cpu_image_descriptor(kind == TANDEM_TASK_FORWARD ? to : task->from, out);
+    const dnnl_memory_desc_t hint_x = cpu_image_descriptor(task->from, in),
+                             hint_y = cpu_image_descriptor(task->from, out);
     const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
-    if (describe(&operation, kernel->op, kind, algorithm, 1, &x, &w, &y) != dnnl_success ||
-        describe(&forward, kernel->op, TANDEM_TASK_FORWARD, algorithm, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
+    if (describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
+        describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     return cpu_primitive_make(&state->convolution, kernel, &operation,
                               kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, argument_of[kind], error);
@@ -216,10 +195,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
      * written by zeros (2.6.3; the conformance tests found it): zeros it shall be, for what lies there may be no number. */
     state->clears = task->kind == TANDEM_TASK_WGRAD && task->from == TANDEM_BF16 &&
                     cpu_input_shape(kernel, 0)->dim[2] < kernel->op->stride;
-    tandem_status status = TANDEM_NO_KERNEL;
-    if (wants_winograd(kernel)) /* where oneDNN has none of this shape, the direct one */
-        status = open_convolution(state, kernel, dnnl_convolution_winograd, NULL);
-    if (status == TANDEM_NO_KERNEL) status = open_convolution(state, kernel, dnnl_convolution_direct, error);
+    tandem_status status = open_convolution(state, kernel, error);
     uint64_t end = 0;
     if (status == TANDEM_OK)
         status = open_reorders(state, kernel, state->narrows ? TANDEM_F32 : task->to, &end, error);
@@ -230,6 +206,55 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     kernel->workspace_bytes = end;
     kernel->run = run_convolution;
     return TANDEM_OK;
+}
+
+/* --- Winograd's algorithm ------------------------------------------------------------------------------------------- */
+
+/* In images smaller than a tile sums are so short that their rounding errors would be larger than a plain sum's can be. */
+static int wants_winograd(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    const tandem_shape *in = cpu_input_shape(kernel, 0);
+    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 && op->kernel_w == 3 &&
+           op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
+           tandem_shape_last(in) % WINOGRAD_CHANNELS == 0 && tandem_shape_last(&op->shape) % WINOGRAD_CHANNELS == 0 &&
+           in->dim[0] * ((in->dim[1] + 3) / 4) * ((in->dim[2] + 3) / 4) >= WINOGRAD_TILES;
+}
+
+static tandem_winograd winograd_of(const tandem_kernel *kernel)
+{
+    const tandem_task *task = &kernel->task;
+    const tandem_shape *in = cpu_input_shape(kernel, 0);
+    const int64_t c_in = tandem_shape_last(in), c_out = tandem_shape_last(&kernel->op->shape);
+    const int turns = task->kind == TANDEM_TASK_DGRAD;
+    return (tandem_winograd){.n = in->dim[0],
+                             .height = in->dim[1],
+                             .width = in->dim[2],
+                             .from = turns ? c_out : c_in,
+                             .to = turns ? c_in : c_out,
+                             .turns = turns,
+                             .is_wgrad = task->kind == TANDEM_TASK_WGRAD,
+                             .from_bf16 = task->from == TANDEM_BF16,
+                             .to_bf16 = task->to == TANDEM_BF16};
+}
+
+static tandem_status run_winograd(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    tandem_winograd convolution = winograd_of(kernel);
+    convolution.x = call->in[0];
+    convolution.w = call->in[1];
+    convolution.y = call->out[0];
+    convolution.workspace = call->workspace;
+    kernel->device->isa->winograd(&convolution);
+    return TANDEM_OK;
+}
+
+static void prepare_winograd(tandem_kernel *kernel)
+{
+    const tandem_winograd convolution = winograd_of(kernel);
+    kernel->workspace_bytes = kernel->device->isa->winograd_workspace(&convolution);
+    kernel->run = run_winograd;
 }
 
 /* --- int8 ----------------------------------------------------------------------------------------------- */
@@ -245,7 +270,7 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     const dnnl_memory_desc_t w = weight_descriptor(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
     dnnl_convolution_desc_t operation;
-    if (describe(&operation, kernel->op, TANDEM_TASK_FORWARD, dnnl_convolution_direct, 0, &x, &w, &y) != dnnl_success)
+    if (describe(&operation, kernel->op, TANDEM_TASK_FORWARD, 0, &x, &w, &y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     dnnl_memory_desc_t one;
     dnnl_memory_desc_init_by_tag(&one, 4, (dnnl_dims_t){1, 1, 1, 1}, dnnl_f32, dnnl_abcd);
@@ -348,6 +373,10 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
         return cpu_conv2d_int8_gradient(kernel, error);
+    if (wants_winograd(kernel)) {
+        prepare_winograd(kernel);
+        return TANDEM_OK;
+    }
     conv_state *state = calloc(1, sizeof *state);
     if (!state) return cpu_kernel_no_memory(kernel, error);
     const tandem_status status = kernel->task.from == TANDEM_S8 ? prepare_int8(state, kernel, error)

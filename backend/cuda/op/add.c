@@ -1,11 +1,14 @@
-/* add: y = a + b. The sum of two contributions to the gradient of a tensor (accumulate) is the same kernel. */
+/* add: y = a + b. The sum of two contributions to the gradient of a tensor, or of a parameter's gradients over micro-steps, in place
+ * (accumulate), is the same kernel. */
 #include "backend/cuda/operator.h"
 
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    const tandem_shape *shape =
-        task->kind == TANDEM_TASK_ACCUMULATE ? cuda_input_shape(kernel, task->slot) : &kernel->op->shape;
+    const tandem_shape *shape = &kernel->op->shape;
+    if (task->kind == TANDEM_TASK_ACCUMULATE)
+        shape = task->parameter >= 0 ? &kernel->graph->parameter[task->parameter].shape
+                                     : cuda_input_shape(kernel, task->slot);
     return cuda_kernel_result(kernel,
                               tandem_cuda_add(call->out[0], call->in[0], call->in[1], cuda_float_of(task->from),
                                               (size_t)tandem_shape_elements(shape), kernel->device->stream),

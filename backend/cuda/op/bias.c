@@ -1,5 +1,5 @@
 /* bias: y = x + b, the parameter over the trailing dimensions; its gradient is the sum of g over the leading ones, and 0 for
- * elements that are not used. */
+ * elements that are not used. bias_gelu: gelu of it; the bias's gradient is computed beside that of x, whose sum it is. */
 #include "backend/cuda/operator.h"
 
 static const tandem_parameter *own(const tandem_kernel *kernel)
@@ -21,15 +21,37 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
                               error);
 }
 
-static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+/* The columns of g, added up. */
+static int sum_gradient(const tandem_kernel *kernel, const tandem_kernel_call *call, float *gradient, const void *g)
 {
     const cuda_device *device = kernel->device;
     const size_t period = period_of(kernel), rest = (size_t)own(kernel)->elements - period;
-    float *const gradient = call->out[0];
-    int failed = rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
-    if (!failed)
-        failed = tandem_cuda_column_sum(gradient, call->in[0], cuda_float_of(kernel->task.from),
-                                        cuda_elements(kernel) / period, period, call->workspace, device->stream);
+    const int failed = rest ? device->vendor->clear(gradient + period, rest * sizeof(float), device->stream) : 0;
+    return failed ? failed
+                  : tandem_cuda_column_sum(gradient, g, cuda_float_of(kernel->task.from),
+                                           cuda_elements(kernel) / period, period, call->workspace, device->stream);
+}
+
+static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    return cuda_kernel_result(kernel, sum_gradient(kernel, call, call->out[0], call->in[0]), error);
+}
+
+static tandem_status run_gelu(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_bias_gelu(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
+                                                    call->in[1], cuda_elements(kernel), period_of(kernel),
+                                                    kernel->device->stream),
+                              error);
+}
+
+static tandem_status run_gelu_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    int failed = tandem_cuda_bias_gelu_backward(call->out[0], call->in[0], call->in[1],
+                                                cuda_float_of(kernel->task.from), call->in[2],
+                                                cuda_elements(kernel), period_of(kernel), kernel->device->stream);
+    if (!failed) failed = sum_gradient(kernel, call, call->out[1], call->out[0]);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -41,8 +63,11 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     if (!is_forward)
         kernel->workspace_bytes =
             tandem_cuda_column_sum_workspace(cuda_elements(kernel) / period_of(kernel), period_of(kernel));
-    kernel->run = is_forward ? run_forward : run_wgrad;
+    if (kernel->op->kind == TANDEM_OP_BIAS_GELU)
+        kernel->run = is_forward ? run_gelu : run_gelu_dgrad;
+    else
+        kernel->run = is_forward ? run_forward : run_wgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_bias = {prepare};
+const cuda_operator cuda_bias = {prepare}, cuda_bias_gelu = {prepare};

@@ -1,44 +1,66 @@
 /* cross_entropy: loss = row_weight · Σ rows −log softmax(logits)[label]; aux: the probabilities. A label that is no class is
- * noted on the card (cuda_faults) and told when the step is settled. */
+ * noted on the card (cuda_faults) and told when the step is settled. With fewer rows than labels, the rows are those of the labels
+ * that are not −1; they are gathered in the workspace first. */
 #include "backend/cuda/operator.h"
 
 typedef struct sides {
-    size_t rows, classes;
+    size_t rows, classes, batch, length; /* length: labels a sample */
 } sides;
 
 static sides sides_of(const tandem_kernel *kernel)
 {
     const tandem_shape *logits = cuda_input_shape(kernel, 0);
     const size_t classes = (size_t)tandem_shape_last(logits);
-    return (sides){(size_t)tandem_shape_elements(logits) / classes, classes};
+    const size_t batch = (size_t)kernel->graph->batch;
+    return (sides){(size_t)tandem_shape_elements(logits) / classes, classes, batch,
+                   (size_t)tandem_shape_elements(cuda_input_shape(kernel, 1)) / batch};
+}
+
+static int has_all(const sides *s) { return s->rows == s->batch * s->length; }
+
+/* *own: the rows' labels, made of all in `room` for 2·rows of them where a sample has fewer rows than labels. */
+static int take_labels(const int32_t **own, const int32_t *label, const sides *s, int32_t *room,
+                       const cuda_device *device)
+{
+    *own = label;
+    if (has_all(s)) return 0;
+    *own = room;
+    int32_t *const place = room + s->rows;
+    const int failed = tandem_cuda_label_places(place, label, s->batch, s->length, s->rows / s->batch,
+                                                &device->faults->bad_label, device->stream);
+    return failed ? failed : tandem_cuda_take_rows(room, label, TANDEM_CUDA_F32, place, s->rows, 1, device->stream);
 }
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const sides s = sides_of(kernel);
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], call->in[1],
-                                                        s.rows, s.classes, call->row_weight, call->smoothing,
-                                                        &device->faults->bad_label, call->workspace, device->stream),
-                              error);
+    const int32_t *label = NULL;
+    int failed = take_labels(&label, call->in[1], &s, (int32_t *)call->workspace + s.rows, device);
+    if (!failed)
+        failed = tandem_cuda_cross_entropy(call->out[0], call->out[1], call->in[0], label, s.rows, s.classes,
+                                           call->row_weight, call->smoothing, &device->faults->bad_label,
+                                           call->workspace, device->stream);
+    return cuda_kernel_result(kernel, failed, error);
 }
 
 static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const sides s = sides_of(kernel);
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], call->in[0],
-                                                                 s.rows, s.classes, call->row_weight,
-                                                                 call->smoothing, kernel->device->stream),
-                              error);
+    const int32_t *label = NULL;
+    int failed = take_labels(&label, call->in[0], &s, call->workspace, kernel->device);
+    if (!failed)
+        failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], label, s.rows, s.classes,
+                                                    call->row_weight, call->smoothing, kernel->device->stream);
+    return cuda_kernel_result(kernel, failed, error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     (void)error;
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    if (is_forward) kernel->workspace_bytes = sides_of(kernel).rows * sizeof(float);
+    const sides s = sides_of(kernel);
+    kernel->workspace_bytes = ((is_forward ? 1u : 0u) + (has_all(&s) ? 0u : 2u)) * s.rows * sizeof(float);
     kernel->run = is_forward ? run_forward : run_dgrad;
     return TANDEM_OK;
 }

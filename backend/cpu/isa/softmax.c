@@ -1,0 +1,87 @@
+/* softmax.c: the softmax of a row, forward and backward. A row is gone over several times: it is short enough for the caches. */
+#include <string.h>
+
+#include "backend/cpu/isa/exponential.h"
+
+/* Sums are of every 16th number, twice, and then of these: an order that has nothing to do with the vector width. */
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
+
+static const float least = -87; /* e to this and less counts as 0: it is below what a sum of f32 can see */
+
+/* Largest number; floats in order are integers in order once those below zero are turned over. 0 < n. */
+static float largest(const float *x, size_t n)
+{
+    int32_t top = INT32_MIN;
+    for (size_t j = 0; j < n; j++) {
+        const int32_t bits = (int32_t)bits_of_float(x[j]);
+        const int32_t key = bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+        top = key > top ? key : top;
+    }
+    return float_of_bits((uint32_t)(top ^ (int32_t)((uint32_t)(top >> 31) >> 1)));
+}
+
+static float folded(const lanes *first, const lanes *second)
+{
+    float part[LANES];
+    const lanes both = *first + *second;
+    memcpy(part, &both, sizeof part);
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t k = 0; k < half; k++) part[k] += part[k + half];
+    return part[0];
+}
+
+static float sum_of(const float *x, size_t n)
+{
+    lanes sum[2] = {{0}, {0}};
+    size_t j = 0;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+        lanes both[2];
+        memcpy(both, x + j, sizeof both);
+        sum[0] += both[0];
+        sum[1] += both[1];
+    }
+    float rest = 0;
+    for (; j < n; j++) rest += x[j];
+    return folded(&sum[0], &sum[1]) + rest;
+}
+
+static float dot_of(const float *a, const float *b, size_t n)
+{
+    lanes sum[2] = {{0}, {0}};
+    size_t j = 0;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+        lanes left[2], right[2];
+        memcpy(left, a + j, sizeof left);
+        memcpy(right, b + j, sizeof right);
+        sum[0] += left[0] * right[0];
+        sum[1] += left[1] * right[1];
+    }
+    float rest = 0;
+    for (; j < n; j++) rest += a[j] * b[j];
+    return folded(&sum[0], &sum[1]) + rest;
+}
+
+float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top)
+{
+    const float most = scale * largest(x, seen);
+    ISA_ELEMENTWISE
+    for (size_t j = 0; j < seen; j++) {
+        const float distance = scale * x[j] - most;
+        const float e = exponential(distance < least ? least : distance);
+        y[j] = distance < least ? 0.0f : e;
+    }
+    const float sum = sum_of(y, seen), share = 1.0f / sum;
+    ISA_ELEMENTWISE
+    for (size_t j = 0; j < seen; j++) y[j] *= share;
+    memset(y + seen, 0, (n - seen) * sizeof *y);
+    *top = most;
+    return sum;
+}
+
+void ISA(softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale)
+{
+    const float along = dot_of(g, y, n);
+    ISA_ELEMENTWISE
+    for (size_t j = 0; j < n; j++) gx[j] = scale * (y[j] * (g[j] - along));
+}

@@ -1,0 +1,489 @@
+/* winograd.c: convolutions of 3x3 without stride by Winograd's algorithm F(4x4, 3x3): a quarter of the multiplications.
+ *
+ * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each. A tile becomes 36 numbers a channel (V), a
+ * weight 36 numbers (U), so do gradients of results (Y); 36 products of matrices (tiles by channels, channels by channels)
+ * stand for the convolution; 36 numbers a result become 4x4 results, or 3x3 of a weight's gradient. For the passes:
+ *     forward, dgrad   y = Aᵀ[(G w Gᵀ)·(Bᵀ x B)]A        wgrad   Gᵀ[(A y Aᵀ)·(Bᵀ x B)]G
+ * Transformed tiles do not leave the second-level cache, or the third where there are more weights than tiles: tiles are taken
+ * in blocks, results in chunks of 32 channels, and a chunk is transformed back as soon as it is multiplied. Everything is f32,
+ * whatever the operands are. Sums are added in the order of channels, or tiles, block by block: the same bits in every run.
+ *
+ * Source: Lavin, Gray, "Fast algorithms for convolutional neural networks", CVPR 2016. */
+#include "backend/cpu/isa/isa.h"
+
+#if defined __AVX512BW__
+
+enum {
+    LANES = 16,
+    LINE = 64,    /* bytes */
+    POINTS = 36,  /* of a tile, transformed */
+    CHUNK = 32,   /* channels of the result: two vectors */
+    ROWS = 8,     /* of a product, in registers */
+    PAD = 16,     /* so that rows and planes do not meet in the same lines of a cache */
+    SLICE = 128,  /* channels of a weight gradient that are multiplied before they are transformed back */
+    BLOCK_BYTES = 576 << 10,
+};
+
+typedef __m512 vector;
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLLED _Pragma("GCC unroll 16")
+
+/* --- Numbers in memory -------------------------------------------------------------------------------------------- */
+
+INLINE vector load(const void *x, int64_t i, int narrow)
+{
+    if (!narrow) return _mm512_loadu_ps((const float *)x + i);
+    const __m256i halves = _mm256_loadu_si256((const __m256i *)((const uint16_t *)x + i));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
+/* As bf16_of_float. */
+INLINE __m256i halves_of(vector value)
+{
+    const __m512i bits = _mm512_castps_si512(value);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7FFF)), odd);
+    const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x00400000));
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, is_nan, quiet), 16));
+}
+
+INLINE void store(void *y, int64_t i, vector value, int narrow)
+{
+    if (narrow)
+        _mm256_storeu_si256((__m256i *)((uint16_t *)y + i), halves_of(value));
+    else
+        _mm512_storeu_ps((float *)y + i, value);
+}
+
+INLINE vector plus(vector a, vector b) { return _mm512_add_ps(a, b); }
+INLINE vector minus(vector a, vector b) { return _mm512_sub_ps(a, b); }
+INLINE vector times(float f, vector a) { return _mm512_mul_ps(_mm512_set1_ps(f), a); }
+/* f·a + b */
+INLINE vector plus_times(float f, vector a, vector b) { return _mm512_fmadd_ps(_mm512_set1_ps(f), a, b); }
+
+/* --- Transformations, in one direction ---------------------------------------------------------------------------- */
+
+/* Bᵀ d */
+INLINE void transform_image(vector r[6], const vector d[6])
+{
+    const vector a = plus_times(-4, d[2], d[4]), b = plus_times(-4, d[1], d[3]);
+    const vector c = minus(d[4], d[2]), e = minus(d[3], d[1]);
+    r[0] = plus_times(4, d[0], plus_times(-5, d[2], d[4]));
+    r[1] = plus(a, b);
+    r[2] = minus(a, b);
+    r[3] = plus_times(2, e, c);
+    r[4] = plus_times(-2, e, c);
+    r[5] = plus_times(4, d[1], plus_times(-5, d[3], d[5]));
+}
+
+/* G g */
+INLINE void transform_weight(vector r[6], const vector g[6])
+{
+    const vector even = times(-1.0f / 6, plus(g[0], g[2])), odd = times(1.0f / 6, g[1]);
+    const vector even2 = plus_times(1.0f / 6, g[2], times(1.0f / 24, g[0])), odd2 = times(1.0f / 12, g[1]);
+    r[0] = times(0.25f, g[0]);
+    r[1] = minus(even, odd);
+    r[2] = plus(even, odd);
+    r[3] = plus(even2, odd2);
+    r[4] = minus(even2, odd2);
+    r[5] = g[2];
+}
+
+/* A g */
+INLINE void transform_gradient(vector r[6], const vector g[6])
+{
+    const vector even = plus(g[0], g[2]), odd = plus(g[1], g[3]);
+    const vector even2 = plus_times(4, g[2], g[0]), odd2 = plus_times(4, g[3], g[1]);
+    r[0] = g[0];
+    r[1] = plus(even, odd);
+    r[2] = minus(even, odd);
+    r[3] = plus_times(2, odd2, even2);
+    r[4] = plus_times(-2, odd2, even2);
+    r[5] = g[3];
+}
+
+/* Aᵀ m */
+INLINE void to_result(vector r[6], const vector m[6])
+{
+    const vector sum = plus(m[1], m[2]), sum2 = plus(m[3], m[4]);
+    const vector difference = minus(m[1], m[2]), difference2 = minus(m[3], m[4]);
+    r[0] = plus(plus(m[0], sum), sum2);
+    r[1] = plus_times(2, difference2, difference);
+    r[2] = plus_times(4, sum2, sum);
+    r[3] = plus(plus_times(8, difference2, difference), m[5]);
+}
+
+/* Gᵀ m */
+INLINE void to_weight(vector r[6], const vector m[6])
+{
+    const vector sum = plus(m[1], m[2]), sum2 = plus(m[3], m[4]);
+    const vector difference = minus(m[2], m[1]), difference2 = minus(m[3], m[4]);
+    r[0] = plus_times(1.0f / 24, sum2, plus_times(-1.0f / 6, sum, times(0.25f, m[0])));
+    r[1] = plus_times(1.0f / 12, difference2, times(1.0f / 6, difference));
+    r[2] = plus(plus_times(1.0f / 6, minus(sum2, sum), m[5]), _mm512_setzero_ps());
+}
+
+/* --- In both directions ------------------------------------------------------------------------------------------- */
+
+typedef void one_direction(vector r[6], const vector d[6]);
+
+/* to[6·i + j] of planes `plane` apart = T d Tᵀ, d of n x n. */
+INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, one_direction *transform)
+{
+    vector half[6][6]; /* [j][i]: columns are done */
+    UNROLLED
+    for (int j = 0; j < n; j++) {
+        vector column[6], done[6];
+        UNROLLED
+        for (int i = 0; i < n; i++) column[i] = d[i][j];
+        transform(done, column);
+        UNROLLED
+        for (int i = 0; i < 6; i++) half[i][j] = done[i];
+    }
+    UNROLLED
+    for (int i = 0; i < 6; i++) {
+        vector done[6];
+        transform(done, half[i]);
+        UNROLLED
+        for (int j = 0; j < 6; j++) _mm512_storeu_ps(to + (6 * i + j) * plane, done[j]);
+    }
+}
+
+/* d of n x n = T m Tᵀ, m[6·i + j] in planes. */
+INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, one_direction *transform)
+{
+    vector half[6][6];
+    UNROLLED
+    for (int i = 0; i < 6; i++) {
+        vector row[6], done[6];
+        UNROLLED
+        for (int j = 0; j < 6; j++) row[j] = _mm512_loadu_ps(from + (6 * i + j) * plane);
+        transform(done, row);
+        UNROLLED
+        for (int j = 0; j < n; j++) half[j][i] = done[j];
+    }
+    UNROLLED
+    for (int j = 0; j < n; j++) {
+        vector done[6];
+        transform(done, half[j]);
+        UNROLLED
+        for (int i = 0; i < n; i++) d[i][j] = done[i];
+    }
+}
+
+/* --- Tiles -------------------------------------------------------------------------------------------------------- */
+
+typedef struct plan {
+    int64_t across, down, tiles; /* of an image; of all */
+    int64_t block;               /* tiles that are multiplied at once */
+    int keeps;                   /* the transformed weights, or the sums, of all chunks, for there are several blocks */
+    int64_t row, plane;          /* of V: floats from a tile to the next, from a point to the next */
+    int64_t chunk_plane;         /* of M or Y: 32 channels of a block's tiles */
+    int64_t chunk_floats;        /* of U, or of the sums of a weight gradient, 32 channels */
+    int64_t v_floats, m_floats, u_floats;
+} plan;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static plan make_plan(const tandem_winograd *w)
+{
+    plan p = {.across = (w->width + 3) / 4, .down = (w->height + 3) / 4, .row = w->from + PAD};
+    p.tiles = w->n * p.across * p.down;
+    p.chunk_floats = POINTS * (w->from * CHUNK + PAD);
+    p.keeps = w->to < p.tiles;
+    const int64_t fitting = BLOCK_BYTES / ((int64_t)sizeof(float) * POINTS * p.row) / ROWS * ROWS;
+    p.block = p.keeps ? smaller(p.tiles, fitting > 4 * ROWS ? fitting : 4 * ROWS) : p.tiles;
+    p.plane = p.block * p.row + PAD;
+    p.chunk_plane = p.block * CHUNK + PAD;
+    p.v_floats = POINTS * p.plane;
+    p.m_floats = POINTS * p.chunk_plane;
+    p.u_floats = p.chunk_floats * (p.keeps ? w->to / CHUNK : 1);
+    return p;
+}
+
+size_t ISA(winograd_workspace)(const tandem_winograd *w)
+{
+    const plan p = make_plan(w);
+    return (size_t)(p.v_floats + p.m_floats + p.u_floats) * sizeof(float);
+}
+
+/* Where tile t begins, its frame of one not counted. */
+static void tile_place(const plan *p, int64_t t, int64_t *image, int64_t *y, int64_t *x)
+{
+    const int64_t a_image = p->across * p->down;
+    *image = t / a_image;
+    *y = t % a_image / p->across * 4;
+    *x = t % p->across * 4;
+}
+
+/* n x n pixels from (top, left) on; zero outside the image. `inside`: all are in it. */
+INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t top, int64_t left, int64_t height,
+                        int64_t width, int64_t channels, int64_t c, int n, int narrow, int inside)
+{
+    UNROLLED
+    for (int i = 0; i < n; i++) {
+        UNROLLED
+        for (int j = 0; j < n; j++) {
+            const int64_t y = top + i, z = left + j;
+            const int is_in = inside || (y >= 0 && y < height && z >= 0 && z < width);
+            d[i][j] = is_in ? load(x, ((image * height + y) * width + z) * channels + c, narrow) : _mm512_setzero_ps();
+        }
+    }
+}
+
+/* Asks memory for `count` channels of a pixel, which may lie anywhere; `writes`: to write them. */
+INLINE void fetch(const void *x, int64_t pixel, int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+{
+    const int64_t size = narrow ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    const uintptr_t from = (uintptr_t)x + (uintptr_t)((pixel * channels + first) * size);
+    for (int64_t byte = 0; byte < count * size; byte += LINE) {
+        if (writes)
+            __builtin_prefetch((const void *)(from + (uintptr_t)byte), 1, 2);
+        else
+            __builtin_prefetch((const void *)(from + (uintptr_t)byte), 0, 2);
+    }
+}
+
+/* The 4x4 pixels right of those at (top, left): the next tile is transformed when they have come. */
+INLINE void fetch_next(const void *x, const tandem_winograd *w, int64_t image, int64_t top, int64_t left,
+                       int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+{
+    for (int64_t i = 0; i < 4 && top + i < w->height; i++)
+        for (int64_t j = 4; j < 8; j++)
+            fetch(x, (image * w->height + top + i) * w->width + left + j, channels, first, count, narrow, writes);
+}
+
+/* Channels first … first + count of tiles from … from + n of an image: to[point][tile][channel]. */
+INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, const tandem_winograd *w, const plan *p,
+                         int64_t from, int64_t n, int64_t channels, int64_t first, int64_t count, int frame,
+                         int size, int narrow, one_direction *transform)
+{
+    for (int64_t t = 0; t < n; t++, to += row) {
+        int64_t image, top, left;
+        tile_place(p, from + t, &image, &top, &left);
+        fetch_next(x, w, image, top, left, channels, first, count, narrow, 0);
+        top -= frame;
+        left -= frame;
+        const int inside = top >= 0 && left >= 0 && top + size <= w->height && left + size <= w->width;
+        for (int64_t c = 0; c < count; c += LANES) {
+            vector d[6][6];
+            if (inside)
+                load_pixels(d, x, image, top, left, w->height, w->width, channels, first + c, size, narrow, 1);
+            else
+                load_pixels(d, x, image, top, left, w->height, w->width, channels, first + c, size, narrow, 0);
+            expand(to + c, plane, d, size, transform);
+        }
+    }
+}
+
+static void expand_image(float *v, const tandem_winograd *w, const plan *p, int64_t from, int64_t n)
+{
+    if (w->from_bf16)
+        expand_tiles(v, p->plane, p->row, w->x, w, p, from, n, w->from, 0, w->from, 1, 6, 1, transform_image);
+    else
+        expand_tiles(v, p->plane, p->row, w->x, w, p, from, n, w->from, 0, w->from, 1, 6, 0, transform_image);
+}
+
+static void expand_gradient(float *y, const tandem_winograd *w, const plan *p, int64_t from, int64_t n, int64_t first)
+{
+    if (w->from_bf16)
+        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 1, transform_gradient);
+    else
+        expand_tiles(y, p->chunk_plane, CHUNK, w->w, w, p, from, n, w->to, first, CHUNK, 0, 4, 0, transform_gradient);
+}
+
+INLINE void contract_results(const float *m, const tandem_winograd *w, const plan *p, int64_t from, int64_t n,
+                             int64_t first, int narrow)
+{
+    for (int64_t t = 0; t < n; t++, m += CHUNK) {
+        int64_t image, top, left;
+        tile_place(p, from + t, &image, &top, &left);
+        fetch_next(w->y, w, image, top, left, w->to, first, CHUNK, narrow, 1);
+        const int64_t down = smaller(4, w->height - top), across = smaller(4, w->width - left);
+        for (int64_t c = 0; c < CHUNK; c += LANES) {
+            vector d[6][6];
+            contract(d, m + c, p->chunk_plane, 4, to_result);
+            UNROLLED
+            for (int i = 0; i < 4; i++) {
+                UNROLLED
+                for (int j = 0; j < 4; j++)
+                    if (i < down && j < across)
+                        store(w->y, ((image * w->height + top + i) * w->width + left + j) * w->to + first + c, d[i][j],
+                              narrow);
+            }
+        }
+    }
+}
+
+/* --- Weights ------------------------------------------------------------------------------------------------------ */
+
+/* rows[i] of 16 becomes column i. */
+INLINE void transpose(vector rows[LANES])
+{
+    vector a[LANES], b[LANES];
+    UNROLLED
+    for (int i = 0; i < LANES; i += 2) {
+        a[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+        a[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    UNROLLED
+    for (int i = 0; i < LANES; i += 4) {
+        b[i] = _mm512_shuffle_ps(a[i], a[i + 2], 0x44);
+        b[i + 1] = _mm512_shuffle_ps(a[i], a[i + 2], 0xEE);
+        b[i + 2] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0x44);
+        b[i + 3] = _mm512_shuffle_ps(a[i + 1], a[i + 3], 0xEE);
+    }
+    UNROLLED
+    for (int i = 0; i < 4; i++) {
+        a[i] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0x88);
+        a[i + 4] = _mm512_shuffle_f32x4(b[i], b[i + 4], 0xDD);
+        a[i + 8] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0x88);
+        a[i + 12] = _mm512_shuffle_f32x4(b[i + 8], b[i + 12], 0xDD);
+    }
+    UNROLLED
+    for (int i = 0; i < 8; i++) {
+        rows[i] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0x88);
+        rows[i + 8] = _mm512_shuffle_f32x4(a[i], a[i + 8], 0xDD);
+    }
+}
+
+/* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the weight is turned by
+ * 180 degrees and its channels change places. */
+INLINE void load_taps(vector tap[9][LANES], const tandem_winograd *w, int64_t k, int64_t n, int narrow)
+{
+    for (int at = 0; at < 9; at++) {
+        if (w->turns) {
+            for (int i = 0; i < LANES; i++)
+                tap[8 - at][i] = load(w->w, (at * w->to + n + i) * w->from + k, narrow);
+            transpose(tap[8 - at]);
+        } else {
+            for (int i = 0; i < LANES; i++)
+                tap[at][i] = load(w->w, (at * w->from + k + i) * w->to + n, narrow);
+        }
+    }
+}
+
+/* u[point][k][32] of a chunk that begins at channel `first`. */
+INLINE void expand_weights(float *u, const tandem_winograd *w, int64_t first, int narrow)
+{
+    const int64_t plane = w->from * CHUNK + PAD;
+    for (int64_t k = 0; k < w->from; k += LANES)
+        for (int64_t n = 0; n < CHUNK; n += LANES) {
+            vector tap[9][LANES];
+            load_taps(tap, w, k, first + n, narrow);
+            for (int i = 0; i < LANES; i++) {
+                vector d[6][6];
+                UNROLLED
+                for (int at = 0; at < 9; at++) d[at / 3][at % 3] = tap[at][i];
+                expand(u + (k + i) * CHUNK + n, plane, d, 3, transform_weight);
+            }
+        }
+}
+
+/* The gradient of weights from channels k … k + count to those of a chunk. */
+INLINE void contract_weights(const float *m, int64_t plane, const tandem_winograd *w, int64_t k, int64_t count,
+                             int64_t first)
+{
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t n = 0; n < CHUNK; n += LANES) {
+            vector d[6][6];
+            contract(d, m + i * CHUNK + n, plane, 3, to_weight);
+            UNROLLED
+            for (int at = 0; at < 9; at++)
+                store(w->y, (at * w->from + k + i) * w->to + first + n, d[at / 3][at % 3], 0);
+        }
+}
+
+/* --- Products ----------------------------------------------------------------------------------------------------- */
+
+/* c[rows][32] (+)= Σ over k of a[r·row + k·step]·b[k][32] */
+INLINE void multiply_rows(float *c, const float *a, int64_t row, int64_t step, const float *b, int64_t k, const int rows,
+                          int adds)
+{
+    vector sum[ROWS][2];
+    UNROLLED
+    for (int r = 0; r < rows; r++) {
+        sum[r][0] = adds ? _mm512_loadu_ps(c + r * CHUNK) : _mm512_setzero_ps();
+        sum[r][1] = adds ? _mm512_loadu_ps(c + r * CHUNK + LANES) : _mm512_setzero_ps();
+    }
+    for (int64_t i = 0; i < k; i++, a += step, b += CHUNK) {
+        const vector b0 = _mm512_loadu_ps(b), b1 = _mm512_loadu_ps(b + LANES);
+        UNROLLED
+        for (int r = 0; r < rows; r++) {
+            const vector factor = _mm512_set1_ps(a[r * row]);
+            sum[r][0] = _mm512_fmadd_ps(factor, b0, sum[r][0]);
+            sum[r][1] = _mm512_fmadd_ps(factor, b1, sum[r][1]);
+        }
+    }
+    UNROLLED
+    for (int r = 0; r < rows; r++) {
+        _mm512_storeu_ps(c + r * CHUNK, sum[r][0]);
+        _mm512_storeu_ps(c + r * CHUNK + LANES, sum[r][1]);
+    }
+}
+
+static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t step, const float *b, int64_t k, int adds)
+{
+    int64_t r = 0;
+    for (; r + ROWS <= m; r += ROWS) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS, adds);
+    for (; r + ROWS / 2 <= m; r += ROWS / 2) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS / 2, adds);
+    for (; r < m; r++) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, 1, adds);
+}
+
+/* --- The passes --------------------------------------------------------------------------------------------------- */
+
+/* Forward, and dgrad, which is the same of a turned weight. */
+static void convolve(const tandem_winograd *w, const plan *p)
+{
+    float *const v = w->workspace, *const m = v + p->v_floats, *const u = m + p->m_floats;
+    const int64_t u_plane = w->from * CHUNK + PAD;
+    for (int64_t from = 0; from < p->tiles; from += p->block) {
+        const int64_t n = smaller(p->block, p->tiles - from);
+        expand_image(v, w, p, from, n);
+        for (int64_t first = 0; first < w->to; first += CHUNK) {
+            float *const weights = u + (p->keeps ? first / CHUNK * p->chunk_floats : 0);
+            if (from == 0 && w->from_bf16) expand_weights(weights, w, first, 1);
+            if (from == 0 && !w->from_bf16) expand_weights(weights, w, first, 0);
+            for (int64_t at = 0; at < POINTS; at++)
+                multiply(m + at * p->chunk_plane, v + at * p->plane, n, p->row, 1, weights + at * u_plane, w->from, 0);
+            if (w->to_bf16)
+                contract_results(m, w, p, from, n, first, 1);
+            else
+                contract_results(m, w, p, from, n, first, 0);
+        }
+    }
+}
+
+static void find_weight_gradient(const tandem_winograd *w, const plan *p)
+{
+    float *const v = w->workspace, *const y = v + p->v_floats, *const sums = y + p->m_floats;
+    const int64_t plane = w->from * CHUNK + PAD;
+    for (int64_t from = 0; from < p->tiles; from += p->block) {
+        const int64_t n = smaller(p->block, p->tiles - from);
+        expand_image(v, w, p, from, n);
+        for (int64_t first = 0; first < w->to; first += CHUNK) {
+            float *const m = sums + (p->keeps ? first / CHUNK * p->chunk_floats : 0);
+            expand_gradient(y, w, p, from, n, first);
+            for (int64_t k = 0; k < w->from; k += SLICE) {
+                const int64_t count = smaller(SLICE, w->from - k);
+                for (int64_t at = 0; at < POINTS; at++)
+                    multiply(m + at * plane + k * CHUNK, v + at * p->plane + k, count, 1, p->row,
+                             y + at * p->chunk_plane, n, from > 0);
+                if (from + n == p->tiles) contract_weights(m + k * CHUNK, plane, w, k, count, first);
+            }
+        }
+    }
+}
+
+void ISA(winograd)(const tandem_winograd *w)
+{
+    const plan p = make_plan(w);
+    if (w->is_wgrad)
+        find_weight_gradient(w, &p);
+    else
+        convolve(w, &p);
+}
+
+#endif

@@ -1,0 +1,68 @@
+#include "backend/device_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGNMENT = 64, HUGE_PAGE_BYTES = 2 << 20 };
+
+tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_memory_place place,
+                                 uint64_t bytes, tandem_error *error)
+{
+    if (tandem_worker_is_apart(worker))
+        return worker->backend->take(worker->device, memory, bytes, place == TANDEM_STAGING, error);
+    void *taken = NULL;
+    const int is_large = bytes >= HUGE_PAGE_BYTES;
+    if (posix_memalign(&taken, is_large ? HUGE_PAGE_BYTES : ALIGNMENT, bytes ? bytes : ALIGNMENT) != 0)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no %llu bytes of memory left", (unsigned long long)bytes);
+    /* Walks over tensors that jump from row to row would else spend up to a tenth of a step on address translation. */
+    if (is_large) (void)madvise(taken, bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES, MADV_HUGEPAGE);
+    memset(taken, 0, bytes); /* and thereby touched: the first step must not pay for page faults */
+    *memory = taken;
+    return TANDEM_OK;
+}
+
+void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *memory)
+{
+    if (tandem_worker_is_apart(worker))
+        worker->backend->give(worker->device, memory, place == TANDEM_STAGING);
+    else
+        free(memory);
+}
+
+tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void *memory, uint64_t bytes,
+                                 int reads, tandem_error *error)
+{
+    if (!tandem_worker_is_apart(worker)) {
+        *view = (void *)(uintptr_t)memory; /* who may write says so in end_view */
+        return TANDEM_OK;
+    }
+    void *copy = malloc(bytes ? bytes : 1);
+    if (!copy)
+        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a copy of %llu bytes of the device",
+                                (unsigned long long)bytes);
+    const tandem_status status = reads ? worker->backend->copy(worker->device, copy, memory, bytes, error) : TANDEM_OK;
+    if (status == TANDEM_OK)
+        *view = copy;
+    else
+        free(copy);
+    return status;
+}
+
+tandem_status tandem_worker_end_view(tandem_worker *worker, void *view, void *memory, uint64_t bytes,
+                                     int writes, tandem_error *error)
+{
+    if (!tandem_worker_is_apart(worker)) return TANDEM_OK;
+    const tandem_status status =
+        writes && view ? worker->backend->copy(worker->device, memory, view, bytes, error) : TANDEM_OK;
+    free(view);
+    return status;
+}
+
+tandem_status tandem_worker_move(tandem_worker *worker, void *to, const void *from, uint64_t bytes, tandem_error *error)
+{
+    if (tandem_worker_is_apart(worker))
+        return worker->backend->queue_copy(worker->device, TANDEM_LANE_COMPUTE, to, from, bytes, error);
+    memcpy(to, from, bytes);
+    return TANDEM_OK;
+}

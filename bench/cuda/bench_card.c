@@ -1,0 +1,58 @@
+/* bench_card.c: prints the tables of card.h for one card. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/cuda/card.h"
+
+static const card_sizes whole = {.copy_bytes = {UINT64_C(256) << 20, UINT64_C(512) << 20, UINT64_C(1) << 30},
+                                 .elements = (size_t)1 << 26,
+                                 .columns = 4096,
+                                 .side = 8192,
+                                 .tokens = 15872,
+                                 .hidden = 4096,
+                                 .ffn = 16384,
+                                 .samples = 15,
+                                 .launches = 8};
+
+static const char usage[] =
+    "usage: bench_card [DEVICE [ELEMENTS]]\n"
+    "What the CUDA backend reaches on DEVICE [cuda:0], beside what the card reaches: copies, products, kernels over ELEMENTS\n"
+    "numbers [67108864], a transformer layer. About 12 GiB of the card's memory and half a minute.\n";
+
+static void describe(FILE *out, const cuda_device *device)
+{
+    const cuda_vendor *vendor = device->vendor;
+    cuda_card seen = {0};
+    char versions[128] = "";
+    (void)vendor->look(&seen, (int)strtol(device->name + strlen("cuda:"), NULL, 10));
+    (void)vendor->versions(versions, sizeof versions);
+    fprintf(out, "%s: %s, compute capability %d.%d, %.1f GiB; %s, driver for CUDA %d.%d\n", device->name,
+            seen.name, seen.major, seen.minor, (double)seen.memory_bytes / (double)(1 << 30), versions,
+            seen.driver / 1000, seen.driver % 1000 / 10);
+}
+
+int main(int n, char **word)
+{
+    tandem_error error = {0};
+    void *device = NULL;
+    card c = {.sizes = whole, .out = stdout};
+    char *end = NULL;
+    if (n > 2) c.sizes.elements = (size_t)strtoull(word[2], &end, 10);
+    if (n > 3 || (end && *end) || c.sizes.elements < 16 * 16384 || (n > 1 && strncmp(word[1], "cuda:", 5) != 0)) {
+        fputs(usage, stderr);
+        return tandem_status_exit_code(TANDEM_USAGE);
+    }
+    tandem_status status = tandem_cuda_backend.open(&device, n > 1 ? word[1] : "cuda:0", &error);
+    if (status == TANDEM_NO_DEVICE) {
+        printf("SKIP: %s\n", error.text);
+        return 0;
+    }
+    if (status == TANDEM_OK) {
+        c.device = device;
+        describe(c.out, c.device);
+        status = card_report(&c, &error);
+        tandem_cuda_backend.close(device);
+    }
+    if (status != TANDEM_OK) fprintf(stderr, "bench_card: %s\n", error.text);
+    return tandem_status_exit_code(status);
+}

@@ -1,0 +1,272 @@
+/* kernels.c: our own kernels, with the bytes that each must move. */
+#include <string.h>
+
+#include "bench/cuda/card.h"
+
+/* --- Arrays ----------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t largest(uint64_t a, uint64_t b) { return a > b ? a : b; }
+
+enum {
+    CHANNELS = 64,
+    IMAGE = 16,
+    IMAGE_ELEMENTS = CHANNELS * IMAGE * IMAGE
+}; /* images are 16 × 16 places of 64 channels */
+
+static void *part(char **end, uint64_t bytes)
+{
+    char *const start = *end;
+    *end = start + (bytes + 255) / 256 * 256;
+    return start;
+}
+
+/* Places of all arrays behind `start`; returns the end. */
+static char *lay_out(card_arrays *a, char *start)
+{
+    const uint64_t of_row = 4 * largest(a->rows, a->columns);
+    char *end = start;
+    a->start = start;
+    a->x = part(&end, 4 * a->n);
+    a->y = part(&end, 4 * a->n);
+    a->z = part(&end, 4 * a->n);
+    a->positive = part(&end, 4 * a->n);
+    a->half = part(&end, 2 * a->n);
+    a->half_out = part(&end, 2 * a->n);
+    a->q = part(&end, a->n);
+    a->turned = part(&end, a->n);
+    a->of_row = part(&end, of_row);
+    a->mean = part(&end, of_row);
+    a->variance = part(&end, of_row);
+    a->label = part(&end, of_row);
+    a->words = part(&end, 64);
+    a->workspace =
+        part(&end, largest(of_row, largest(tandem_cuda_column_sum_workspace(a->rows, a->columns),
+                                           largest(tandem_cuda_norm_workspace(a->rows, a->columns),
+                                                   tandem_cuda_norm_workspace(a->n / CHANNELS, CHANNELS)))));
+    a->bytes = (uint64_t)(end - start);
+    return end;
+}
+
+tandem_status card_arrays_open(card_arrays *arrays, card *c, size_t n, size_t columns, tandem_error *error)
+{
+    card_arrays a = {.n = n / columns * columns, .rows = n / columns, .columns = columns};
+    char sizes[1];
+    void *memory = NULL;
+    lay_out(&a, sizes); /* for `bytes` only */
+    const tandem_status status = card_take(&memory, c, a.bytes, error);
+    if (status != TANDEM_OK) return status;
+    lay_out(&a, memory);
+    *arrays = a;
+    return TANDEM_OK;
+}
+
+tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error *error)
+{
+    const size_t of_row = a->rows > a->columns ? a->rows : a->columns;
+    float *const wide[] = {a->x, a->y, a->z};
+    tandem_status status = TANDEM_OK;
+    for (int k = 0; k < 3 && status == TANDEM_OK; k++)
+        status = card_fill(c, wide[k], TANDEM_F32, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->positive, TANDEM_F32, a->n, 1, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->half, TANDEM_BF16, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->half_out, TANDEM_BF16, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->q, TANDEM_S8, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->turned, TANDEM_S8, a->n, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->of_row, TANDEM_F32, of_row, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->mean, TANDEM_F32, of_row, 0, 0, error);
+    if (status == TANDEM_OK) status = card_fill(c, a->variance, TANDEM_F32, of_row, 1, 0, error);
+    if (status == TANDEM_OK)
+        status = card_fill(c, a->label, TANDEM_S32, of_row, 0,
+                           (int32_t)(a->rows < a->columns ? a->rows : a->columns), error);
+    if (status != TANDEM_OK) return status;
+    const uint32_t one = 0x3F800000u, none = 0; /* amax is 1 */
+    int failed = 0;
+    for (int k = 0; k < 16 && !failed; k++)
+        failed = tandem_cuda_set_word(&a->words[k], k == 0 ? one : none, c->device->stream);
+    if (!failed)
+        failed = c->device->vendor->clear(
+            a->workspace, a->bytes - (uint64_t)((char *)a->workspace - (char *)a->start), c->device->stream);
+    if (!failed) failed = c->device->vendor->wait(c->device->stream);
+    return failed ? tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' failed to fill memory: %s",
+                                     c->device->name, c->device->vendor->text(failed))
+                  : TANDEM_OK;
+}
+
+/* --- Launches ------------------------------------------------------------------------------------------------------------- */
+
+static const tandem_rounding rounding = {12345, {1, 2, 3}, 0};
+static const tandem_adamw adamw = {1e-4f, 0.9f, 0.999f, 1e-8f, 0.01f, 10, 1000};
+
+static tandem_cuda_batchnorm norm_of(const card_arrays *a)
+{
+    return (tandem_cuda_batchnorm){.rows = a->n / CHANNELS,
+                                   .columns = CHANNELS,
+                                   .scale = a->of_row,
+                                   .shift = a->of_row,
+                                   .epsilon = 1e-5f,
+                                   .rectifies = 1};
+}
+static tandem_cuda_pool window_of(const card_arrays *a, int images_in, int kernel, int stride, int pad)
+{
+    const int out = (IMAGE + 2 * pad - kernel) / stride + 1;
+    return (tandem_cuda_pool){
+        (int)(a->n / (size_t)images_in / IMAGE_ELEMENTS), IMAGE, IMAGE, CHANNELS, out, out, kernel, kernel, stride, pad};
+}
+/* (batch, length, heads, width) to (batch, heads, length, width), heads 16 and width 64 or what there is. */
+static tandem_cuda_permutation heads_of(const card_arrays *a)
+{
+    const size_t width = 64, heads = a->columns / width, length = a->rows;
+    return (tandem_cuda_permutation){{1, heads, length, width}, {a->n, width, heads * width, 1}};
+}
+static tandem_cuda_permutation turn_of(const card_arrays *a)
+{
+    return (tandem_cuda_permutation){{1, 1, a->columns, a->rows}, {a->n, a->n, 1, a->columns}};
+}
+
+#define LAUNCH_OF(name, call)                                                                                \
+    static int name(const card_arrays *a, tandem_cuda_stream s) { return call; }
+#define F TANDEM_CUDA_F32
+#define H TANDEM_CUDA_BF16
+
+LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))
+LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
+LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, a->of_row, a->x, F, a->n, a->words, &rounding, s))
+LAUNCH_OF(quantise_bf16, tandem_cuda_quantise(a->q, a->of_row, a->half, H, a->n, a->words, &rounding, s))
+LAUNCH_OF(both_f32, tandem_cuda_quantise_both(a->q, a->turned, a->of_row, a->x, F, a->rows, a->columns,
+                                              a->words, &rounding, s))
+LAUNCH_OF(both_bf16, tandem_cuda_quantise_both(a->q, a->turned, a->of_row, a->half, H, a->rows, a->columns,
+                                               a->words, &rounding, s))
+LAUNCH_OF(rows_f32, tandem_cuda_quantise_rows(a->q, a->of_row, a->x, F, a->rows, a->columns, &rounding, s))
+LAUNCH_OF(rows_bf16, tandem_cuda_quantise_rows(a->q, a->of_row, a->half, H, a->rows, a->columns, &rounding, s))
+LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, a->n, a->of_row, s))
+LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, a->n, a->of_row, s))
+LAUNCH_OF(narrow, tandem_cuda_narrow(a->half_out, a->x, a->n, s))
+LAUNCH_OF(widen, tandem_cuda_widen(a->y, a->half, a->n, s))
+LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, (const int32_t *)a->x, a->rows, a->columns, a->columns,
+                                           a->of_row, a->of_row + 1, s))
+LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, (const int32_t *)a->x, a->rows, a->columns,
+                                            a->columns, a->of_row, a->of_row + 1, s))
+LAUNCH_OF(turn_s8, tandem_cuda_pad_s8(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
+LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, (int *)(a->words + 1), s))
+LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw,
+                                  (int *)(a->words + 1), s))
+LAUNCH_OF(add_f32, tandem_cuda_add(a->z, a->x, a->y, F, a->n, s))
+LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, (uint16_t *)a->x, H, a->n, s))
+LAUNCH_OF(relu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_RELU, H, a->n, s))
+LAUNCH_OF(gelu_f32, tandem_cuda_activate(a->y, a->x, TANDEM_CUDA_GELU, F, a->n, s))
+LAUNCH_OF(gelu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_GELU, H, a->n, s))
+LAUNCH_OF(gelu_back_bf16,
+          tandem_cuda_activate_backward(a->half_out, a->half, (uint16_t *)a->x, TANDEM_CUDA_GELU, H, a->n, s))
+LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, a->columns, s))
+LAUNCH_OF(column_sum_f32, tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->workspace, s))
+LAUNCH_OF(column_sum_bf16, tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, s))
+LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, a->of_row, a->of_row, a->mean, a->variance, a->rows,
+                                           a->columns, 1e-5f, s))
+LAUNCH_OF(layernorm_back,
+          tandem_cuda_layernorm_backward(a->z, (float *)a->q, (float *)a->turned, a->y, a->x, a->of_row,
+                                         a->mean, a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
+LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 0, s))
+LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
+LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
+                                          a->words + 2, a->workspace, s))
+LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1, 0.1f, s))
+LAUNCH_OF(embedding, tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
+LAUNCH_OF(embedding_back,
+          tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
+
+static int dropout_bf16(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_dropout mask = {.seed = 1, .threshold = UINT32_MAX / 10, .scale = 1 / 0.9f};
+    return tandem_cuda_dropout(a->half_out, a->half, H, a->n, &mask, s);
+}
+static int batchnorm(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_cuda_batchnorm norm = norm_of(a);
+    return tandem_cuda_batchnorm_forward(a->half_out, a->half, H, &norm, a->mean, a->variance, a->workspace, s);
+}
+static int batchnorm_back(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_cuda_batchnorm norm = norm_of(a);
+    return tandem_cuda_batchnorm_backward(a->half_out, a->y, a->z, a->half, (uint16_t *)a->x, H, &norm,
+                                          a->mean, a->variance, a->workspace, s);
+}
+static int heads_bf16(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_cuda_permutation p = heads_of(a);
+    return tandem_cuda_transpose(a->half_out, a->half, H, &p, s);
+}
+static int turn_bf16(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_cuda_permutation p = turn_of(a);
+    return tandem_cuda_transpose(a->half_out, a->half, H, &p, s);
+}
+static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the columns of a quarter of the images */
+{
+    const tandem_cuda_pool window = window_of(a, 4, 3, 1, 1);
+    return tandem_cuda_im2col_s8((int8_t *)a->y, a->q, &window, s);
+}
+static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
+{
+    const tandem_cuda_pool window = window_of(a, 16, 3, 1, 1);
+    return tandem_cuda_col2im_s32(a->positive, F, (const int32_t *)a->x, (size_t)9 * CHANNELS, &window,
+                                  a->of_row, a->of_row + 1, s);
+}
+static int maxpool(const card_arrays *a, tandem_cuda_stream s)
+{
+    const tandem_cuda_pool window = window_of(a, 1, 3, 2, 1);
+    return tandem_cuda_maxpool(a->half_out, (uint8_t *)a->turned, a->half, H, &window, s);
+}
+
+/* Bytes an element of n: what is read and written, the small arrays left out. */
+const card_kernel card_kernels[] = {
+    {"amax f32", 4, amax_f32},
+    {"amax bf16", 2, amax_bf16},
+    {"quantise f32", 5, quantise_f32},
+    {"quantise bf16", 3, quantise_bf16},
+    {"quantise f32, and transpose", 6, both_f32},
+    {"quantise bf16, and transpose", 4, both_bf16},
+    {"quantise f32 by rows", 5, rows_f32},
+    {"quantise bf16 by rows", 3, rows_bf16},
+    {"dequantise to f32", 5, dequantise_f32},
+    {"dequantise to bf16", 3, dequantise_bf16},
+    {"f32 to bf16", 6, narrow},
+    {"bf16 to f32", 6, widen},
+    {"scale s32 to f32", 8, scale_f32},
+    {"scale s32 to bf16", 6, scale_bf16},
+    {"transpose s8", 2, turn_s8},
+    {"transpose bf16", 4, turn_bf16},
+    {"heads first bf16", 4, heads_bf16},
+    {"sgd", 20, sgd},
+    {"adamw", 28, adam},
+    {"add f32", 12, add_f32},
+    {"add bf16", 6, add_bf16},
+    {"relu bf16", 4, relu_bf16},
+    {"gelu f32", 8, gelu_f32},
+    {"gelu bf16", 4, gelu_bf16},
+    {"gelu bf16 backward", 6, gelu_back_bf16},
+    {"dropout bf16", 4, dropout_bf16},
+    {"bias bf16", 4, bias_bf16},
+    {"column sum f32", 4, column_sum_f32},
+    {"column sum bf16", 2, column_sum_bf16},
+    {"layernorm", 8, layernorm},
+    {"layernorm backward", 20, layernorm_back},
+    {"batchnorm bf16", 8, batchnorm},
+    {"batchnorm bf16 backward", 10, batchnorm_back},
+    {"softmax", 8, softmax},
+    {"softmax backward", 12, softmax_back},
+    {"cross entropy", 8, loss},
+    {"cross entropy backward", 8, loss_back},
+    {"embedding", 8, embedding},
+    {"embedding gradient", 8, embedding_back},
+    {"im2col s8", 10.0 / 4, im2col},
+    {"col2im s32", 40.0 / 16, col2im},
+    {"maxpool bf16", 2 + 3.0 / 4, maxpool},
+};
+const int n_card_kernel = sizeof card_kernels / sizeof *card_kernels;
+
+const card_kernel *card_kernel_find(const char *name)
+{
+    for (int k = 0; k < n_card_kernel; k++)
+        if (strcmp(card_kernels[k].name, name) == 0) return &card_kernels[k];
+    return NULL;
+}

@@ -1,0 +1,40 @@
+#!/bin/bash
+# A training step in bf16 on a card: tandem's, beside PyTorch's on the same card where a python3 with torch.cuda is there. Medians.
+# usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds for each figure [60]
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+tandem=${1:-$here/../../build/tandem} device=${2:-cuda:0} steps=${STEPS:-10} limit=${ONE_LIMIT:-60}
+log=$(mktemp) && trap 'rm -f "$log"' EXIT
+python=$(for one in python3 /usr/bin/python3; do
+    "$one" -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null && echo "$one" && break
+done)
+[ -n "$python" ] || echo "SKIP PyTorch: no python3 here has torch with a card"
+
+why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log"; fi; } # EXIT_CODE
+number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
+ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
+ratio() { if [ -n "$1" ] && [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
+
+printf '%-22s %6s %12s %12s %8s\n' model batch tandem PyTorch faster
+one() { # MODEL BATCH OPTION OF PYTORCH…
+    local model=$1 batch=$2 ours="" theirs="" said=""
+    if timeout "$limit" "$tandem" bench step -q --json --model "$model" --batch "$batch" --device "$device" \
+        --uniform bf16 --repetitions "$steps" >"$log" 2>&1; then
+        ours=$(number median_ns)
+    else
+        said="tandem: $(why $?)"
+    fi
+    if [ -n "$python" ]; then
+        if timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
+            --steps "$steps" "${@:3}" >"$log" 2>&1; then
+            theirs=$(number step_ns)
+        else
+            said="$said${said:+; }PyTorch: $(why $?)"
+        fi
+    fi
+    printf '%-22s %6s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$theirs")" "$(ratio "$theirs" "$ours")"
+    [ -z "$said" ] || echo "    $said"
+}
+one resnet50 128 --channels-last
+one bert_base:seq=128 64 --seq 128
+one gpt2_small:seq=1024 16 --seq 1024

@@ -1,0 +1,107 @@
+#!/bin/bash
+# All that is to be known of one card, in one call of at most ten minutes: what is found, the tests, the speeds, steps beside
+# PyTorch's, profiles and predictions beside runs, a run beside the CPU. Each part has a time limit of its own, and one that fails
+# does not stop the next. Runs in a checkout where `make` and `make test-cuda` have been, or out of build/card-kit.tar.gz (make
+# card-kit), which brings all libraries but NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder.
+# usage: scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles and steps
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$(realpath -m "${1:-${OUT:-on_card_out}}")
+mkdir -p "$out" || exit 5
+work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+if [ ! -x "$root/build/tandem" ]; then
+    kit=$root/build/card-kit.tar.gz
+    [ -f "$kit" ] || { echo "neither build/tandem nor build/card-kit.tar.gz is here: run make card-kit where CUDA Toolkit and the libraries are"; exit 4; }
+    tar -xzf "$kit" -C "$work" || exit 5
+    "$work/card-kit/scripts/on_card.sh" "$out"
+    exit
+fi
+exec > >(tee "$out/log.txt") 2>&1
+limit_in_all=${SECONDS_IN_ALL:-570}
+tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
+export TANDEM_DB=$work/tandem.db
+cd "$work" || exit 5
+
+# --- Libraries: those of the kit, those of the compiler where the machine has none, NVIDIA's wherever they are ---
+known() { ldconfig -p | grep -F "$1 " >/dev/null; }
+folders_of_python() {
+    python3 -c 'import glob, sys; print(*(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib")), sep="\n")' 2>/dev/null
+}
+path=
+if [ -f "$root/needs" ]; then
+    needed=$(sed -n 's/^glibc //p' "$root/needs") here=$(getconf GNU_LIBC_VERSION | sed 's/^glibc //')
+    if [ "$(printf '%s\n' "$needed" "$here" | sort -V | head -n 1)" != "$needed" ]; then
+        echo "this machine has glibc $here; what is in the kit was built where it is $needed: build it here, or where it is no newer"
+        exit 4
+    fi
+    path=$root/lib
+    known libstdc++.so.6 && known libgomp.so.1 || path=$path:$root/gcc
+fi
+for library in libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
+    known $library && continue
+    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib $(folders_of_python); do
+        [ -e "$folder/$library" ] && path=${path:+$path:}$folder && break
+    done
+done
+path=$path${LD_LIBRARY_PATH:+${path:+:}$LD_LIBRARY_PATH} # for our programs alone: PyTorch has libraries of its own
+printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$root" >"$work/tandem"
+chmod +x "$work/tandem"
+
+# --- Parts ---
+part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder and the log
+    local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code
+    echo
+    if [ "$left" -lt 5 ]; then
+        echo "=== $1: SKIP: no time is left of $limit_in_all s"
+        return
+    fi
+    [ "$limit" -le "$left" ] || limit=$left
+    echo "=== $1"
+    timeout -k 5 "$limit" "${@:4}" 2>&1 | tee -a "$out/$3"
+    code=${PIPESTATUS[0]}
+    if [ "$code" = 124 ]; then code="stopped after $limit s"; else code="exit code $code"; fi
+    echo "--- $1: $code, $((SECONDS - begin)) s"
+}
+rm -f "$out"/{doctor,tests,speeds,steps,compare,hybrid}.txt
+
+date -u
+uname -a
+nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here"
+part "what is found" 20 doctor.txt "$tandem" doctor
+missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
+if [ -n "$missing" ]; then
+    printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
+else
+    part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
+fi
+part "tests" 150 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs"
+if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
+    part "steps beside PyTorch" 130 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
+    for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
+        "$tandem" doctor | grep -qE "^$cpu +ok" && break
+    done
+    cluster="$device batch=256 + $cpu batch=16"
+    part "profile of $cluster" 30 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
+    part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
+    for one in "resnet20 128" "vit_tiny 64" "gpt_tiny 32" "resnet50 64" "bert_base:seq=128 32"; do
+        read -r model batch <<<"$one"
+        part "profile of $model" 30 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
+        for precision in fp32 bf16 int8_full; do
+            part "$model in $precision, predicted and run" 15 compare.txt \
+                "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
+        done
+    done
+else
+    echo
+    echo "=== profiles, predictions, steps: SKIP: $device runs no step here, as it says above"
+fi
+
+# --- The store, as text ---
+card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_.-')
+if [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
+    mkdir -p "$out/profiles/measured"
+    python3 -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).iterdump(), sep="\n")' "$TANDEM_DB" \
+        >"$out/profiles/measured/$card.sql" 2>/dev/null || sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql"
+    echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
+fi
+echo "$SECONDS s in all"

@@ -1,0 +1,45 @@
+#!/bin/bash
+# The tests of the CUDA backend that need a card, then what compute-sanitizer finds in them: reads and writes outside of memory,
+# races in what the threads of a block share. Says SKIP and why where a card, a library or the sanitizer is missing, and exits 0.
+# usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS]     make test-cuda builds them into build/card
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:-build/card}
+kernels=$folder/test_cuda_kernels operators=$folder/test_cuda_operators
+gradients=$folder/test_cuda_gradients repeats=$folder/test_cuda_repeats
+
+missing=$(ldd "$kernels" | awk '/not found/ { printf "%s ", $1 }')
+if [ -n "$missing" ]; then
+    echo "SKIP: ${missing% } not found; they come with CUDA Toolkit 13, cuDNN 9 and libcmocka0"
+    exit 0
+fi
+"$here/run_tests.sh" "$kernels" "$repeats" "$operators" "$gradients"
+code=$?
+
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+if "$kernels" | grep -q '^SKIP'; then
+    exit "$code"
+elif [ -z "$sanitizer" ]; then
+    echo "SKIP compute-sanitizer: it is not installed; it comes with CUDA Toolkit 13"
+    exit "$code"
+fi
+log=$(mktemp) && trap 'rm -f "$log"' EXIT
+check() { # TOOL PROGRAM ARGUMENT…
+    local begin ended words
+    begin=$(date +%s)
+    timeout "${SANITIZER_TIMEOUT:-120}" "$sanitizer" --tool "$1" --error-exitcode 9 "${@:2}" >"$log" 2>&1
+    ended=$?
+    case $ended in
+    0) words="nothing found" ;;
+    124) words="not done after ${SANITIZER_TIMEOUT:-120} s; SANITIZER_TIMEOUT gives it more" ;;
+    *) words="FAILED, exit code $ended" && code=1 ;;
+    esac
+    printf '%-44s %s  %3ds\n' "$1 $(basename "$2")" "$words" "$(($(date +%s) - begin))"
+    [ "$ended" = 0 ] || [ "$ended" = 124 ] || tail -n 40 "$log" | sed 's/^/    /'
+}
+check memcheck "$kernels"
+check racecheck "$kernels"
+check racecheck "$repeats" small
+check memcheck "$repeats" small
+check memcheck "$operators"
+exit "$code"

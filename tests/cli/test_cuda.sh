@@ -1,0 +1,60 @@
+#!/bin/bash
+# Cards as devices of whole commands, where there is none: libtandem_cuda.so is the one of the tests, on stand-ins for NVIDIA's
+# libraries (tests/cuda/stand_in.h). Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+stand_in=$build/tests/libtandem_cuda.so
+[ -e "$stand_in" ] || { echo "Bail out! there is no $stand_in: run make tests first"; exit 4; }
+
+run 0 list devices --json
+weakest=$(grep -B 2 '"present": true' out | field name - | head -1 | tr -d '"')
+model=(--model mlp:width=16 --batch 2)
+
+# --- No card -----------------------------------------------------------------------------------------------------------------
+export TANDEM_CUDA=$work/nowhere.so
+run 4 train "${model[@]}" --device cuda:0 --steps 1 && grep -q "libtandem_cuda.so, which does not open" err && [ "$(wc -l <err)" = 1 ] &&
+    run 4 profile "${model[@]}" --cluster "cuda:0 + cuda:1" && [ "$(wc -l <err)" = 1 ]
+report "without the library: exit code 4 and one line, before ranks are started" $?
+run 0 doctor && grep -q '^cuda:0  *absent .*libtandem_cuda.so' out
+report "doctor says what is missing" $?
+run 3 train "${model[@]}" --device cuda:first --steps 1 || run 2 train "${model[@]}" --device cuda:first --steps 1
+grep -q "Did you mean 'cuda:0'" err
+report "cards have numbers" $?
+
+# --- The stand-in ------------------------------------------------------------------------------------------------------------
+export TANDEM_CUDA=$stand_in
+run 0 doctor && grep -q '^cuda:0  *ok .*stand-in, compute capability 9.0' out && ! grep -q '^cuda:1' out
+report "doctor describes the cards that are here" $?
+run 4 train "${model[@]}" --device cuda:7 --steps 1 && grep -q "'cuda:7' is not here: this machine has 1 card" err
+report "a card that is not here: exit code 4" $?
+run 0 profile "${model[@]}" --cluster cuda:0 --json && positive "$(field measured out | head -1)" &&
+    run 0 profile "${model[@]}" --cluster cuda:0 --json && ! field measured out | grep -qv '^0$'
+report "a profile of a card, and a second that finds everything known" $?
+run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json && positive "$(field measured_ns out | head -1)"
+report "compare: tasks of a step on a card have times" $?
+run 0 train "${model[@]}" --cluster cuda:0 --steps 6 --accumulate 2 --trace trace.json --data data --eval 8 &&
+    [ "$(grep -c '"cat":"update"' trace.json)" -ge 1 ] && ! grep -q '"ts":-' trace.json
+report "a trace of micro-steps on a card" $?
+run 0 sensitivity "${model[@]}" --device cuda:0 --steps 2 --data data --json && cp out card.json &&
+    run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
+report "sensitivity, a plan, and a training by it" $?
+
+if [ -z "$weakest" ]; then
+    skip "a card and a CPU" "this machine is none of the devices"
+else
+    both=("${model[@]}" --cluster "cuda:0 + $weakest")
+    run 0 profile "${both[@]}" --json &&
+        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint both.ckpt --json && array loss out >first &&
+        run 0 train "${both[@]}" --steps 2 --data data --eval 8 --checkpoint half.ckpt &&
+        run 0 train "${both[@]}" --steps 4 --data data --eval 8 --checkpoint rest.ckpt --resume half.ckpt --json &&
+        array loss out >last && tail -2 first | cmp - last && cmp both.ckpt rest.ckpt
+    report "a card and a CPU train together, and resume to the bit" $?
+    TANDEM_CUDA=$work/nowhere.so run 0 replay "${both[@]}" && grep -q '^cuda:0 ' out
+    report "what was measured on a card is replayed where there is none" $?
+fi
+! left_over
+report "nothing is left behind" $?
+
+echo "1..$n"
+[ $failed = 0 ]

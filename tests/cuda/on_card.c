@@ -1,0 +1,32 @@
+/* on_card.c: card.h with a card. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/operator.h"
+#include "tests/cuda/card.h"
+
+const int card_is_real = 1;
+
+int card_skips(void)
+{
+    tandem_error error = {0};
+    void *device = NULL;
+    const tandem_status status = tandem_cuda_backend.open(&device, "cuda:0", &error);
+    if (status == TANDEM_OK) tandem_cuda_backend.close(device);
+    if (status != TANDEM_OK) printf("SKIP: %s\nok 1 - on a card # SKIP\n", error.text);
+    return status != TANDEM_OK;
+}
+
+/* Managed: a few pages, and nobody reads them while the card writes. */
+void *card_take_shared(size_t bytes)
+{
+    void *memory = NULL;
+    if (cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) != cudaSuccess) return NULL;
+    memset(memory, 0xA5, bytes);
+    return memory;
+}
+
+void card_give_shared(void *memory) { (void)cudaFree(memory); }
+
+int card_open_things(void) { return 0; }

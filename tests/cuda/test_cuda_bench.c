@@ -1,0 +1,131 @@
+/* The program that measures a card (bench/cuda) where none is: all of it runs, on small arrays, over what stands in for a card, so
+ * that its tables are whole on the day that there is one. And its figures, by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bench/cuda/card.h"
+#include "tests/cuda/stand_in.h"
+
+static const card_sizes small = {.copy_bytes = {1 << 10, 1 << 12, 1 << 14},
+                                 .elements = 16 * 16384,
+                                 .columns = 256,
+                                 .side = 16,
+                                 .tokens = 16,
+                                 .hidden = 16,
+                                 .ffn = 32,
+                                 .samples = 1,
+                                 .launches = 1};
+
+static void cells_are_what_they_say(void **state)
+{
+    (void)state;
+    char cell[CARD_CELL];
+    assert_string_equal(card_print_ns(cell, 1500), "1.50 us");
+    assert_string_equal(card_print_ns(cell, -1), "-");
+    assert_string_equal(card_print_rate(cell, 3e9, 1000000, "B"), "3.00 TB/s");
+    assert_string_equal(card_print_rate(cell, 3e9, -1, "B"), "-");
+    assert_string_equal(card_print_share(cell, 93, 100), "93%");
+    assert_string_equal(card_print_share(cell, 93, 0), "-");
+    assert_string_equal(card_print_share(cell, -1, 100), "-");
+    assert_string_equal(card_print_multiple(cell, 250, 100), "2.50 x");
+    assert_string_equal(card_print_multiple(cell, -1, 100), "-");
+    assert_string_equal(card_print_multiple(cell, 100, -1), "-");
+}
+
+static char *report_of(card *c, tandem_status expected)
+{
+    char *text = NULL;
+    size_t size = 0;
+    tandem_error error = {0};
+    c->out = open_memstream(&text, &size);
+    assert_non_null(c->out);
+    const tandem_status status = card_report(c, &error);
+    fclose(c->out);
+    if (status != expected) print_message("%s\n%s\n", error.text, text);
+    assert_int_equal(status, expected);
+    assert_int_equal(c->n_memory, 0);
+    return text;
+}
+
+static const char *line_of(const char *text, const char *start)
+{
+    for (const char *line = text; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+        if (strncmp(line, start, strlen(start)) == 0) return line;
+    print_message("no line '%s' in:\n%s\n", start, text);
+    return NULL;
+}
+
+static int has_dash(const char *line)
+{
+    return strstr(line, " -") && strstr(line, " -") < strchr(line, '\n');
+}
+
+static void every_table_is_whole(void **state)
+{
+    (void)state;
+    void *device = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
+    card c = {.device = device, .sizes = small};
+    char *text = report_of(&c, TANDEM_OK);
+    assert_true(c.copy_bytes_per_s > 0 && c.bf16_flops_per_s > 0);
+    static const char *const starts[] = {"copy of 1.00 KiB",         "copy of 16.0 KiB",
+                                         "int8 16 x 16 x 16",        "bf16 16 x 16 x 16",
+                                         "QKV            int8_full", "all four       bf16"};
+    for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
+        const char *line = line_of(text, starts[k]);
+        assert_non_null(line);
+        assert_false(has_dash(line));
+    }
+    for (int k = 0; k < n_card_kernel; k++) assert_non_null(line_of(text, card_kernels[k].name));
+    free(text);
+    tandem_cuda_backend.close(device);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+static void what_fails_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    void *device = NULL;
+    tandem_error error = {0};
+    assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
+    const int before = stand_in_open_things();
+    card c = {.device = device, .sizes = small};
+    static const int after[] = {0, 3, 30, 60, 100, 1000};
+    for (size_t k = 0; k < sizeof after / sizeof *after; k++) {
+        stand_in_fails_after = after[k];
+        tandem_error told = {0};
+        char *text = NULL;
+        size_t size = 0;
+        c.out = open_memstream(&text, &size);
+        const tandem_status status = card_report(&c, &told);
+        stand_in_fails_after = -1;
+        fclose(c.out);
+        free(text);
+        assert_true(status == TANDEM_NO_DEVICE || status == TANDEM_NO_MEMORY);
+        assert_int_equal(stand_in_open_things(), before);
+    }
+    const int64_t left = stand_in_memory_left;
+    stand_in_memory_left = 1 << 20;
+    free(report_of(&c, TANDEM_NO_MEMORY));
+    stand_in_memory_left = left;
+    assert_int_equal(stand_in_open_things(), before);
+    tandem_cuda_backend.close(device);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells_are_what_they_say),
+        cmocka_unit_test(every_table_is_whole),
+        cmocka_unit_test(what_fails_leaves_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

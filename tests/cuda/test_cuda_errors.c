@@ -1,0 +1,379 @@
+/* What the CUDA backend says where a card is missing, too old, full or lost, and that nothing is left behind then. Libraries are
+ * stood in for (stand_in.h), kernels run as coroutines (simt.h). */
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/operator.h"
+#include "tandem/cluster.h"
+#include "tests/conformance/every_case.h"
+#include "tests/cuda/stand_in.h"
+
+tandem_status tandem_cuda_library(const tandem_device_backend **backend, tandem_error *error); /* backend/worker.h */
+
+/* --- Opening ------------------------------------------------------------------------------------------------------------- */
+
+static void refused(const char *name, tandem_status status, const char *text)
+{
+    void *device = &device;
+    void *const before = device;
+    tandem_error error = {0};
+    assert_int_equal(tandem_cuda_open_with(&device, name, &stand_in_vendor, &error), status);
+    assert_non_null(strstr(error.text, text));
+    assert_ptr_equal(device, before);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+static void a_card_that_cannot_be_used_is_refused(void **state)
+{
+    (void)state;
+    const cuda_card good = stand_in_card;
+    stand_in_n_card = 0;
+    refused("cuda:0", TANDEM_NO_DEVICE, "has 0 cards");
+    stand_in_n_card = 1;
+    refused("cuda:1", TANDEM_NO_DEVICE, "has 1 card");
+    refused("cuda:x", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
+    refused("cuda:", TANDEM_UNKNOWN_NAME, "cuda:0, cuda:1");
+    stand_in_card.major = 7, stand_in_card.minor = 0;
+    refused("cuda:0", TANDEM_NO_DEVICE, "compute capability 7.0");
+    stand_in_card = good;
+    stand_in_card.driver = 12040;
+    refused("cuda:0", TANDEM_NO_DEVICE, "CUDA 12.4, older than the 13.0");
+    stand_in_card = good;
+    const int64_t left = stand_in_memory_left;
+    stand_in_memory_left = 8;
+    refused("cuda:0", TANDEM_NO_DEVICE, "no memory");
+    stand_in_memory_left = left;
+}
+
+/* --- A card that is lost at the n-th call or launch, for every n ------------------------------------------------------------ */
+
+/* Does something; what it took it has given back when it returns. */
+typedef tandem_status attempt(void *context, tandem_error *error);
+
+/* How many calls it makes. Each that fails must be told, by the words of the library, and leave nothing behind. */
+static int lost_at_every_call(attempt *something, void *context, const char *what)
+{
+    const int before = stand_in_open_things();
+    for (int n = 0; n < 1000; n++) {
+        tandem_error error = {0};
+        stand_in_fails_after = n;
+        const tandem_status status = something(context, &error);
+        const int left = stand_in_fails_after;
+        stand_in_fails_after = -1;
+        if (stand_in_open_things() != before) fail_msg("%s: call %d lost: something stays open", what, n);
+        if (status == TANDEM_OK && left > 0) {
+            if (left > 1) fail_msg("%s: the loss at call %d is not told", what, n - 1);
+            return n - 1;
+        }
+        if (status == TANDEM_OK)
+            continue; /* n calls in all, or one that was passed over: the next round tells which */
+        if (status != TANDEM_NO_DEVICE || !strstr(error.text, "the card is gone") || !strstr(error.text, "cuda:0"))
+            fail_msg("%s: call %d lost: status %d, %s", what, n, (int)status, error.text);
+    }
+    fail_msg("%s: it never succeeds", what);
+    return 0;
+}
+
+static tandem_status open_and_close(void *context, tandem_error *error)
+{
+    (void)context;
+    void *device = NULL;
+    const tandem_status status = tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, error);
+    assert_int_equal(status == TANDEM_OK, device != NULL);
+    tandem_cuda_backend.close(device);
+    return status;
+}
+
+static void a_card_lost_while_it_is_opened_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    assert_in_range(lost_at_every_call(open_and_close, NULL, "open"), 5, 99);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+/* A device, with memory of its own and of the host. */
+typedef struct subject {
+    void *device, *memory;
+    char here[256];
+} subject;
+
+static tandem_status take_some(void *context, tandem_error *error)
+{
+    const subject *s = context;
+    void *memory = NULL;
+    const tandem_status status = tandem_cuda_backend.take(s->device, &memory, 100, 0, error);
+    tandem_cuda_backend.give(s->device, memory, 0);
+    return status;
+}
+static tandem_status copy_some(void *context, tandem_error *error)
+{
+    subject *s = context;
+    return tandem_cuda_backend.copy(s->device, s->memory, s->here, sizeof s->here, error);
+}
+static tandem_status settle(void *context, tandem_error *error)
+{
+    int is_finite = 7;
+    const tandem_status status = tandem_cuda_backend.settle(((subject *)context)->device, &is_finite, error);
+    if (status != TANDEM_OK) assert_int_equal(is_finite, 7);
+    return status;
+}
+static tandem_status update_and_settle(void *context, tandem_error *error)
+{
+    const subject *s = context;
+    const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f};
+    float *const w = s->memory, *const v = w + 16, *const g = w + 32;
+    (void)tandem_cuda_backend.update(s->device, &sgd, 1, NULL, w, (float *const[2]){v, NULL}, g, 16, 1);
+    int is_finite = 0;
+    return tandem_cuda_backend.settle(s->device, &is_finite, error);
+}
+static tandem_status follow_a_norm(void *context, tandem_error *error)
+{
+    const subject *s = context;
+    return tandem_cuda_backend.track(s->device, s->memory, (float *)s->memory + 16, 8, 100, error);
+}
+/* Lanes beside the first, as the executor uses them. */
+static tandem_status move_on_a_lane(void *context, tandem_error *error)
+{
+    subject *s = context;
+    const tandem_device_backend *on = &tandem_cuda_backend;
+    int64_t ns = 0;
+    tandem_status status = on->marks(s->device, 3, error);
+    if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_COMPUTE, 0, error);
+    if (status == TANDEM_OK) status = on->follow(s->device, TANDEM_LANE_DOWN, 0, error);
+    if (status == TANDEM_OK)
+        status = on->queue_copy(s->device, TANDEM_LANE_DOWN, s->here, s->memory, sizeof s->here, error);
+    if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_DOWN, 1, error);
+    if (status == TANDEM_OK) status = on->reach(s->device, 1, error);
+    if (status == TANDEM_OK) status = on->elapsed(&ns, s->device, 0, 1, error);
+    return status;
+}
+
+static void a_card_lost_later_is_told_at_once(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        attempt *something;
+        int least;
+    } rows[] = {{"take", take_some, 2},
+                {"copy", copy_some, 2},
+                {"settle", settle, 3},
+                {"update", update_and_settle, 4},
+                {"running statistics", follow_a_norm, 1},
+                {"lanes", move_on_a_lane, 6}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        subject s = {0};
+        tandem_error error = {0};
+        assert_int_equal(tandem_cuda_open_with(&s.device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
+        assert_int_equal(tandem_cuda_backend.take(s.device, &s.memory, sizeof s.here, 0, &error), TANDEM_OK);
+        assert_int_equal(tandem_cuda_backend.marks(s.device, 2, &error), TANDEM_OK); /* which the device keeps */
+        if (rows[k].something == move_on_a_lane)
+            assert_int_equal(tandem_cuda_backend.marks(s.device, 3, &error), TANDEM_OK);
+        const int calls = lost_at_every_call(rows[k].something, &s, rows[k].name);
+        if (calls < rows[k].least) fail_msg("%s: only %d calls", rows[k].name, calls);
+        tandem_cuda_backend.give(s.device, s.memory, 0);
+        tandem_cuda_backend.close(s.device);
+        assert_int_equal(stand_in_open_things(), 0);
+    }
+}
+
+/* One task of an operator, prepared and run (twice, by operands_run). */
+typedef struct one_task {
+    void *device;
+    const tandem_step *step;
+    int task;
+} one_task;
+
+static tandem_status prepare_and_run(void *context, tandem_error *error)
+{
+    const one_task *one = context;
+    task_operands operands;
+    char complaint[1200] = "";
+    operands_open(&operands, one->step, one->task);
+    operands_fill(&operands, one->step, one->task, 3);
+    const int good = operands_run(&operands, &tandem_cuda_backend, one->device, one->step, one->task, 7, 1,
+                                  complaint, sizeof complaint);
+    operands_close(&operands);
+    return good ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_DEVICE, "%s", complaint);
+}
+
+static int lost_in_every_task(void *device, const operator_case *c, tandem_precision precision)
+{
+    case_graph made;
+    tandem_step *step = NULL;
+    tandem_error error = {0};
+    char what[300];
+    int calls = 0;
+    assert_int_equal(case_graph_open(&made, c, &error), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, made.graph, TANDEM_BF16, 0, &error), TANDEM_OK);
+    case_set_precisions(step, &made, precision, precision, precision);
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        const int is_shared = task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE;
+        if (!task->active || is_shared || (task->op != made.op && task->op != made.pre)) continue;
+        one_task one = {device, step, t};
+        const tandem_op_kind kind = made.graph->op[task->op].kind;
+        if (tandem_op_row_get(kind)->op_class == TANDEM_SOURCE || kind == TANDEM_OP_RESHAPE) continue;
+        (void)snprintf(what, sizeof what, "%s of %s in %s", tandem_task_kind_name(task->kind),
+                       tandem_op_row_get(kind)->name, tandem_precision_get(precision)->name);
+        calls += lost_at_every_call(prepare_and_run, &one, what);
+    }
+    tandem_step_close(step);
+    tandem_graph_close(made.graph);
+    return calls;
+}
+
+static void a_card_lost_in_any_operator_is_told_at_once(void **state)
+{
+    (void)state;
+    void *device = NULL;
+    tandem_error error = {0};
+    int calls = 0;
+    assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
+    for (int i = 0; i < n_operator_case; i++) {
+        const tandem_op_kind kind = operator_cases[i].kind;
+        if (i > 0 && operator_cases[i - 1].kind == kind) continue; /* the first of each kind is small */
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (p == TANDEM_PRECISION_FP32 || tandem_op_row_get(kind)->precisions >> p & 1)
+                calls += lost_in_every_task(device, &operator_cases[i], (tandem_precision)p);
+    }
+    assert_true(calls > 300);
+    tandem_cuda_backend.close(device);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+/* --- Memory and gradients ------------------------------------------------------------------------------------------------------ */
+
+static void memory_is_cleared_and_ends(void **state)
+{
+    (void)state;
+    void *device = NULL, *memory = NULL;
+    tandem_error error = {0};
+    const char zeros[100] = {0};
+    char back[100] = "x";
+    assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.take(device, &memory, sizeof back, 0, &error), TANDEM_OK);
+    assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_OK);
+    assert_memory_equal(back, zeros, sizeof back);
+    void *more = NULL;
+    assert_int_equal(tandem_cuda_backend.take(device, &more, UINT64_C(1) << 40, 0, &error), TANDEM_NO_MEMORY);
+    assert_non_null(strstr(error.text, "cuda:0"));
+    assert_null(more);
+    stand_in_fails_after = 0;
+    assert_int_equal(tandem_cuda_backend.copy(device, back, memory, sizeof back, &error), TANDEM_NO_DEVICE);
+    stand_in_fails_after = -1;
+    tandem_cuda_backend.give(device, memory, 0);
+    tandem_cuda_backend.close(device);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+static void gradients_that_are_not_finite_are_told_once(void **state)
+{
+    (void)state;
+    enum { FLAT = 32 };
+    void *device = NULL;
+    tandem_error error = {0};
+    int is_finite = -1;
+    const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f, .momentum = 0.9f};
+    assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, &error), TANDEM_OK);
+    void *memory = NULL;
+    assert_int_equal(tandem_cuda_backend.take(device, &memory, 3 * FLAT * sizeof(float), 0, &error), TANDEM_OK);
+    float *const w = memory, *const v = w + FLAT, *const g = v + FLAT;
+    float *const states[2] = {v, NULL};
+    for (int round = 0; round < 3; round++) {
+        g[5] = round == 1 ? NAN : 1;
+        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1), 1);
+        assert_int_equal(tandem_cuda_backend.settle(device, &is_finite, &error), TANDEM_OK);
+        assert_int_equal(is_finite, round != 1);
+    }
+    tandem_cuda_backend.give(device, memory, 0);
+    tandem_cuda_backend.close(device);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+/* --- The library itself, as ranks open it -------------------------------------------------------------------------------------- */
+
+static void library_refused(const char *path, const char *text)
+{
+    const tandem_device_backend *backend = NULL;
+    tandem_error error = {0};
+    assert_int_equal(setenv("TANDEM_CUDA", path, 1), 0);
+    const tandem_status status = tandem_cuda_library(&backend, &error);
+    assert_int_equal(unsetenv("TANDEM_CUDA"), 0);
+    assert_int_equal(status, TANDEM_NO_DEVICE);
+    assert_null(backend);
+    if (!strstr(error.text, text)) fail_msg("'%s' does not say '%s'", error.text, text);
+}
+
+/* A copy of the library that stands for libtandem_cuda.so here, which needs libq.so.6 where that needs libm.so.6. */
+static void write_one_that_lacks_something(const char *path)
+{
+    static const char has[] = "libm.so.6", lacks[] = "libq.so.6";
+    char own[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", own, sizeof own - 1);
+    assert_true(n > 0);
+    own[n] = '\0';
+    *strrchr(own, '/') = '\0';
+    memcpy(strrchr(own, '/'), "/libtandem_cuda.so", sizeof "/libtandem_cuda.so");
+    FILE *from = fopen(own, "rb"), *to = fopen(path, "wb");
+    assert_true(from && to && fseek(from, 0, SEEK_END) == 0);
+    const size_t size = (size_t)ftell(from);
+    char *bytes = malloc(size);
+    rewind(from);
+    assert_true(bytes && fread(bytes, 1, size, from) == size);
+    char *name = memmem(bytes, size, has, sizeof has);
+    assert_non_null(name);
+    memcpy(name, lacks, sizeof lacks);
+    assert_int_equal(fwrite(bytes, 1, size, to), size);
+    free(bytes);
+    assert_int_equal(fclose(to), 0);
+    (void)fclose(from);
+}
+
+static void a_library_that_does_not_open_says_why(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tandem-cuda-XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    (void)close(file);
+    library_refused(path, "file too short");
+    write_one_that_lacks_something(path);
+    library_refused(path, "libq.so.6: cannot open shared object file");
+    assert_int_equal(unlink(path), 0);
+    library_refused(path, "No such file");
+    library_refused("libm.so.6", "of another version");
+}
+
+static void the_library_is_of_one_version(void **state)
+{
+    (void)state;
+    const tandem_device_backend *tandem_cuda_get(int version);
+    assert_ptr_equal(tandem_cuda_get(TANDEM_BACKEND_VERSION), &tandem_cuda_backend);
+    assert_null(tandem_cuda_get(TANDEM_BACKEND_VERSION + 1));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_card_that_cannot_be_used_is_refused),
+        cmocka_unit_test(a_card_lost_while_it_is_opened_leaves_nothing_behind),
+        cmocka_unit_test(a_card_lost_later_is_told_at_once),
+        cmocka_unit_test(a_card_lost_in_any_operator_is_told_at_once),
+        cmocka_unit_test(memory_is_cleared_and_ends),
+        cmocka_unit_test(gradients_that_are_not_finite_are_told_once),
+        cmocka_unit_test(a_library_that_does_not_open_says_why),
+        cmocka_unit_test(the_library_is_of_one_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

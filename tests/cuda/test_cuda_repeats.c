@@ -1,0 +1,68 @@
+/* Each of our own CUDA kernels twice over the same numbers, in as many blocks as a step has: the same bits. On a card in
+ * build/card/ (make test-cuda), on less numbers as coroutines (simt.h) elsewhere, and where `small` is said. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bench/cuda/card.h"
+#include "tests/cuda/card.h"
+
+static size_t elements = (size_t)1 << 24;
+
+/* All arrays as a kernel leaves them. */
+static tandem_status after(void *copy, const card_kernel *kernel, const card_arrays *a, const card *c,
+                           tandem_error *error)
+{
+    const tandem_status status = card_arrays_fill(a, c, error);
+    if (status != TANDEM_OK) return status;
+    const int failed = kernel->launch(a, c->device->stream);
+    if (failed) return tandem_error_set(error, TANDEM_NO_DEVICE, "%s", c->device->vendor->text(failed));
+    return tandem_cuda_backend.copy((void *)(uintptr_t)c->device, copy, a->start, a->bytes, error);
+}
+
+static void kernels_repeat_to_the_bit(void **state)
+{
+    (void)state;
+    void *device = NULL;
+    tandem_error error = {0};
+    card_arrays a;
+    int complaints = 0;
+    assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
+    card c = {.device = device};
+    assert_int_equal(card_arrays_open(&a, &c, elements, 256, &error), TANDEM_OK);
+    void *first = malloc(a.bytes), *second = malloc(a.bytes);
+    assert_non_null(first);
+    assert_non_null(second);
+    for (int k = 0; k < n_card_kernel; k++) {
+        tandem_status status = after(first, &card_kernels[k], &a, &c, &error);
+        for (int again = 0; again < (card_is_real ? 5 : 1) && status == TANDEM_OK; again++) {
+            status = after(second, &card_kernels[k], &a, &c, &error);
+            if (status != TANDEM_OK || memcmp(first, second, a.bytes) == 0) continue;
+            print_message("%s: other bits when it runs again\n", card_kernels[k].name);
+            complaints++;
+            break;
+        }
+        if (status == TANDEM_OK) continue;
+        print_message("%s: %s\n", card_kernels[k].name, error.text);
+        complaints++;
+    }
+    free(second);
+    free(first);
+    card_give_all(&c);
+    tandem_cuda_backend.close(device);
+    assert_int_equal(complaints, 0);
+    assert_int_equal(card_open_things(), 0);
+}
+
+int main(int n, char **word)
+{
+    if (!card_is_real || (n > 1 && strcmp(word[1], "small") == 0)) elements = (size_t)1 << 18;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels_repeat_to_the_bit)};
+    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+}

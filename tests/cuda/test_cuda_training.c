@@ -1,0 +1,371 @@
+/* Whole training steps on the CUDA backend where there is no card: the executor, the worker and libtandem_cuda.so are those of the
+ * product, but that the library is linked with stand_in.h instead of NVIDIA's. Its card's memory is apart: a host that touches it
+ * dies. Its lanes beside the first do nothing before somebody waits for them. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/property/training_run.h"
+
+/* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
+static int *fails_after, *is_apart;
+static int64_t *memory_left;
+static int (*open_things)(void);
+
+static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1", "gpt_tiny:width=16,depth=1,length=8"};
+enum { N_MODEL = 3 };
+
+static int open_stand_in(void **state)
+{
+    (void)state;
+    char path[PATH_MAX + 64];
+    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+    assert_true(n > 0);
+    path[n] = '\0';
+    *strrchr(path, '/') = '\0';
+    memcpy(strrchr(path, '/'), "/libtandem_cuda.so", sizeof "/libtandem_cuda.so");
+    assert_int_equal(setenv("TANDEM_CUDA", path, 1), 0);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) fail_msg("%s", dlerror());
+    fails_after = dlsym(library, "stand_in_fails_after");
+    is_apart = dlsym(library, "stand_in_is_apart");
+    memory_left = dlsym(library, "stand_in_memory_left");
+    *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
+    assert_true(fails_after && is_apart && memory_left && open_things);
+    *is_apart = 1;
+    return 0;
+}
+
+static experiment on_card(const char *model)
+{
+    return (experiment){.model = model,
+                        .device = "cuda:0",
+                        .batch = 4,
+                        .n_rank = 1,
+                        .steps = 3,
+                        .precision = TANDEM_PRECISION_FP32,
+                        .seed = 3,
+                        .killed_rank = -1,
+                        .open_things = open_things};
+}
+
+static record *run_on_cpu(experiment e)
+{
+    e.device = training_weakest();
+    e.open_things = NULL;
+    return training_run(&e);
+}
+
+/* Where nothing was meant to fail. */
+static void check_whole(const experiment *e, const record *r)
+{
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        assert_int_equal(r->status[rank], TANDEM_OK);
+        assert_int_equal(r->steps_done[rank], e->steps);
+        assert_int_equal(r->allocated[rank], r->planned[rank]);
+        assert_int_equal(r->open_things[rank], 0);
+    }
+}
+
+static void check_close(const experiment *e, const record *a, const record *b, double most)
+{
+    for (int i = 0; i < e->steps; i++)
+        if (!(fabs(a->loss[0][i] - b->loss[0][i]) <= most * b->loss[0][i]))
+            fail_msg("%s, step %d: loss %.9g, should be %.9g", e->model, i, a->loss[0][i], b->loss[0][i]);
+}
+
+static void losses_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    training_require_device();
+    const struct {
+        tandem_precision precision;
+        double most;
+    } by[] = {{TANDEM_PRECISION_FP32, 1e-4}, {TANDEM_PRECISION_INT8, 3e-2}};
+    for (int m = 0; m < N_MODEL; m++)
+        for (int k = 0; k < 2; k++) {
+            experiment e = on_card(models[m]);
+            e.precision = by[k].precision;
+            e.evaluate = 6;
+            record *card = training_run(&e), *cpu = run_on_cpu(e);
+            check_whole(&e, card);
+            check_close(&e, card, cpu, by[k].most);
+            if (k == 0) assert_int_equal(card->correct[0], cpu->correct[0]);
+            assert_true(card->loss[0][e.steps - 1] != card->loss[0][0]);
+            training_forget(cpu);
+            training_forget(card);
+        }
+}
+
+static void bf16_trains_too(void **state)
+{
+    (void)state;
+    training_require_device();
+    experiment e = on_card(models[2]);
+    record *wide = training_run(&e);
+    e.precision = TANDEM_PRECISION_BF16;
+    record *narrow = training_run(&e);
+    check_whole(&e, narrow);
+    check_close(&e, narrow, wide, 5e-2);
+    assert_true(memcmp(narrow->loss[0], wide->loss[0], (size_t)e.steps * sizeof(double)) != 0);
+    training_forget(narrow);
+    training_forget(wide);
+}
+
+/* Micro-steps, recomputation, clipping, a scaled loss, smoothed labels, several buckets, patterns of decay. */
+static void variants_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    training_require_device();
+    tandem_optimizer_options slow = {.kind = TANDEM_SGD, .rate = 0.05f, .momentum = 0.9f, .decay = 0.1f};
+    for (int m = 1; m < N_MODEL; m++)
+        for (int v = 0; v < 4; v++) {
+            experiment e = on_card(models[m]);
+            e.batch = 2;
+            e.bucket_bytes = 4096;
+            e.variant = (tandem_step_options){v == 0 ? 3 : 1, v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
+            e.clip = v == 2 ? 0.05 : 0;
+            e.loss_scale = v == 3 ? 256 : 0;
+            e.label_smoothing = v == 3 ? 0.1f : 0;
+            e.no_decay = "*.weight";
+            if (m == 1) e.optimizer = &slow;
+            record *card = training_run(&e), *cpu = run_on_cpu(e);
+            check_whole(&e, card);
+            check_close(&e, card, cpu, 1e-4);
+            if (v >= 2)
+                assert_true(fabs(card->report[0][0].gradient_norm - cpu->report[0][0].gradient_norm) <=
+                            1e-3 * cpu->report[0][0].gradient_norm);
+            training_forget(cpu);
+            training_forget(card);
+        }
+}
+
+static void the_same_bits_again_and_behind_a_checkpoint(void **state)
+{
+    (void)state;
+    training_require_device();
+    for (int m = 0; m < N_MODEL; m++) {
+        char path[] = "/tmp/tandem-cuda-XXXXXX";
+        const int file = mkstemp(path);
+        assert_true(file >= 0);
+        (void)close(file);
+        experiment e = on_card(models[m]);
+        e.precision = TANDEM_PRECISION_INT8;
+        e.steps = 4;
+        e.hash_gradients = 1;
+        record *first = training_run(&e), *second = training_run(&e);
+        e.steps = 2;
+        e.save = path;
+        record *half = training_run(&e);
+        e.steps = 4;
+        e.save = NULL;
+        e.resume = path;
+        record *rest = training_run(&e);
+        check_whole(&e, first);
+        check_whole(&e, rest);
+        assert_int_equal(rest->resumed_at[0], 2);
+        assert_memory_equal(first->loss[0], second->loss[0], 4 * sizeof(double));
+        assert_memory_equal(first->gradients[0], second->gradients[0], 4 * sizeof(uint64_t));
+        assert_memory_equal(first->loss[0], half->loss[0], 2 * sizeof(double));
+        assert_memory_equal(first->loss[0] + 2, rest->loss[0] + 2, 2 * sizeof(double));
+        assert_memory_equal(first->gradients[0] + 2, rest->gradients[0] + 2, 2 * sizeof(uint64_t));
+        training_forget(rest);
+        training_forget(half);
+        training_forget(second);
+        training_forget(first);
+        (void)unlink(path);
+    }
+}
+
+static void weights_in_a_file_are_the_weights(void **state)
+{
+    (void)state;
+    training_require_device();
+    char path[] = "/tmp/tandem-cuda-XXXXXX";
+    const int file = mkstemp(path);
+    assert_true(file >= 0);
+    (void)close(file);
+    experiment e = on_card(models[1]);
+    e.export = path;
+    record *card = training_run(&e);
+    check_whole(&e, card);
+    e.export = NULL;
+    e.init = path;
+    e.evaluate = 8;
+    record *again = training_run(&e), *cpu = run_on_cpu(e);
+    check_whole(&e, again);
+    check_close(&e, again, cpu, 1e-4);
+    assert_int_equal(again->correct[0], cpu->correct[0]);
+    assert_true(again->loss[0][0] != card->loss[0][0]);
+    training_forget(cpu);
+    training_forget(again);
+    training_forget(card);
+    (void)unlink(path);
+}
+
+/* The checkpoint compares the bits of weights and state of both. */
+static void a_card_and_a_cpu_train_together(void **state)
+{
+    (void)state;
+    training_require_device();
+    for (int m = 0; m < N_MODEL; m++) {
+        char path[] = "/tmp/tandem-cuda-XXXXXX";
+        const int file = mkstemp(path);
+        assert_true(file >= 0);
+        (void)close(file);
+        experiment e = on_card(models[m]);
+        e.n_rank = 2;
+        e.batch = 2;
+        e.second_device = training_weakest();
+        e.bucket_bytes = 4096;
+        e.hash_gradients = 1;
+        e.clip = m == 0 ? 0.1 : 0;
+        e.save = path;
+        e.evaluate = 5;
+        record *mixed = training_run(&e);
+        e.second_device = NULL;
+        record *alike = run_on_cpu(e);
+        mixed->open_things[1] = 0; /* it opened none */
+        check_whole(&e, mixed);
+        check_close(&e, mixed, alike, 1e-4);
+        assert_memory_equal(mixed->loss[0], mixed->loss[1], (size_t)e.steps * sizeof(double));
+        assert_memory_equal(mixed->gradients[0], mixed->gradients[1], (size_t)e.steps * sizeof(uint64_t));
+        assert_int_equal(mixed->correct[0] + mixed->correct[1], alike->correct[0] + alike->correct[1]);
+        training_forget(alike);
+        training_forget(mixed);
+        (void)unlink(path);
+    }
+}
+
+/* Runs two steps in this process and looks at the times of the last. */
+static void check_times(int timed)
+{
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    tandem_graph *graph = NULL;
+    tandem_step *step = NULL;
+    tandem_worker *worker = NULL;
+    tandem_executor *executor = NULL;
+    double loss = 0;
+    const tandem_step_options variant = {.n_micro = 2};
+    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000)};
+    assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
+    assert_int_equal(backend->worker_open(&worker, &place, NULL), TANDEM_OK);
+    const tandem_executor_options how = {.step = step, .global_batch = 4, .timed = timed};
+    assert_int_equal(backend->executor_open(&executor, worker, &how, NULL), TANDEM_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(backend->executor_step(executor, i, &loss, NULL), TANDEM_OK);
+    const tandem_step_times *times = backend->executor_times(executor);
+    int64_t before = 0;
+    for (int row = 0; row < 2 * step->n_task; row++) {
+        const tandem_task *task = &step->task[row % step->n_task];
+        const int runs = task->active && task->kind != TANDEM_TASK_REDUCE &&
+                         (task->kind == TANDEM_TASK_UPDATE ? row >= step->n_task : timed);
+        const int64_t start = times->all_start_ns[row], end = times->all_end_ns[row];
+        assert_true(runs ? start >= before && end >= start : start == -1 && end == -1);
+        if (runs) before = end;
+    }
+    assert_true(before > 0 && before <= times->step_ns);
+    for (int b = 0; b < step->n_bucket; b++) assert_true(times->wait_ns[b] >= 0);
+    backend->executor_close(executor);
+    backend->worker_close(worker);
+    tandem_step_close(step);
+    tandem_graph_close(graph);
+    assert_int_equal(open_things(), 0);
+}
+
+static void times_are_in_order_and_cost_nothing_unasked(void **state)
+{
+    (void)state;
+    check_times(1);
+    check_times(0);
+}
+
+static void a_divergence_names_its_operator(void **state)
+{
+    (void)state;
+    experiment e = on_card(models[0]);
+    const tandem_optimizer_options wild = {.kind = TANDEM_SGD, .rate = 1e30f, .momentum = 0.9f};
+    e.optimizer = &wild;
+    e.steps = 20;
+    record *r = training_run(&e);
+    assert_int_equal(r->status[0], TANDEM_OVER_LIMIT);
+    assert_non_null(strstr(r->error[0].text, "diverged in step"));
+    assert_non_null(strstr(r->error[0].text, "of operator '"));
+    training_forget(r);
+}
+
+static void what_does_not_fit_is_said_before_the_first_step(void **state)
+{
+    (void)state;
+    const int64_t before = *memory_left;
+    experiment e = on_card(models[0]);
+    record *whole = training_run(&e);
+    *memory_left = (int64_t)whole->planned[0];
+    record *r = training_run(&e);
+    *memory_left = before;
+    assert_int_equal(r->status[0], TANDEM_NO_MEMORY);
+    assert_int_equal(r->steps_done[0], 0);
+    assert_non_null(strstr(r->error[0].text, "cuda:0"));
+    assert_non_null(strstr(r->error[0].text, "weights"));
+    assert_non_null(strstr(r->error[0].text, "batch 3 would fit"));
+    training_forget(r);
+    training_forget(whole);
+}
+
+static void lose_the_card(void *context, const tandem_executor *executor, int task)
+{
+    (void)executor;
+    (void)task;
+    const training_view *view = context;
+    if (view->rank == 0 && view->index == 1) *fails_after = 0;
+}
+
+static void a_card_lost_in_a_step_ends_the_run(void **state)
+{
+    (void)state;
+    training_require_device();
+    experiment e = on_card(models[2]);
+    e.observer = lose_the_card;
+    e.fails = 1;
+    record *alone = training_run(&e);
+    assert_int_equal(alone->status[0], TANDEM_NO_DEVICE);
+    assert_int_equal(alone->steps_done[0], 2); /* the second was tried */
+    assert_non_null(strstr(alone->error[0].text, "the card is gone"));
+    assert_int_equal(tandem_status_exit_code(alone->status[0]), 4);
+    e.n_rank = 2;
+    e.second_device = training_weakest();
+    record *two = training_run(&e);
+    assert_int_equal(two->status[0], TANDEM_NO_DEVICE);
+    assert_int_equal(two->status[1], TANDEM_PEER);
+    assert_int_equal(two->error[1].rank, 0);
+    assert_int_equal(tandem_status_exit_code(two->status[1]), 6);
+    training_forget(two);
+    training_forget(alone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(losses_are_those_of_the_cpu),
+        cmocka_unit_test(bf16_trains_too),
+        cmocka_unit_test(variants_are_those_of_the_cpu),
+        cmocka_unit_test(the_same_bits_again_and_behind_a_checkpoint),
+        cmocka_unit_test(weights_in_a_file_are_the_weights),
+        cmocka_unit_test(a_card_and_a_cpu_train_together),
+        cmocka_unit_test(times_are_in_order_and_cost_nothing_unasked),
+        cmocka_unit_test(a_divergence_names_its_operator),
+        cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
+        cmocka_unit_test(a_card_lost_in_a_step_ends_the_run),
+    };
+    return cmocka_run_group_tests_name("training on cards", tests, open_stand_in, NULL);
+}
