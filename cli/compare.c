@@ -223,7 +223,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
-        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt --clip 1\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
         "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"
         "--again measures the plan's costs once more after the run: how far the machine has moved since it was profiled.\n"

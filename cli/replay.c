@@ -499,6 +499,7 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
+        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of all gradients\n"
         "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"
         "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 --spread 5%\n"

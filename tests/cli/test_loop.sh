@@ -82,6 +82,15 @@ run 0 compare --plan plan.json --steps 12 --operators --json && [ "$(field predi
     positive "$(grep -c '"operator"' out)" && ! left_over
 report "compare sets the replayed step beside the measured one" $?
 
+run 4 replay --plan plan.json --clip 1 && grep -q 'norm n=.*--clip 1' err
+report "replay with --clip: exit code 4, and how to measure the norm" $?
+
+run 0 profile "${what[@]}" --clip 1 --json && positive "$(field measured out | head -1)" &&
+    run 0 compare --plan plan.json --clip 1 --steps 12 --operators --json &&
+    grep -A 3 '"operator": "norm"' out >norm && positive "$(field predicted_ns norm)" && positive "$(field measured_ns norm)" &&
+    [ "$(field predicted_ns out | head -1)" -gt "$(field step_ns replay.json)" ]
+report "compare with --clip predicts the norm, and updates that wait for it" $?
+
 grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?
 
