@@ -227,34 +227,60 @@ static double least_harm(const tandem_search *search)
     return sum;
 }
 
-/* Goes to start s if it is within the target, or is the one that is offered: that one is lowered until it is. *goes_on:
- * whether the search now is at a plan within the target. */
+/* Whether another start is within the target with no more harm, and keeps the class no longer: what comes of that one is hardly
+ * worse. Of equal ones the first stays. */
+static int is_outdone(const tandem_starts *all, int s, int64_t target_ns)
+{
+    const tandem_figures *own = &all->figures[s];
+    for (int other = 0; other < TANDEM_N_START; other++) {
+        const tandem_figures *figures = &all->figures[other];
+        if (other == s || other == TANDEM_OFFERED || !all->plan[other] || !fits(figures, target_ns)) continue;
+        const int is_less = figures->harm < own->harm || figures->busy_ns < own->busy_ns || other < s;
+        if (figures->harm <= own->harm && figures->busy_ns <= own->busy_ns && is_less) return 1;
+    }
+    return 0;
+}
+
+/* Goes to start s if it is within the target and not outdone, or is the one that is offered: that one is lowered until it is within.
+ * *goes_on: whether the search now is at a plan within the target. */
 static tandem_status begin_at(tandem_search *search, const tandem_starts *all, int s, queue *q,
                               int64_t target_ns, int *goes_on, tandem_error *error)
 {
     const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
     *goes_on = 0;
-    if (!all->plan[s] || (!is_within && s != TANDEM_OFFERED)) return TANDEM_OK;
+    if (!all->plan[s] || (s != TANDEM_OFFERED && (!is_within || is_outdone(all, s, target_ns)))) return TANDEM_OK;
     tandem_status status = tandem_search_go(search, all->plan[s], error);
     if (status == TANDEM_OK && !is_within) status = walk(search, q, LOWER, target_ns, error);
     *goes_on = fits(&search->figures, target_ns);
     return status;
 }
 
+/* Whether the plan that the search has is among the n that it had reached by now; else it is put behind them. */
+static int was_reached(tandem_precision *reached, int *n, const tandem_search *search)
+{
+    const size_t n_op = (size_t)search->n_op;
+    for (int k = 0; k < *n; k++)
+        if (memcmp(reached + (size_t)k * n_op, search->now, n_op * sizeof *reached) == 0) return 1;
+    memcpy(reached + (size_t)(*n)++ * n_op, search->now, n_op * sizeof *reached);
+    return 0;
+}
+
 /* From every start, of which the one as the class was found is within the target: leaves the least harm that is found. */
 static tandem_status improve(tandem_search *search, const tandem_starts *all, int64_t target_ns, tandem_error *error)
 {
     tandem_precision *best = malloc(((size_t)search->n_op + 1) * sizeof *best);
+    tandem_precision *reached = malloc((TANDEM_N_START * (size_t)search->n_op + 1) * sizeof *reached);
     queue q = {.move = malloc(((size_t)search->n_move + 1) * sizeof *q.move)};
     tandem_status status = TANDEM_OK;
     tandem_figures found = {.harm = INFINITY};
     const double least = least_harm(search);
-    int goes_on = 0;
-    if (!best || !q.move)
+    int goes_on = 0, n_reached = 0;
+    if (!best || !reached || !q.move)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate %d operators", search->n_op);
     for (int s = TANDEM_N_START - 1; s >= 0 && status == TANDEM_OK && found.harm > least; s--) {
         status = begin_at(search, all, s, &q, target_ns, &goes_on, error);
         if (status == TANDEM_OK && goes_on) status = recover(search, &q, target_ns, error);
+        if (status == TANDEM_OK && goes_on && was_reached(reached, &n_reached, search)) continue;
         if (status == TANDEM_OK && goes_on) status = exchange(search, &q, target_ns, error);
         if (status != TANDEM_OK || !goes_on || search->figures.harm >= found.harm) continue;
         found = search->figures;
@@ -262,6 +288,7 @@ static tandem_status improve(tandem_search *search, const tandem_starts *all, in
     }
     if (status == TANDEM_OK) status = tandem_search_go(search, best, error);
     free(q.move);
+    free(reached);
     free(best);
     return status;
 }

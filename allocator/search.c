@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/types.h"
+
 enum { MAX_GROUP = 8 };
 
 /* --- Moves ---------------------------------------------------------------------------------------------- */
@@ -14,6 +16,53 @@ unsigned tandem_search_precisions(const tandem_search *search, int op)
     const tandem_cluster *cluster = tandem_replayer_cluster(search->problem->replayer);
     return tandem_op_row_get(search->problem->graph->op[op].kind)->precisions &
            cluster->member[search->c].device.precisions;
+}
+
+static double harm_of(const tandem_search *search, int op, tandem_precision precision)
+{
+    return search->problem->harm[search->c][op * TANDEM_N_PRECISION + (int)precision];
+}
+
+/* Whether both read, write and keep as many bytes. */
+static int weigh_alike(const tandem_precision_row *a, const tandem_precision_row *b)
+{
+    return tandem_dtype_bytes(a->forward) == tandem_dtype_bytes(b->forward) &&
+           tandem_dtype_bytes(a->output) == tandem_dtype_bytes(b->output) && a->dgrad != TANDEM_WIDER &&
+           b->dgrad != TANDEM_WIDER && tandem_dtype_bytes(a->dgrad) == tandem_dtype_bytes(b->dgrad);
+}
+
+/* Whether precision p of operator op does no less harm than q, and none of its products is faster, in any company. */
+static int is_outdone_by(const tandem_search *search, int op, tandem_precision p, tandem_precision q)
+{
+    const tandem_replayer *replayer = search->problem->replayer;
+    const struct tandem_step_index *index = tandem_replayer_step(replayer, search->c)->index;
+    const int task[] = {index->forward[op], index->wgrad[op], index->dgrad[op]};
+    if (harm_of(search, op, q) > harm_of(search, op, p)) return 0;
+    for (int k = 0; k < 3; k++)
+        for (int beside = 0; task[k] >= 0 && beside < 2; beside++) {
+            const tandem_dtype to_p = k == 0 ? tandem_precision_get(p)->output : TANDEM_F32,
+                               to_q = k == 0 ? tandem_precision_get(q)->output : TANDEM_F32;
+            const int form_p = N_NATIVE * (int)p + native_place(to_p), form_q = N_NATIVE * (int)q + native_place(to_q);
+            const int64_t ns_p = tandem_replayer_form_ns(replayer, search->c, task[k], form_p, beside);
+            const int64_t ns_q = tandem_replayer_form_ns(replayer, search->c, task[k], form_q, beside);
+            if (ns_p >= 0 && (ns_q < 0 || ns_q > ns_p)) return 0;
+        }
+    return 1;
+}
+
+/* The precisions to try: of two alike in bytes that are as fast, one: bf16 leads nowhere that fp16 does not lead with less harm,
+ * nor tf32 where it saves no time. */
+static unsigned worth_trying(const tandem_search *search, int op)
+{
+    const unsigned all = tandem_search_precisions(search, op);
+    unsigned worth = all;
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        for (int q = 0; q < TANDEM_N_PRECISION && worth >> p & 1; q++)
+            if (q != p && all >> p & 1 && worth >> q & 1 &&
+                weigh_alike(tandem_precision_get((tandem_precision)p), tandem_precision_get((tandem_precision)q)) &&
+                is_outdone_by(search, op, (tandem_precision)p, (tandem_precision)q))
+                worth &= ~(1u << p);
+    return worth;
 }
 
 /* Lists of operators as they are found. A list may be dropped again where memory is out: `failed` says so. */
@@ -54,7 +103,7 @@ static void add_group(group_list *list, const int *op, int n)
     unsigned precisions = 0;
     for (int k = 0; k < n; k++) {
         place[k] = op[k];
-        precisions |= tandem_search_precisions(search, op[k]);
+        precisions |= search->worth[op[k]];
     }
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
         if (precisions & 1u << p)
@@ -105,6 +154,7 @@ static int find_moves(tandem_search *search)
     int reader[MAX_GROUP];
     int *seen = malloc((2 * n_op + 1) * sizeof *seen);
     if (!seen) return 0;
+    for (int i = 0; i < search->n_op; i++) search->worth[i] = worth_trying(search, i);
     for (int i = 0; i < search->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE) add_group(&list, &i, 1);
     for (size_t i = 0; i < n_op; i++) seen[i] = -1;
@@ -141,11 +191,6 @@ static tandem_status replay(tandem_search *search, tandem_figures *figures, tand
     if (search->weighs && peak_bytes < search->smallest_bytes) search->smallest_bytes = peak_bytes;
     if (search->weighs && peak_bytes > search->largest_bytes) search->largest_bytes = peak_bytes;
     return TANDEM_OK;
-}
-
-static double harm_of(const tandem_search *search, int op, tandem_precision precision)
-{
-    return search->problem->harm[search->c][op * TANDEM_N_PRECISION + (int)precision];
 }
 
 /* What operator `op` has after the move. */
@@ -268,8 +313,9 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
     search.weighs = search.limit_bytes > 0;
     search.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
     search.kept.now = malloc(((size_t)search.n_op + 1) * sizeof *search.now);
+    search.worth = malloc(((size_t)search.n_op + 1) * sizeof *search.worth);
     tandem_status status = TANDEM_OK;
-    if (!search.now || !search.kept.now || !find_moves(&search))
+    if (!search.now || !search.kept.now || !search.worth || !find_moves(&search))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to allocate model %s (%d operators)",
                                   problem->graph->model, search.n_op);
     for (int i = 0; i < search.n_op && status == TANDEM_OK; i++)
@@ -286,6 +332,7 @@ tandem_status tandem_search_open(tandem_search *out, const tandem_allocation_pro
 
 void tandem_search_close(tandem_search *search)
 {
+    free(search->worth);
     free(search->kept.move);
     free(search->kept.now);
     free(search->move);

@@ -39,6 +39,7 @@ typedef struct tandem_search {
     tandem_figures figures;  /* of that */
     int64_t n_change;        /* moves made */
     int64_t replays;
+    unsigned *worth;   /* [n_op] bit p: moves give the operator precision p */
     int *member;       /* operators of moves, several moves to a list */
     tandem_move *move; /* [n_move]: single operators in order, then groups; of each, widest first */
     int n_move;

@@ -56,9 +56,10 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
     tandem_status status =
         tandem_step_open(&step, m->graph[c], m->cluster->member[c].device.wider, m->bucket_bytes, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
+        for (unsigned forms = tandem_step_forms(step, t, m->cluster->member[c].device.precisions);
+             forms && status == TANDEM_OK; forms &= forms - 1) {
             tandem_cost_key key;
-            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, variant, &key))
+            if (step->task[t].kind == TANDEM_TASK_REDUCE || !tandem_step_key(step, t, __builtin_ctz(forms), &key))
                 continue;
             status = put(m, c, &key, error);
         }

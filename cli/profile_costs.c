@@ -37,30 +37,33 @@ typedef struct cost_profile {
     int n_key, key_capacity;
     int *key_of;      /* [n_task] of the plan that runs now, −1 = not timed */
     int plan, n_plan; /* for the progress line */
+    unsigned precisions; /* that mixed plans draw from: those of the device, but for what it turned out to have no kernels for */
     int64_t begin_ns;
 } cost_profile;
 
 /* --- Plans ------------------------------------------------------------------------------------------------------------- */
 
-static int uniform_count(const tandem_device *device)
+static int count_precisions(unsigned precisions)
 {
-    return __builtin_popcount(device->precisions & ((1u << TANDEM_N_PRECISION) - 1));
+    return __builtin_popcount(precisions & ((1u << TANDEM_N_PRECISION) - 1));
 }
 
-static tandem_precision nth_precision(const tandem_device *device, int n)
+static int uniform_count(const tandem_device *device) { return count_precisions(device->precisions); }
+
+static tandem_precision nth_precision(unsigned precisions, int n)
 {
     for (int p = 0; p < TANDEM_N_PRECISION; p++)
-        if (device->precisions & (1u << p) && n-- == 0) return (tandem_precision)p;
+        if (precisions & (1u << p) && n-- == 0) return (tandem_precision)p;
     return TANDEM_PRECISION_FP32;
 }
 
 /* The precision operator i has in plan number k: uniform plans first, then seeded mixed ones. */
-static tandem_precision planned(const tandem_device *device, int k, int i)
+static tandem_precision planned(const cost_profile *profile, const tandem_device *device, int k, int i)
 {
-    const int n_uniform = uniform_count(device);
-    if (k < n_uniform) return nth_precision(device, k);
+    if (k < uniform_count(device)) return nth_precision(device->precisions, k);
     const uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, TANDEM_DRAW_SHUFFLE};
-    return nth_precision(device, (int)(tandem_philox(counter, MIXED_SEED).word[0] % (uint32_t)n_uniform));
+    const uint32_t n = (uint32_t)count_precisions(profile->precisions);
+    return nth_precision(profile->precisions, (int)(tandem_philox(counter, MIXED_SEED).word[0] % n));
 }
 
 static int count_plans(const profile_rank *rank)
@@ -82,7 +85,8 @@ static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
         /* what a uniform plan would give this operator: the fallback where it lacks the precision */
-        if (!is_given) status = tandem_plan_uniform(drawn, graph, rank->member, planned(device, k, i), error);
+        if (!is_given)
+            status = tandem_plan_uniform(drawn, graph, rank->member, planned(profile, device, k, i), error);
         if (status == TANDEM_OK) tandem_step_set(profile->step, i, plan->precision[rank->member][i]);
     }
     tandem_plan_close(drawn);
@@ -256,16 +260,40 @@ static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
     return status;
 }
 
+static tandem_status run_new(cost_profile *profile, int k, tandem_error *error)
+{
+    int missing = 0;
+    profile->plan = k;
+    tandem_status status = set_plan(profile, k, error);
+    if (status == TANDEM_OK) status = map_tasks(profile, &missing, error);
+    if (status == TANDEM_OK && missing > 0) status = run_plan(profile, k, error);
+    return status;
+}
+
+/* A card's row says what cards of its kind may have; which of it this one has is known here. */
+static int is_lacking(cost_profile *profile, int k)
+{
+    const profile_rank *rank = profile->rank;
+    const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
+    if (profile_of_plan(rank->options) || k >= uniform_count(device)) return 0;
+    const tandem_precision precision = nth_precision(device->precisions, k);
+    if (precision == TANDEM_PRECISION_FP32) return 0;
+    profile->precisions &= ~(1u << precision);
+    cli_note(rank->options, "%s has no kernels for all of %s: it is not measured", rank->device,
+             tandem_precision_get(precision)->name);
+    return 1;
+}
+
 /* All plans that would tell something new. */
 static tandem_status run_plans(cost_profile *profile, tandem_error *error)
 {
     for (int k = 0; k < profile->n_plan; k++) {
-        int missing = 0;
-        profile->plan = k;
-        tandem_status status = set_plan(profile, k, error);
-        if (status == TANDEM_OK) status = map_tasks(profile, &missing, error);
-        if (status == TANDEM_OK && missing > 0) status = run_plan(profile, k, error);
-        if (status != TANDEM_OK) return status;
+        const int n_key = profile->n_key;
+        const tandem_status status = run_new(profile, k, error);
+        if (status == TANDEM_NO_KERNEL && is_lacking(profile, k))
+            profile->n_key = n_key;
+        else if (status != TANDEM_OK)
+            return status;
     }
     return TANDEM_OK;
 }
@@ -296,7 +324,8 @@ static void release(cost_profile *profile)
 tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_count *count, tandem_error *error)
 {
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
-    cost_profile profile = {.rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns()};
+    cost_profile profile = {
+        .rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
     profile.n_plan = count_plans(rank);
     tandem_status status = tandem_step_open_with(&profile.step, rank->subject->graph[rank->member], device->wider,
                                                  rank->options->bucket_bytes, &rank->subject->plan->step, error);

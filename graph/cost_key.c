@@ -126,3 +126,53 @@ int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key
     default: return 0;
     }
 }
+
+/* Bit d: tensors may come to have type d. */
+static unsigned types_of(const tandem_step *step, unsigned precisions)
+{
+    unsigned types = 1u << TANDEM_F32;
+    for (; precisions; precisions &= precisions - 1) {
+        const tandem_precision_row *row = tandem_precision_get((tandem_precision)__builtin_ctz(precisions));
+        types |= 1u << row->forward | 1u << row->output | 1u << device_type(step, row->dgrad) |
+                 1u << device_type(step, row->wgrad) | 1u << device_type(step, row->second);
+    }
+    return types;
+}
+
+static unsigned cast_forms(const tandem_task *task, unsigned types)
+{
+    unsigned forms = 0;
+    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+        const tandem_dtype type = (tandem_dtype)d;
+        const int is_native = native_at(native_place(type)) == type;
+        if (!(types >> d & 1)) continue;
+        if (task->kind == TANDEM_TASK_WEIGHT_CAST) forms |= 1u << cast_form(TANDEM_F32, type);
+        if (task->kind == TANDEM_TASK_RESTORE && is_native) forms |= 1u << cast_form(TANDEM_S8, type);
+        if (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST)
+            if (is_native && types >> task->to & 1) forms |= 1u << cast_form(type, task->to);
+    }
+    return forms;
+}
+
+unsigned tandem_step_forms(const tandem_step *step, int t, unsigned precisions)
+{
+    const tandem_task *task = &step->task[t];
+    const unsigned types = types_of(step, precisions);
+    unsigned natives = 0, forms = 0;
+    for (int place = 0; place < N_NATIVE; place++) natives |= (types >> native_at(place) & 1) << place;
+    switch (task->kind) {
+    case TANDEM_TASK_WEIGHT_CAST:
+    case TANDEM_TASK_CAST:
+    case TANDEM_TASK_GRADIENT_CAST:
+    case TANDEM_TASK_RESTORE: return cast_forms(task, types);
+    case TANDEM_TASK_FORWARD:
+    case TANDEM_TASK_DGRAD:
+    case TANDEM_TASK_WGRAD:
+        if (row_of(step, task->op)->op_class != TANDEM_ADJUSTABLE) return natives;
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (precisions >> p & 1) forms |= natives << N_NATIVE * p;
+        return forms;
+    case TANDEM_TASK_ACCUMULATE: return natives;
+    default: return 1;
+    }
+}

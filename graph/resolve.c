@@ -361,10 +361,9 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
 static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigned need, tandem_dtype native,
                           int first_value)
 {
-    for (int d = 0; d < TANDEM_N_VERSION; d++) {
+    for (unsigned wanted = need & ~bit(native); wanted; wanted &= wanted - 1) {
+        const int d = __builtin_ctz(wanted), t = first_task + d;
         const tandem_dtype to = (tandem_dtype)d;
-        if (to == native || !(need & (1u << d))) continue;
-        const int t = first_task + d;
         begin(step, t, native, to, cast_form(native, to));
         reads(step, t, first_value + (int)native);
         writes(step, t, first_value + d, tensor, to, output_bytes(step->graph, tensor, to));
@@ -389,8 +388,7 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              row->op_class == TANDEM_ADJUSTABLE ? tandem_value_weight(step, i, from)
-                                                 : TANDEM_PARAMETER(op->parameter[j]));
+              reads_copy(row, op->kind) ? tandem_value_weight(step, i, from) : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored), i,
            stored, output_bytes(graph, i, stored));
@@ -551,7 +549,9 @@ static void resolve_accumulate(tandem_step *step, int i, int slot)
 
 static void take_out_casts(tandem_step *step, int first_task)
 {
-    for (int d = 0; d < TANDEM_N_VERSION && first_task >= 0; d++) take_out(step, first_task + d);
+    if (first_task < 0) return;
+    for (int t = next_active(step, first_task); t < first_task + TANDEM_N_VERSION; t = next_active(step, t + 1))
+        take_out(step, t);
 }
 
 static void take_out_units(tandem_step *step, int i, int stale)

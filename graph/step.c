@@ -171,7 +171,7 @@ static void append_forward(tandem_step *step, int i)
     const tandem_op_row *row = tandem_op_row_get(op->kind);
     struct tandem_step_index *index = step->index;
     if (op->kind == TANDEM_OP_RESHAPE) return;
-    if (row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0) {
+    if (reads_copy(row, op->kind)) {
         index->weight_cast[i] = step->n_task;
         append_weight_cast(step, i);
     }

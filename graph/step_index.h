@@ -123,6 +123,12 @@ static inline void step_note(struct tandem_step_index *index, int op)
     if (word > index->last_pending) index->last_pending = word;
 }
 
+/* Whether an operator reads its weight in a copy of its own type. An embedding takes a few rows of its table, and rounds those. */
+static inline int reads_copy(const tandem_op_row *row, tandem_op_kind kind)
+{
+    return row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0 && kind != TANDEM_OP_EMBEDDING;
+}
+
 /* Whether operator i has a wgrad task, a dgrad task, at all. */
 static inline int has_wgrad(const tandem_graph *graph, int i)
 {

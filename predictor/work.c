@@ -153,7 +153,8 @@ static void embedding(tandem_work *work, const tandem_cost_key *key)
     const double width = field(key->signature, "width"), rows = width * field(key->signature, "rows"),
                  table = width * field(key->signature, "vocabulary");
     const int is_forward = key->pass == TANDEM_PASS_FORWARD; /* else all of the table's gradient is written */
-    work->bytes = rows * bytes_of(key->from) + (is_forward ? rows : table + rows) * bytes_of(key->to);
+    work->bytes = is_forward ? rows * (bytes_of(TANDEM_F32) + bytes_of(key->to))
+                             : rows * bytes_of(key->from) + (table + rows) * bytes_of(key->to);
 }
 
 static const struct {

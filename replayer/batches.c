@@ -140,7 +140,7 @@ tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *
     sample s[MOST_SAMPLES + 1] = {{0}};
     int64_t *batch = NULL;
     int n_batch = 0, n = 0, count = 0;
-    if (!source->store || !tandem_costs_lack(costs, step, company)) return TANDEM_OK;
+    if (!source->store || !tandem_costs_lack(costs, step, company, source->device)) return TANDEM_OK;
     tandem_status status = tandem_store_load_batches(&batch, &n_batch, source->store, source->device->name,
                                                      neighbour, step->graph, error);
     const int first = status == TANDEM_OK ? nearest(batch, n_batch, step->graph->batch, &count) : 0;
@@ -157,8 +157,8 @@ tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *
         }
     }
     for (int t = 0; t < step->n_task && status == TANDEM_OK && n > 1; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
-            fill_form(costs, step, t, variant, company, s, n);
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+            fill_form(costs, step, t, __builtin_ctz(forms), company, s, n);
     for (int i = 0; i < n; i++) close_sample(&s[i]);
     free(batch);
     return status;

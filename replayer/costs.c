@@ -61,42 +61,35 @@ static tandem_status map_measured(tandem_costs *costs, const tandem_step *step, 
         tandem_store_load_costs(&table, source->store, source->device->name,
                                 company == TANDEM_BESIDE ? source->neighbour : "", step, error);
     for (int t = 0; t < step->n_task && status == TANDEM_OK; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
-            map_form(costs, step, t, variant, company, table);
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+            map_form(costs, step, t, __builtin_ctz(forms), company, table);
     tandem_cost_table_free(table);
     return status;
 }
 
 /* --- What is predicted -------------------------------------------------------------------------- */
 
-int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company)
+int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company, const tandem_device *device)
 {
     tandem_cost_key key;
     for (int t = 0; t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT && step->task[t].kind != TANDEM_TASK_REDUCE; variant++)
+        for (unsigned forms = tandem_step_forms(step, t, device->precisions);
+             forms && step->task[t].kind != TANDEM_TASK_REDUCE; forms &= forms - 1) {
+            const int variant = __builtin_ctz(forms);
             if (costs->form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)variant].ns[company] < 0 &&
                 tandem_step_key(step, t, variant, &key))
                 return 1;
-    return 0;
-}
-
-static int has_type(const tandem_device *device, tandem_dtype type)
-{
-    if (type == TANDEM_F32 || type == TANDEM_S32) return 1;
-    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
-        const tandem_precision_row *row = tandem_precision_get((tandem_precision)p);
-        if (device->precisions >> p & 1 && (row->forward == type || row->dgrad == type || row->output == type)) return 1;
-    }
+        }
     return 0;
 }
 
 static void predict_form(tandem_costs *costs, const tandem_step *step, int t, int variant, int company,
-                         const tandem_device *device, const tandem_latency *latency)
+                         const tandem_latency *latency)
 {
     tandem_cost_key key;
     const size_t place = (size_t)t * TANDEM_MAX_VARIANT + (size_t)variant;
     if (costs->form[place].ns[company] >= 0 || step->task[t].kind == TANDEM_TASK_REDUCE ||
-        !tandem_step_key(step, t, variant, &key) || !has_type(device, key.from) || !has_type(device, key.to))
+        !tandem_step_key(step, t, variant, &key))
         return;
     double spread = NAN;
     const int64_t ns = tandem_latency_ns(latency, &key, &spread);
@@ -111,7 +104,7 @@ static tandem_status fill_predicted(tandem_costs *costs, const tandem_step *step
 {
     tandem_latency *latency = NULL;
     tandem_error why = {0};
-    if (!source->predict || !tandem_costs_lack(costs, step, company)) return TANDEM_OK;
+    if (!source->predict || !tandem_costs_lack(costs, step, company, source->device)) return TANDEM_OK;
     if (!costs->spread)
         costs->spread = calloc((size_t)step->n_task * TANDEM_MAX_VARIANT, sizeof *costs->spread);
     if (!costs->spread)
@@ -125,8 +118,8 @@ static tandem_status fill_predicted(tandem_costs *costs, const tandem_step *step
         return status;
     }
     for (int t = 0; t < step->n_task; t++)
-        for (int variant = 0; variant < TANDEM_MAX_VARIANT; variant++)
-            predict_form(costs, step, t, variant, company, source->device, latency);
+        for (unsigned forms = tandem_step_forms(step, t, source->device->precisions); forms; forms &= forms - 1)
+            predict_form(costs, step, t, __builtin_ctz(forms), company, latency);
     costs->n_fitted[company] = tandem_latency_fitted(latency);
     tandem_latency_close(latency);
     return TANDEM_OK;

@@ -38,7 +38,7 @@ typedef struct tandem_cost_source {
 tandem_status tandem_costs_map(tandem_costs *costs, const tandem_step *step, const tandem_cost_source *source,
                                tandem_error *error);
 /* Whether a form that exists has no time in that company. */
-int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company);
+int tandem_costs_lack(const tandem_costs *costs, const tandem_step *step, int company, const tandem_device *device);
 /* tandem_costs_fill_batches (batches.c): times in one company that are missing in *costs, from those at other batches. */
 tandem_status tandem_costs_fill_batches(tandem_costs *costs, const tandem_step *step, int company,
                                         const tandem_cost_source *source, tandem_error *error);

@@ -86,7 +86,7 @@ if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repet
     for one in "resnet20 128" "vit_tiny 64" "gpt_tiny 32" "resnet50 64" "bert_base:seq=128 32"; do
         read -r model batch <<<"$one"
         part "profile of $model" 30 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
-        for precision in fp32 bf16 int8_full; do
+        for precision in bf16 fp8 int8_full fp32; do
             part "$model in $precision, predicted and run" 15 compare.txt \
                 "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
         done

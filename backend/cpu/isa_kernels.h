@@ -134,6 +134,8 @@ typedef struct tandem_isa_kernels {
      * *top being the largest scale·x. y may be x. Backward: gx = scale·y·(g − Σ g·y); gx may be g. */
     float (*softmax_f32)(float *y, const float *x, size_t n, size_t seen, float scale, float *top);
     void (*softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale);
+    /* y = (x − other)·weight: the gradient of a loss, but at the label. */
+    void (*apart_f32)(float *y, const float *x, size_t n, float other, float weight);
 
     /* Optimizers return whether all of g is finite; they apply it in either case.
      * SGD with momentum:  v = (momentum·v + g) + decay·w;  w −= rate·v. */

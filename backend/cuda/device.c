@@ -7,7 +7,7 @@
 
 #include "backend/cuda/operator.h"
 
-enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
+enum { OUT_OF_MEMORY = 2 };                /* cudaErrorMemoryAllocation */
 enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
@@ -171,21 +171,26 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
                   float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
 {
-    const cuda_device *cuda = device;
+    cuda_device *cuda = device;
     const float decay = decays ? options->decay : 0;
     const size_t padded = ((size_t)n + 15) / 16 * 16;
-    if (options->kind == TANDEM_SGD)
-        return !tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
-                                options->momentum, decay, &cuda->faults->not_finite, cuda->stream);
-    const tandem_adamw adamw = {options->rate,
-                                options->beta1,
-                                options->beta2,
-                                options->epsilon,
-                                decay,
-                                (float)(1 / (1 - pow((double)options->beta1, (double)t))),
-                                (float)(1 / (1 - pow((double)options->beta2, (double)t)))};
-    return !tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw,
-                              &cuda->faults->not_finite, cuda->stream);
+    int failed;
+    if (options->kind == TANDEM_SGD) {
+        failed = tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
+                                 options->momentum, decay, &cuda->faults->not_finite, cuda->stream);
+    } else {
+        const tandem_adamw adamw = {options->rate,
+                                    options->beta1,
+                                    options->beta2,
+                                    options->epsilon,
+                                    decay,
+                                    (float)(1 / (1 - pow((double)options->beta1, (double)t))),
+                                    (float)(1 / (1 - pow((double)options->beta2, (double)t)))};
+        failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw,
+                                   &cuda->faults->not_finite, cuda->stream);
+    }
+    if (failed) cuda->failed_update = failed;
+    return 1; /* `settle` tells the rest */
 }
 
 static tandem_status track(void *device, float *running, const float *batch, int64_t channels, int64_t n,
@@ -244,8 +249,13 @@ static tandem_status copy(void *device, void *to, const void *from, uint64_t byt
 
 static tandem_status settle(void *device, int *is_finite, tandem_error *error)
 {
-    const cuda_device *cuda = device;
+    cuda_device *cuda = device;
     cuda_faults faults = {0};
+    if (cuda->failed_update) {
+        const int failed = cuda->failed_update;
+        cuda->failed_update = 0;
+        return failed_to(cuda, "update weights", failed, error);
+    }
     const tandem_status status = copy(device, &faults, cuda->faults, sizeof faults, error);
     if (status != TANDEM_OK) return status;
     const int failed = cuda->vendor->clear(cuda->faults, sizeof faults, cuda->stream);

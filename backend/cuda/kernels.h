@@ -150,9 +150,9 @@ int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t 
 
 /* --- layout.cu ------------------------------------------------------------------------------------------------------------ */
 
-/* y[i] = table[token[i]]; *bad as above.  The gradient adds up rows in the order of the places, as the CPU does; adds: to what is
+/* y[i] = table[token[i]], rounded to its type; *bad as above.  The gradient adds up rows in the order of the places, as the CPU does; adds: to what is
  * there, else to 0. */
-int tandem_cuda_embedding(void *y, const void *table, tandem_cuda_float type, const int32_t *token, size_t n,
+int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type, const int32_t *token, size_t n,
                           size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream);
 int tandem_cuda_embedding_gradient(float *gradient, const int32_t *token, const void *g, tandem_cuda_float type,
                                    size_t n, size_t vocabulary, size_t width, int adds, tandem_cuda_stream stream);

@@ -7,23 +7,22 @@
 /* A block a token. A token that the table lacks is told by *bad, as in cross_entropy; its row is 0. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    embedding(T *__restrict__ y /* (n, width) */, const T *__restrict__ table /* (vocabulary, width) */,
+    embedding(T *__restrict__ y /* (n, width) */, const float *__restrict__ table /* (vocabulary, width) */,
               const int32_t *__restrict__ token /* [n] */, size_t vocabulary, size_t width, uint32_t *bad)
 {
     const int32_t own = token[blockIdx.x];
     const int known = own >= 0 && (size_t)own < vocabulary;
     if (!known && threadIdx.x == 0) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
     for (size_t j = threadIdx.x; j < width; j += THREADS)
-        y[(size_t)blockIdx.x * width + j] = known ? table[(size_t)own * width + j] : (T)0;
+        store_one(y + (size_t)blockIdx.x * width + j, known ? table[(size_t)own * width + j] : 0.0f);
 }
 
-extern "C" int tandem_cuda_embedding(void *y, const void *table, tandem_cuda_float type, const int32_t *token, size_t n,
+extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type, const int32_t *token, size_t n,
                                      size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream)
 {
     if (type == TANDEM_CUDA_F32)
-        return LAUNCH(embedding, (unsigned)n, THREADS, stream, (float *)y, (const float *)table, token, vocabulary, width, bad);
-    return LAUNCH(embedding, (unsigned)n, THREADS, stream, (uint16_t *)y, (const uint16_t *)table, token, vocabulary, width,
-                  bad);
+        return LAUNCH(embedding, (unsigned)n, THREADS, stream, (float *)y, table, token, vocabulary, width, bad);
+    return LAUNCH(embedding, (unsigned)n, THREADS, stream, (uint16_t *)y, table, token, vocabulary, width, bad);
 }
 
 /* A block a token: the first place of a token adds up the rows of all its places, in order; the other places have nothing to do.

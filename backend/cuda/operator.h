@@ -22,6 +22,7 @@ typedef struct cuda_device {
     tandem_cuda_stream beside[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
     tandem_cuda_event *mark;                  /* [n_mark] */
     int n_mark, index;                        /* index: of the card */
+    int failed_update;                        /* error of a launch of the optimizer, until `settle` tells it */
     cuda_faults *faults;                      /* on the card */
     uint32_t *amax_bits;                      /* … of the cast that runs */
 } cuda_device;

@@ -10,7 +10,7 @@ python=$(for one in python3 /usr/bin/python3; do
 done)
 [ -n "$python" ] || echo "SKIP PyTorch: no python3 here has torch with a card"
 
-why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log"; fi; } # EXIT_CODE
+why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi; } # EXIT_CODE
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
 ratio() { if [ -n "$1" ] && [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }

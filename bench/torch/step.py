@@ -1,12 +1,13 @@
 #!/usr/bin/python3.11
 """Training steps of PyTorch on models of tandem's zoo, for bench/torch.sh. Prints one JSON object.
 
-usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--steps N] [--ranks N] [--device cpu|cuda]
+usage: step.py MODEL fp32|bf16 [--batch N] [--seq N] [--channels-last] [--labelled] [--steps N] [--ranks N] [--device cpu|cuda]
 
 The models have the architecture of graph/zoo/resnet.c, bert_base.c (head=mlm) and gpt2_small.c, and their optimizers; inputs
 are noise, made before the clock starts. bf16 is autocast. With ranks, DistributedDataParallel over Gloo: a process a rank, one
-thread each, each on a core of its own. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes
-are the card's. The first two steps are not counted.
+thread each, each on a core of its own. With --labelled, bert_base's head reads the tokens that have a label alone, as tandem's
+does. On a card (one rank) AdamW is the fused one and cuDNN tries its algorithms, and peak_bytes are the card's. The first two
+steps are not counted.
 """
 import argparse
 import json
@@ -58,6 +59,7 @@ class Transformer(nn.Module):
     def __init__(self, vocabulary, positions, length, is_bert, width=768, heads=12, layers=12):
         super().__init__()
         self.is_bert = is_bert
+        self.labelled = None  # which tokens the head reads: all
         self.word, self.position = nn.Embedding(vocabulary, width), nn.Parameter(torch.randn(positions, width) * 0.02)
         self.blocks = nn.ModuleList(Block(width, heads, is_bert, not is_bert) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -76,6 +78,8 @@ class Transformer(nn.Module):
             x = block(x, self.mask)
         if not self.is_bert:
             return F.linear(self.norm(x), self.word.weight)
+        if self.labelled is not None:
+            x = x.reshape(-1, x.shape[-1])[self.labelled]
         # autocast leaves layer_norm its operands, which may not be of two types
         x = self.transform_norm(F.gelu(self.transform(x), approximate="tanh").float())
         return F.linear(x, self.word.weight, self.head_bias)
@@ -100,6 +104,9 @@ def make(arguments):
     labels = torch.randint(0, vocabulary, (batch, length))
     if is_bert:
         labels[:, (15 * length + 50) // 100 :] = -1  # 15 % are predicted
+        if arguments.labelled:
+            model.labelled = (labels.reshape(-1) >= 0).nonzero().squeeze(1).to(device)
+            labels = labels.reshape(-1)[labels.reshape(-1) >= 0]
     fused = {"fused": True} if device == "cuda" else {}
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, **fused)
     return model, torch.randint(0, vocabulary, (batch, length)).to(device), labels.to(device), optimizer
@@ -161,6 +168,7 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--seq", type=int, default=128)
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--labelled", action="store_true")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

@@ -26,6 +26,7 @@ typedef struct tandem_draws {
  *   forward   in: inputs…, parameters…                      out: output, aux
  *             cross_entropy: in: logits, labels             out: loss (one float: sum over rows × row_weight), aux (probabilities)
  *             labelled: in: x, labels                       out: rows of x, aux (s32: the place of each row)
+ *             embedding: the table is f32 whatever the type of the rows
  *             images, tokens, labels: filled by the executor itself
  *   wgrad     linear, conv2d: in: x, g                      out: gradient of the weight (f32)
  *             matmul: in: a, g                              out: gradient of b

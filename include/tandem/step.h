@@ -171,6 +171,8 @@ typedef struct tandem_cost_key {
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */
 int tandem_step_key(const tandem_step *step, int task, int variant, tandem_cost_key *key);
+/* Bit v: with plans of these precisions (bit p: precision p) the task may take form v. Others need no cost. */
+unsigned tandem_step_forms(const tandem_step *step, int task, unsigned precisions);
 
 /* --- Values --------------------------------------------------------------------------------------------------- */
 /* Ids of the values an executor binds itself. All follow views and gradients passed on unchanged. */

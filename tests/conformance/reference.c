@@ -619,7 +619,9 @@ static int only_moves(const work *w)
     if (w->task->kind != TANDEM_TASK_FORWARD && w->task->kind != TANDEM_TASK_DGRAD) return 0;
     return kind == TANDEM_OP_RELU || kind == TANDEM_OP_TRANSPOSE || kind == TANDEM_OP_SLICE ||
            kind == TANDEM_OP_LABELLED || (w->task->kind == TANDEM_TASK_DGRAD && kind == TANDEM_OP_PREPEND) ||
-           (w->task->kind == TANDEM_TASK_FORWARD && (kind == TANDEM_OP_EMBEDDING || kind == TANDEM_OP_MAXPOOL));
+           (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_MAXPOOL) ||
+           (w->task->kind == TANDEM_TASK_FORWARD && kind == TANDEM_OP_EMBEDDING &&
+            w->operands->out[0].dtype == TANDEM_F32);
 }
 
 static void add_rounding(const work *w, int k)

@@ -14,6 +14,7 @@ enum { LOST = 719, NO_MEMORY = 2 };
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 13000, 13000};
 int stand_in_n_card = 1;
 int stand_in_fails_after = -1;
+int stand_in_fails_once;
 int64_t stand_in_memory_left = INT64_C(1) << 30;
 int stand_in_is_apart;
 
@@ -26,7 +27,7 @@ int stand_in_fate(void)
 {
     pthread_mutex_lock(&mutex);
     const int failed = stand_in_fails_after == 0 ? LOST : 0;
-    if (stand_in_fails_after > 0) stand_in_fails_after--;
+    if (stand_in_fails_after > 0 || (failed && stand_in_fails_once)) stand_in_fails_after--;
     pthread_mutex_unlock(&mutex);
     return failed;
 }

@@ -19,6 +19,7 @@ extern cuda_card stand_in_card;
 extern int stand_in_n_card;
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_fails_after;
+extern int stand_in_fails_once; /* 1: but that one alone, as a launch that is refused */
 int stand_in_fate(void); /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */

@@ -113,6 +113,9 @@ static inline tandem_status draw_harm(priced_cluster *p, int c, uint64_t seed, t
         const unsigned precisions = tandem_op_row_get(graph->op[i].kind)->precisions;
         const double size = pow(10, between(-6, -3, draw(seed, graph->op[i].name, 20)));
         const double of[TANDEM_N_PRECISION] = {
+            [TANDEM_PRECISION_TF32] = size * between(0.001, 0.01, draw(seed, graph->op[i].name, 23)),
+            [TANDEM_PRECISION_FP16] = size * between(0.005, 0.1, draw(seed, graph->op[i].name, 24)),
+            [TANDEM_PRECISION_FP8] = size * between(0.5, 3, draw(seed, graph->op[i].name, 25)),
             [TANDEM_PRECISION_BF16] = size * between(0.01, 0.3, draw(seed, graph->op[i].name, 21)),
             [TANDEM_PRECISION_INT8] = size,
             [TANDEM_PRECISION_INT8_FULL] = size * between(1, 3, draw(seed, graph->op[i].name, 22)),

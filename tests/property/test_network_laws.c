@@ -18,8 +18,8 @@
 enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4 };
 static const uint64_t seed = 20241;
 
-/* On one machine alone, beside others of its kind, beside another class; wider: bf16, f32. */
-static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni"};
+/* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as the wider one. */
+static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
 static void must(tandem_status status, const tandem_error *error)
@@ -72,8 +72,9 @@ typedef struct subject {
 
 static void draw_allowed(subject *s, chance *c, int all)
 {
+    const unsigned device = tandem_replayer_cluster(s->replayer)->member[s->c].device.precisions;
     for (int i = 0; i < s->graph->n_op; i++) {
-        const unsigned precisions = tandem_op_row_get(s->graph->op[i].kind)->precisions;
+        const unsigned precisions = tandem_op_row_get(s->graph->op[i].kind)->precisions & device;
         s->allowed[i] = precisions;
         while (!all && precisions && draw_below(c, 4) == 0) {
             s->allowed[i] = precisions & draw_below(c, 1u << TANDEM_N_PRECISION);

@@ -156,7 +156,7 @@ static void check_forward(run *r, int t)
     }
     for (int j = 0; j < row->n_parameter; j++)
         check_read(r, t, k++, symbol(WEIGHT, op->parameter[j], 0),
-                   row->op_class == TANDEM_ADJUSTABLE ? task->from : TANDEM_F32);
+                   row->op_class == TANDEM_ADJUSTABLE && op->kind != TANDEM_OP_EMBEDDING ? task->from : TANDEM_F32);
     const tandem_dtype written = op->dtype == TANDEM_F32 ? task->to : TANDEM_S32;
     check_write(r, t, 0, symbol(ACTIVATION, task->op, 0), written, bytes_of(r, task->op, written));
     if (op->aux_bytes) check_write(r, t, 1, symbol(AUX, task->op, 0), TANDEM_S32, op->aux_bytes);
@@ -338,6 +338,9 @@ static void check_key(const tandem_step *step, int t)
     tandem_cost_key key;
     assert_in_range(task->variant, 0, TANDEM_MAX_VARIANT - 1);
     assert_true(tandem_step_key(step, t, task->variant, &key));
+    unsigned precisions = 1u << TANDEM_PRECISION_FP32;
+    for (int i = 0; i < step->graph->n_op; i++) precisions |= 1u << step->precision[i];
+    assert_true(tandem_step_forms(step, t, precisions) >> task->variant & 1);
     if (task->kind == TANDEM_TASK_REDUCE) {
         assert_int_equal(key.kind, TANDEM_COST_COLLECTIVE);
         assert_true(key.elements == step->bucket[task->bucket].elements);

@@ -94,6 +94,10 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
         double bytes;
     } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},
                 {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
+                {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5},
+                {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
+                {TANDEM_F32, TANDEM_E5M2, 0, 10 * 9},
+                {TANDEM_F32, TANDEM_F16, 0, 10 * 6},
                 {TANDEM_S8, TANDEM_BF16, 0, 10 * 3}};
     for (size_t i = 0; i < N_OF(rows); i++) {
         tandem_work work;
@@ -131,6 +135,30 @@ static void convolutions_may_be_transformed(void **state)
     assert_true(tandem_work_of(&work, &forward) && work.slower == 0.7);
     assert_true(tandem_work_of(&work, &wgrad) && fabs(work.slower - 0.7 * 1.35) < 1e-9);
     assert_true(tandem_work_of(&work, &narrow) && work.slower == 1);
+}
+
+/* tf32 reads f32, and is as fast as its own rate says; nothing is transformed. */
+static void tf32_has_a_rate_of_its_own(void **state)
+{
+    (void)state;
+    tandem_work work, plain;
+    const tandem_cost_key fp32 = f32_key("conv2d n=2 h=5 w=5 c=3 -> c=4 k=3x3 s=1 p=1", TANDEM_PASS_FORWARD);
+    tandem_cost_key tf32 = fp32;
+    tf32.precision = "tf32";
+    assert_true(tandem_work_of(&plain, &fp32) && tandem_work_of(&work, &tf32));
+    assert_int_equal(plain.type, TANDEM_F32);
+    assert_int_equal(work.type, TANDEM_TF32);
+    assert_true(work.bytes == plain.bytes && work.flops == plain.flops && plain.slower == 0.7 && work.slower == 1);
+    tandem_device a100, t4;
+    assert_int_equal(tandem_device_find(&a100, "a100", NULL), TANDEM_OK);
+    assert_int_equal(tandem_device_find(&t4, "t4", NULL), TANDEM_OK);
+    const tandem_cost_key large = f32_key("linear m=8192 k=8192 n=8192", TANDEM_PASS_FORWARD);
+    tf32 = large;
+    tf32.precision = "tf32";
+    assert_true(tandem_work_of(&plain, &large) && tandem_work_of(&work, &tf32));
+    const double ratio = tandem_roofline_ns(&a100.facts, &plain) / tandem_roofline_ns(&a100.facts, &work);
+    assert_true(ratio > 6 && ratio < 9); /* 19.5 and 156 TFLOP/s */
+    assert_true(tandem_roofline_ns(&t4.facts, &work) < 0);
 }
 
 static void has_no_work(const tandem_cost_key *key)
@@ -510,6 +538,7 @@ int main(void)
         cmocka_unit_test(casts_read_twice_where_the_range_is_not_known),
         cmocka_unit_test(products_turn_with_their_pass),
         cmocka_unit_test(convolutions_may_be_transformed),
+        cmocka_unit_test(tf32_has_a_rate_of_its_own),
         cmocka_unit_test(what_is_not_known_has_no_work),
         cmocka_unit_test(the_roofline_is_worked_out_by_hand),
         cmocka_unit_test(a_type_without_units_is_refused),

@@ -82,7 +82,10 @@ static void missing_precisions_have_stand_ins(void **state)
         FP32 = TANDEM_PRECISION_FP32,
         BF16 = TANDEM_PRECISION_BF16,
         INT8 = TANDEM_PRECISION_INT8,
-        FULL = TANDEM_PRECISION_INT8_FULL
+        FULL = TANDEM_PRECISION_INT8_FULL,
+        TF32 = TANDEM_PRECISION_TF32,
+        FP16 = TANDEM_PRECISION_FP16,
+        FP8 = TANDEM_PRECISION_FP8
     };
     static const struct {
         const char *model, *device;
@@ -97,6 +100,11 @@ static void missing_precisions_have_stand_ins(void **state)
         {"gpt_tiny", "cpu:avx2", INT8, INT8, INT8, -1, FP32},
         {"gpt_tiny", "cpu:avx512_vnni", BF16, BF16, BF16, -1, BF16},
         {"gpt_tiny", "cpu:avx2", FP32, FP32, FP32, -1, FP32},
+        {"gpt_tiny", "l4", FP8, FP8, FP8, -1, BF16},
+        {"gpt_tiny", "l4", TF32, TF32, TF32, -1, FP32},
+        {"gpt_tiny", "l4", FP16, FP16, FP16, -1, FP16},
+        {"gpt_tiny", "t4", INT8, INT8, INT8, -1, FP16},
+        {"gpt_tiny", "p4", INT8, INT8, INT8, -1, FP32},
     };
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_error error = {0};

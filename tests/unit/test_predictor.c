@@ -118,6 +118,13 @@ static void qsync_is_as_published(void **state)
     const double sixth = 1.0 / 6 / 16384;
     assert_close(of_fc1[TANDEM_PRECISION_BF16],
                  4 * (6 - 2) * sixth * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth * (2 * 8 * 2 + 4 * 8 * -3));
+    const double sixth16 = 1.0 / 6 / 262144; /* k = 9 */
+    const double of_16 = 4 * (6 - 2) * sixth16 * (3 * 8 * 2 + 4 * 16 * 1) + 2 * sixth16 * (2 * 8 * 2 + 4 * 8 * -3);
+    assert_close(of_fc1[TANDEM_PRECISION_FP16], of_16);
+    assert_close(of_fc1[TANDEM_PRECISION_TF32], of_16);
+    const double s_v = 5.08 / 14 * 5.08 / 14, s_w = 2.54 / 14 * 2.54 / 14; /* fp8: steps of amax/14; k = 2 */
+    assert_close(of_fc1[TANDEM_PRECISION_FP8], 4 * (6 - 2) * (3 * s_v * 8 + 4 * s_w * 16) / 6 +
+                                                   2 * (2 * s_v * 8 + 4 * 16.0 / 16 * 8) / 6);
     assert_true(of_head[TANDEM_PRECISION_BF16] == 0); /* negative as published; cut off */
     assert_true(of_head[TANDEM_PRECISION_INT8] > 0);
     for (int i = 0; i < graph->n_op; i++)
@@ -293,6 +300,7 @@ static void check_order(const tandem_graph *graph, const double *harm, const cha
         }
         if (!(precisions & 1u << TANDEM_PRECISION_INT8_FULL)) continue;
         assert_true(h[TANDEM_PRECISION_INT8] > 0);
+        assert_true(h[TANDEM_PRECISION_TF32] <= h[TANDEM_PRECISION_FP16] || strcmp(method, "fisher") != 0);
         if (h[TANDEM_PRECISION_INT8] > h[TANDEM_PRECISION_INT8_FULL])
             fail_msg("seed %llu, %s, %s: int8 %g, int8_full %g", (unsigned long long)seed, method,
                      graph->op[i].name, h[TANDEM_PRECISION_INT8], h[TANDEM_PRECISION_INT8_FULL]);
@@ -308,12 +316,13 @@ static void harm_is_ordered_and_grows_with_the_step(void **state)
         tandem_statistics *s = zeros(graph, sizeof *s);
         for (int i = 0; i < graph->n_op; i++) s[i] = drawn(seed, (uint32_t)i);
         for (int m = 0; tandem_sensitivity_methods[m]; m++)
-            for (int wider = TANDEM_F32; wider <= TANDEM_BF16; wider++) {
+            for (int k = 0; k < 3; k++) {
+                const tandem_dtype wider = k == 0 ? TANDEM_F32 : k == 1 ? TANDEM_BF16 : TANDEM_F16;
                 const char *method = tandem_sensitivity_methods[m]->name;
-                double *harm = compute(method, graph, s, (tandem_dtype)wider);
+                double *harm = compute(method, graph, s, wider);
                 check_order(graph, harm, method, seed);
                 for (int i = 0; i < graph->n_op; i++) s[i].x_amax *= 2, s[i].w_amax *= 2, s[i].g_amax *= 2;
-                double *coarser = compute(method, graph, s, (tandem_dtype)wider);
+                double *coarser = compute(method, graph, s, wider);
                 for (int i = 0; i < graph->n_op; i++) {
                     s[i].x_amax /= 2, s[i].w_amax /= 2, s[i].g_amax /= 2;
                     const int at = i * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8;
@@ -497,6 +506,143 @@ static void bf16_rounding_is_a_fixed_share(void **state)
     assert_true(deviation < 0.005 * bf16_share);
 }
 
+/* --- Floats of few bits ----------------------------------------------------------------------------------------------------- */
+
+/* To nearest, with steps of 2^(least − mantissa) below 2^least. */
+static double to_float(double x, int mantissa, int least)
+{
+    const int e = fabs(x) > 0 ? ilogb(x) : least;
+    const double step = ldexp(1, (e > least ? e : least) - mantissa);
+    return step * nearbyint(x / step);
+}
+
+static const struct {
+    tandem_precision precision;
+    int mantissa, least;
+    double largest; /* 0: there is no scale */
+} float_rows[] = {{TANDEM_PRECISION_TF32, 10, -126, 0},
+                  {TANDEM_PRECISION_FP16, 10, -14, 0},
+                  {TANDEM_PRECISION_BF16, 7, -126, 0},
+                  {TANDEM_PRECISION_FP8, 3, -6, 448}};
+enum { N_FLOAT = sizeof float_rows / sizeof *float_rows };
+
+/* The variance that fisher takes rounding of x to have: the harm of an operator whose gradient meets x alone, ½ N = 1. */
+static double assumed_variance(tandem_precision precision, double amax, double mean_square)
+{
+    tandem_graph *graph = open_graph(small, 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    const int fc1 = op_of(graph, "fc1");
+    s[fc1] = (tandem_statistics){.n_batch = 1,
+                                 .local_batch = 2,
+                                 .rows = 2,
+                                 .k = 4,
+                                 .columns = 4,
+                                 .x_elements = 8,
+                                 .w_elements = 16,
+                                 .x_amax = amax,
+                                 .x_square = 8 * mean_square,
+                                 .g2_w2 = 1};
+    double *harm = compute("fisher", graph, s, TANDEM_F32);
+    const double variance = harm[fc1 * TANDEM_N_PRECISION + (int)precision];
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+    return variance;
+}
+
+/* Mean squared error of numbers between 2^from and 2^to, even on a logarithmic scale (even: plainly, from 0 on), over what is
+ * assumed. One number is `amax`, so that the scale is known. */
+static double error_over_assumed(int row, double from, double to, int even, double amax)
+{
+    enum { N = 200000 };
+    const double scale = float_rows[row].largest > 0 ? float_rows[row].largest / amax : 1;
+    double error = 0, square = 0;
+    for (uint32_t i = 0; i < N; i++) {
+        const double u = uniform(91, i, (uint32_t)row), x = even ? u * exp2(to) : exp2(from + u * (to - from));
+        const double rounded = to_float(x * scale, float_rows[row].mantissa, float_rows[row].least) / scale;
+        error += (rounded - x) * (rounded - x);
+        square += x * x;
+    }
+    return error / N / assumed_variance(float_rows[row].precision, amax, square / N);
+}
+
+static void float_rounding_is_as_derived(void **state)
+{
+    (void)state;
+    for (int row = 0; row < N_FLOAT; row++) { /* far above the least numbers: a share of the mean square */
+        const double whole = float_rows[row].largest > 0 ? log2(256 / float_rows[row].largest) : 0; /* whole binades */
+        const double ratio = error_over_assumed(row, whole - 3, whole, 0, 1);
+        if (ratio < 0.97 || ratio > 1.01)
+            fail_msg("%s: the error is %g of what is assumed", tandem_precision_get(float_rows[row].precision)->name, ratio);
+    }
+    static const struct {
+        int row;
+        double to, amax;
+    } small_numbers[] = {{1, -21, 1}, {3, -7, 448}, {3, -8, 224}};
+    for (size_t k = 0; k < sizeof small_numbers / sizeof *small_numbers; k++) { /* some steps of the least only */
+        const double ratio = error_over_assumed(small_numbers[k].row, 0, small_numbers[k].to, 1, small_numbers[k].amax);
+        if (ratio < 0.9 || ratio > 1.05) fail_msg("case %zu: the error is %g of what is assumed", k, ratio);
+    }
+    const double lost = error_over_assumed(1, -34, -26, 0, 1); /* below half a step all of it is lost, no more */
+    assert_true(lost > 0.999 && lost < 1.001);
+}
+
+/* fc1 alone, with a gradient as large as that of the whole model, and head's, which is `times` as large. */
+static double harm_of_gradients(tandem_precision precision, tandem_dtype wider, double times)
+{
+    tandem_graph *graph = open_graph(small, 2);
+    tandem_statistics *s = zeros(graph, sizeof *s);
+    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
+    s[fc1] = (tandem_statistics){.n_batch = 1,
+                                 .local_batch = 2,
+                                 .rows = 2,
+                                 .k = 4,
+                                 .columns = 4,
+                                 .x_elements = 8,
+                                 .w_elements = 16,
+                                 .g_amax = 1e-9,
+                                 .g_square = 8e-18,
+                                 .g2_x2_c = 1};
+    s[head].g_amax = 1e-9 * times;
+    double *harm = compute("fisher", graph, s, wider);
+    const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0; /* y is rounded, too */
+    const double variance = (harm[fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
+                            ((double)graph->optimizer.rate * (double)graph->optimizer.rate);
+    free(harm);
+    free(s);
+    tandem_graph_close(graph);
+    return variance;
+}
+
+/* The scale of the loss is as large as the largest gradient allows: 2^45 for 1e-9, of which 2^46 is 70369. */
+static void gradients_in_f16_are_scaled_with_the_loss(void **state)
+{
+    (void)state;
+    const double ms = 1e-18, share = 0.69314718055994531 / 18 / (1 << 20);
+    const double step = ldexp(1, -24 - 45), coarse = ldexp(1, -24 - 6);
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1), share * ms + step * step / 12);
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e12), share * ms + coarse * coarse / 12);
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP16, TANDEM_F32, 1e15), ms); /* 2^-4: all of fc1's are lost */
+    /* as the wider type of int8; tf32 knows no scale, nor does fp8, which has its own */
+    assert_close(harm_of_gradients(TANDEM_PRECISION_INT8, TANDEM_F16, 1), share * ms + step * step / 12);
+    assert_close(harm_of_gradients(TANDEM_PRECISION_TF32, TANDEM_F32, 1e12), share * ms);
+    const double e5m2 = ldexp(1, -16) * 1e-9 / 57344;
+    assert_close(harm_of_gradients(TANDEM_PRECISION_FP8, TANDEM_F32, 1e12),
+                 0.69314718055994531 / 18 / 16 * ms + e5m2 * e5m2 / 12);
+}
+
+/* What does not fit f16 is lost; bf16 and fp8 hold it. */
+static void operands_beyond_f16_are_harmful(void **state)
+{
+    (void)state;
+    const double inside = assumed_variance(TANDEM_PRECISION_FP16, 65504, 100),
+                 beyond = assumed_variance(TANDEM_PRECISION_FP16, 65600, 100);
+    assert_true(inside < 1e-3);
+    assert_close(beyond, 65600.0 * 65600.0);
+    assert_true(assumed_variance(TANDEM_PRECISION_BF16, 65600, 100) < 1e-3);
+    assert_true(assumed_variance(TANDEM_PRECISION_FP8, 65600, 100) <= 100);
+}
+
 /* --- From the store -------------------------------------------------------------------------------------------------------- */
 
 static void sensitivities_come_from_the_statistics_in_the_store(void **state)
@@ -555,6 +701,9 @@ int main(void)
         cmocka_unit_test(the_variance_of_the_output_is_as_derived),
         cmocka_unit_test(the_variance_of_the_weight_gradient_is_as_derived),
         cmocka_unit_test(bf16_rounding_is_a_fixed_share),
+        cmocka_unit_test(float_rounding_is_as_derived),
+        cmocka_unit_test(gradients_in_f16_are_scaled_with_the_loss),
+        cmocka_unit_test(operands_beyond_f16_are_harmful),
         cmocka_unit_test(sensitivities_come_from_the_statistics_in_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

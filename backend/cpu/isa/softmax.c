@@ -79,6 +79,12 @@ float ISA(softmax_f32)(float *y, const float *x, size_t n, size_t seen, float sc
     return sum;
 }
 
+void ISA(apart_f32)(float *y, const float *x, size_t n, float other, float weight)
+{
+    ISA_ELEMENTWISE
+    for (size_t j = 0; j < n; j++) y[j] = (x[j] - other) * weight;
+}
+
 void ISA(softmax_backward_f32)(float *gx, const float *g, const float *y, size_t n, float scale)
 {
     const float along = dot_of(g, y, n);

@@ -34,7 +34,8 @@
         .gelu_backward_f32 = ISA(gelu_backward_f32), .bias_gelu_f32 = ISA(bias_gelu_f32),                        \
         .bias_gelu_bf16 = ISA(bias_gelu_bf16), .bias_gelu_backward_f32 = ISA(bias_gelu_backward_f32),            \
         .bias_gelu_backward_bf16 = ISA(bias_gelu_backward_bf16), .softmax_f32 = ISA(softmax_f32),                \
-        .softmax_backward_f32 = ISA(softmax_backward_f32), .sgd = ISA(sgd), .adamw = ISA(adamw)                  \
+        .apart_f32 = ISA(apart_f32), .softmax_backward_f32 = ISA(softmax_backward_f32), .sgd = ISA(sgd),         \
+        .adamw = ISA(adamw)                                                                                      \
     }
 
 const tandem_isa_kernels ISA(kernels)[] = {

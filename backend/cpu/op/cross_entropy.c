@@ -74,7 +74,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
             continue;
         }
         const float right = p[label];
-        for (int64_t j = 0; j < classes; j++) gradient[j] = (p[j] - wrong) * weight;
+        kernel->device->isa->apart_f32(gradient, p, (size_t)classes, wrong, weight);
         gradient[label] = (right - wrong - (1 - call->smoothing)) * weight;
     }
     return TANDEM_OK;

@@ -1,4 +1,4 @@
-/* embedding: row token of the table for each token; the gradient of the table adds up the rows of g, in
+/* embedding: row token of the table, which is f32, for each token, rounded to the type of the result; the gradient of the table adds up the rows of g, in
  * order; where the table is tied, to the gradient that its linear has written there before. */
 #include <inttypes.h>
 #include <string.h>
@@ -18,12 +18,14 @@ static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kerne
     const tandem_shape *table = &kernel->graph->parameter[kernel->op->parameter[0]].shape;
     const int64_t vocabulary = table->dim[0], width = table->dim[1];
     const int64_t n = tandem_shape_elements(cpu_input_shape(kernel, 0));
-    const size_t row_bytes = (size_t)width * tandem_dtype_bytes(kernel->task.from);
     const int32_t *const token = call->in[0];
     for (int64_t i = 0; i < n; i++) {
         if (token[i] < 0 || token[i] >= vocabulary) return bad_token(kernel, i, token[i], vocabulary, error);
-        memcpy((char *)call->out[0] + (size_t)i * row_bytes,
-               (const char *)call->in[1] + (size_t)token[i] * row_bytes, row_bytes);
+        const float *const row = (const float *)call->in[1] + token[i] * width;
+        if (kernel->task.to == TANDEM_F32)
+            memcpy((float *)call->out[0] + i * width, row, (size_t)width * sizeof *row);
+        else
+            kernel->device->isa->bf16_from_f32((uint16_t *)call->out[0] + i * width, row, (size_t)width);
     }
     return TANDEM_OK;
 }
