@@ -205,7 +205,7 @@ $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(FOUNDATION) 
 	@echo "  link  $@"
 	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
-tests: $(TESTS) $(CARD_PROGRAMS)
+tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 
 # --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
 ifeq ($(CARD_PROGRAMS),)
