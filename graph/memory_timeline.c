@@ -7,11 +7,22 @@
 
 const char *tandem_memory_category_name(tandem_memory_category category)
 {
-    static const char *const name[TANDEM_N_MEMORY_CATEGORY] = {
-        "weights",          "gradients",         "optimizer",      "weight copies",
-        "activations f32",  "activations bf16",  "activations s8", "activations f16",
-        "activations e4m3", "tokens and labels", "side results",   "activation gradients",
-        "weight gradients", "workspace",         "unused"};
+    static const char *const name[TANDEM_N_MEMORY_CATEGORY] = {"weights",
+                                                               "gradients",
+                                                               "optimizer",
+                                                               "amax histories",
+                                                               "weight copies",
+                                                               "activations f32",
+                                                               "activations bf16",
+                                                               "activations s8",
+                                                               "activations f16",
+                                                               "activations e4m3",
+                                                               "tokens and labels",
+                                                               "side results",
+                                                               "activation gradients",
+                                                               "weight gradients",
+                                                               "workspace",
+                                                               "unused"};
     assert((unsigned)category < TANDEM_N_MEMORY_CATEGORY);
     return name[category];
 }
@@ -44,6 +55,7 @@ static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_m
         row[t].bytes[TANDEM_MEMORY_WEIGHTS] = plan->weights;
         row[t].bytes[TANDEM_MEMORY_GRADIENTS] = plan->gradients;
         row[t].bytes[TANDEM_MEMORY_OPTIMIZER] = plan->optimizer;
+        row[t].bytes[TANDEM_MEMORY_HISTORIES] = plan->histories;
     }
 }
 

@@ -45,6 +45,25 @@ static void the_table_is_whole(void **state)
     assert_int_equal(device.wider, TANDEM_BF16);
 }
 
+static void cards_are_found_by_number(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"cuda:", "cuda:x",  "cuda:01", "cuda:1000",
+                                       "cuda",  "cuda:1 ", "cuda:-1"};
+    tandem_device device = {.name = "before"};
+    tandem_error error = {0};
+    for (size_t k = 0; k < sizeof none / sizeof none[0]; k++) {
+        assert_int_equal(tandem_device_find(&device, none[k], &error), TANDEM_UNKNOWN_NAME);
+        assert_string_equal(device.name, "before");
+        assert_non_null(strstr(error.text, "cuda:N"));
+    }
+    assert_int_equal(tandem_device_find(&device, "cuda:12", NULL), TANDEM_OK);
+    assert_string_equal(device.name, "cuda:12");
+    assert_false(tandem_device_is_described(&device));
+    assert_false(tandem_device_present("cuda:0"));
+    assert_int_equal(tandem_device_require("cuda:0", &error), TANDEM_OK);
+}
+
 static void a_card_has_what_its_capability_has(void **state)
 {
     (void)state;
@@ -529,6 +548,7 @@ static void a_wrong_file_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_are_found_by_number),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),
         cmocka_unit_test(a_card_has_what_its_capability_has),
