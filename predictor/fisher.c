@@ -65,7 +65,8 @@
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
  * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
- * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
+ * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the wider type, holds what int8 restores
+ * to it) and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
  * independent. */
 #include "predictor/methods.h"
 
