@@ -15,9 +15,21 @@ static tandem_status no_memory(tandem_error *error, const tandem_executor *execu
 
 static int has_kernel(const tandem_executor *executor, const tandem_task *task)
 {
-    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE) return 0;
+    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+        task->kind == TANDEM_TASK_UPDATE)
+        return 0;
     return !(task->kind == TANDEM_TASK_FORWARD &&
              tandem_op_row_get(executor->graph->op[task->op].kind)->op_class == TANDEM_SOURCE);
+}
+
+static tandem_status check_norm(const tandem_executor *executor, tandem_error *error)
+{
+    const int is_used = tandem_gate_is_used(&executor->gate), is_there = executor->step->norm_task >= 0;
+    if (is_used == is_there) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "training that clips gradients or scales its loss, and no other, runs a step with the norm of "
+                            "all gradients; this step has %s",
+                            is_there ? "one" : "none");
 }
 
 static tandem_status prepare_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
@@ -112,6 +124,15 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
     return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
 }
 
+/* A cast of recomputation does again what its first one did. */
+static void bind_history(tandem_executor *executor, int t)
+{
+    const int first = executor->histories.n > 0 ? tandem_step_history(executor->step, t) : -1;
+    if (first < 0) return;
+    executor->call[t].history = tandem_histories_of(&executor->histories, first);
+    executor->call[t].repeats = first != t;
+}
+
 static void bind_operands(tandem_executor *executor)
 {
     const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
@@ -143,6 +164,7 @@ static void bind_operands(tandem_executor *executor)
         if (executor->evaluates && task->op >= 0 && executor->statistics.start[task->op] >= 0)
             call->running = executor->statistics.value + executor->statistics.start[task->op];
         if (task->op >= 0) call->draws = draws_of(executor, task);
+        bind_history(executor, t);
     }
 }
 
@@ -229,10 +251,12 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->step = options->step;
     executor->graph = options->step->graph;
     tandem_gate_open(&executor->gate, options);
-    tandem_status status = allocate_tables(executor, error);
+    tandem_status status = forward_only ? TANDEM_OK : check_norm(executor, error);
+    if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
     if (status == TANDEM_OK)
         status = tandem_running_open(&executor->statistics, executor->graph, worker, error);
+    if (status == TANDEM_OK) status = tandem_histories_open(&executor->histories, executor->step, error);
     if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
@@ -256,6 +280,15 @@ static tandem_status allocate_arena(tandem_executor *executor, int forward_only,
     return status;
 }
 
+static tandem_status allocate_histories(tandem_executor *executor, tandem_error *error)
+{
+    if (executor->histories.n == 0) return TANDEM_OK;
+    void *memory = NULL;
+    const tandem_status status = take(&memory, executor, executor->memory.histories, error);
+    executor->histories.memory = memory;
+    return status == TANDEM_OK ? tandem_histories_begin(&executor->histories, executor->worker, error) : status;
+}
+
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error)
 {
@@ -264,6 +297,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     if (status == TANDEM_OK) status = tandem_executor_check_fit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
     if (status == TANDEM_OK) status = allocate_arena(executor, 0, error);
+    if (status == TANDEM_OK) status = allocate_histories(executor, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
     if (status != TANDEM_OK) {
@@ -309,9 +343,11 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->histories.memory);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->scale);
     tandem_worker_give(worker, TANDEM_STAGING, executor->label);
     tandem_running_close(&executor->statistics, worker);
+    tandem_histories_close(&executor->histories);
     free(executor->mirror);
     free(executor->times.wait_ns);
     free(executor->times.all_end_ns);

@@ -203,6 +203,7 @@ static const struct {
     {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
     {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
+    {"norm", all, {0, 0, 0, 3}, 3},   /* gradients read, then read and written where they are too large */
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */
 };
@@ -212,7 +213,7 @@ static const struct {
 /* To one byte of a range that is not known: once more over all of it, for the largest magnitude. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
-    const int reads = tandem_dtype_bytes(key->to) == 1 && !key->known_range ? 2 : 1;
+    const int reads = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements * (reads * bytes_of(key->from) + bytes_of(key->to));
 }

@@ -43,6 +43,7 @@ typedef struct experiment {
     const char *init, *export; /* weights: read before the first step, written behind the last */
     tandem_step_options variant;
     int hash_gradients;
+    const tandem_data *data;   /* NULL = noise */
     int fails;                 /* as it should: nothing is said of it on stderr */
     const char *second_device; /* of rank 1 */
     int64_t evaluate;          /* test samples, behind the last step */
@@ -58,6 +59,16 @@ typedef struct training_view {
 /* Runs it; training_forget releases the record. Says on stderr what failed, where no failure is part of the experiment. */
 record *training_run(const experiment *e);
 void training_forget(record *r);
+
+/* A folder of the test's own, for as long as its group runs: set-up and tear-down for cmocka, files in it, and whether two files
+ * hold the same bytes. */
+int training_folder_open(void **state);
+int training_folder_remove(void **state);
+typedef struct training_file {
+    char path[64];
+} training_file;
+training_file training_file_named(const char *name);
+int training_files_equal(const char *a, const char *b);
 
 /* Of the devices here, or NULL. */
 const char *training_weakest(void);
