@@ -98,7 +98,7 @@ static void what_fails_leaves_nothing_behind(void **state)
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", &error), TANDEM_OK);
     const int before = stand_in_open_things();
     card c = {.device = device, .sizes = small};
-    static const int after[] = {0, 3, 30, 60, 100, 1000};
+    static const int after[] = {0, 3, 30, 100};
     for (size_t k = 0; k < sizeof after / sizeof *after; k++) {
         stand_in_fails_after = after[k];
         tandem_error told = {0};
