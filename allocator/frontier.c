@@ -14,10 +14,7 @@ enum role {
     GRADIENT = KEPT + TANDEM_N_VERSION,
     N_ROLE = GRADIENT + TANDEM_N_VERSION
 };
-enum {
-    ALIGNMENT = 64,
-    MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT
-};
+enum { ALIGNMENT = 64, MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT };
 
 typedef struct fact {
     int tensor, role;
@@ -49,7 +46,7 @@ struct tandem_frontier {
     int *first_follower, *follower; /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
                                         tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
     /* of the plan under way */
-    unsigned *facts; /* [n_op] bit role */
+    unsigned *facts;       /* [n_op] bit role */
     tandem_effect *effect; /* NULL: settling is being explored, nothing is counted */
     /* while exploring */
     int at;                        /* the stretch */
@@ -70,7 +67,10 @@ static void occupy(tandem_frontier *f, uint64_t bytes)
 }
 
 /* Whether a tensor's native type is not the same in all plans. */
-static int varies(const tandem_frontier *f, int tensor) { return (f->natives[tensor] & (f->natives[tensor] - 1)) != 0; }
+static int varies(const tandem_frontier *f, int tensor)
+{
+    return (f->natives[tensor] & (f->natives[tensor] - 1)) != 0;
+}
 
 static int gradient_varies(const tandem_frontier *f, int tensor)
 {
@@ -214,7 +214,8 @@ static void count_dgrad(tandem_frontier *f, int i)
         const tandem_precision_row *precision = tandem_precision_get(f->step.precision[i]);
         const int p = graph->op[i].parameter[0];
         if (row->n_parameter == 0) {
-            if (precision->saved != second) add(f, f->index.restore[i] + 1, cast_form(precision->saved, second));
+            if (precision->saved != second)
+                add(f, f->index.restore[i] + 1, cast_form(precision->saved, second));
         } else if (second != TANDEM_F32 && second != precision->forward) {
             add(f, f->index.backward_weight_cast[i], cast_form(TANDEM_F32, second));
         } else if (second != TANDEM_F32) { /* the forward pass's copy lives on */
@@ -354,9 +355,10 @@ static void find_questions(tandem_frontier *f, const unsigned *allowed)
             f->gradient_is_f32[input_of(f, i, 0)] = 1;
     explore(f, allowed, note_native);
     for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
-        set_native(f, i, f->natives[i] == 1u << TANDEM_F16    ? TANDEM_F16
-                         : f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
-                                                              : TANDEM_F32);
+        set_native(f, i,
+                   f->natives[i] == 1u << TANDEM_F16    ? TANDEM_F16
+                   : f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
+                                                        : TANDEM_F32);
     explore(f, allowed, note_questions);
 }
 

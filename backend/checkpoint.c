@@ -23,6 +23,13 @@ typedef struct header {
 } header;
 static_assert(sizeof(header) == 232 + TANDEM_CHECKPOINT_RECIPE && offsetof(header, crc) == sizeof(header) - 4,
               "the header is the file's first bytes");
+
+/* Of the histories, behind all else. */
+typedef struct trailer {
+    uint32_t n_record, window, record_crc, crc;
+} trailer;
+enum { VERSION_WITHOUT_HISTORIES = 2, MOST_RECORDS = 1 << 18 };
+
 static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
 
@@ -59,7 +66,7 @@ static size_t running_bytes(const header *h)
 static header header_of(const tandem_training_state *state, const uint32_t *crc, int64_t step, const char *recipe)
 {
     const tandem_graph *graph = state->step->graph;
-    header h = {.version = TANDEM_CHECKPOINT_VERSION,
+    header h = {.version = state->histories.n ? TANDEM_CHECKPOINT_VERSION : VERSION_WITHOUT_HISTORIES,
                 .n_array = (uint32_t)state->n_array,
                 .step = step,
                 .hash = graph->hash,
@@ -79,6 +86,18 @@ static header header_of(const tandem_training_state *state, const uint32_t *crc,
     return h;
 }
 
+static uint32_t trailer_crc(const trailer *t) { return crc_of(0, t, offsetof(trailer, crc)); }
+
+static int write_histories(const tandem_history_image *image, FILE *stream)
+{
+    if (image->n == 0) return 1;
+    const size_t bytes = (size_t)tandem_history_image_bytes(image);
+    trailer t = {.n_record = (uint32_t)image->n, .window = (uint32_t)image->window};
+    t.record_crc = crc_of(0, image->record, bytes);
+    t.crc = trailer_crc(&t);
+    return fwrite(&t, sizeof t, 1, stream) == 1 && fwrite(image->record, bytes, 1, stream) == 1;
+}
+
 tandem_status tandem_checkpoint_write(const char *path, const tandem_training_state *state, const uint32_t *crc,
                                       int64_t step, const char *recipe, tandem_error *error)
 {
@@ -91,7 +110,8 @@ tandem_status tandem_checkpoint_write(const char *path, const tandem_training_st
     for (int k = 0; k < state->n_array; k++)
         for (int p = 0; written && p < state->step->graph->n_parameter; p++)
             written = fwrite(numbers_of(state, k, p), bytes_of(state, p), 1, file.stream) == 1;
-    if (written && n_running) (void)fwrite(state->running, n_running, 1, file.stream);
+    if (written && n_running) written = fwrite(state->running, n_running, 1, file.stream) == 1;
+    if (written) (void)write_histories(&state->histories, file.stream);
     return tandem_file_finish(&file, error); /* says why, where it was not written */
 }
 
@@ -118,10 +138,11 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
     if (ferror(stream)) return unreadable(error, path, errno);
     if (n >= sizeof magic && memcmp(h->magic, magic, sizeof magic) != 0)
         return tandem_error_set(error, TANDEM_FOREIGN, "'%.200s' is no checkpoint of tandem", path);
-    if (n >= sizeof magic + sizeof h->version && h->version != TANDEM_CHECKPOINT_VERSION)
+    if (n >= sizeof magic + sizeof h->version && h->version != TANDEM_CHECKPOINT_VERSION &&
+        h->version != VERSION_WITHOUT_HISTORIES)
         return tandem_error_set(error, TANDEM_FOREIGN,
-                                "checkpoint '%.200s' is of version %u, this tandem reads version %d", path,
-                                h->version, TANDEM_CHECKPOINT_VERSION);
+                                "checkpoint '%.200s' is of version %u, this tandem reads versions %d and %d", path,
+                                h->version, VERSION_WITHOUT_HISTORIES, TANDEM_CHECKPOINT_VERSION);
     if (n < sizeof *h)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
@@ -153,12 +174,33 @@ static tandem_status check_graph(const header *h, const char *path, const tandem
     return TANDEM_OK;
 }
 
-static tandem_status check_size(const header *h, FILE *stream, const char *path, tandem_error *error)
+static uint64_t state_bytes(const header *h)
+{
+    return sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float) + running_bytes(h);
+}
+
+/* What stands behind the running statistics, and whether the file ends where it should. */
+static tandem_status check_size(tandem_history_image *image, trailer *t, const header *h, FILE *stream,
+                                const char *path, tandem_error *error)
 {
     struct stat seen;
     if (fstat(fileno(stream), &seen) != 0) return unreadable(error, path, errno);
-    const uint64_t awaited =
-        sizeof *h + (uint64_t)h->n_array * (uint64_t)h->n_weight * sizeof(float) + running_bytes(h);
+    uint64_t awaited = state_bytes(h);
+    if (h->version == TANDEM_CHECKPOINT_VERSION) {
+        awaited += sizeof *t;
+        if ((uint64_t)seen.st_size >= awaited) {
+            if (fseek(stream, (long)state_bytes(h), SEEK_SET) != 0 || fread(t, sizeof *t, 1, stream) != 1 ||
+                fseek(stream, (long)sizeof *h, SEEK_SET) != 0)
+                return unreadable(error, path, errno ? errno : EIO);
+            if (t->crc != trailer_crc(t) || t->window < 1 || t->window > TANDEM_AMAX_WINDOW || t->n_record > MOST_RECORDS)
+                return damaged(error, path, "amax histories");
+            *image = (tandem_history_image){.n_rank = (int32_t)h->n_rank,
+                                            .n = (int32_t)t->n_record,
+                                            .window = (int32_t)t->window,
+                                            .record_bytes = tandem_history_record_bytes((int)t->window)};
+            awaited += tandem_history_image_bytes(image);
+        }
+    }
     if ((uint64_t)seen.st_size == awaited) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_MALFORMED,
                             "checkpoint '%.200s' %s: it has %lld bytes, one of model '%s' has %llu", path,
@@ -181,7 +223,8 @@ static tandem_status check_part(FILE *stream, uint64_t left, uint32_t awaited, c
     return crc == awaited ? TANDEM_OK : damaged(error, path, part);
 }
 
-static tandem_status check_arrays(const header *h, FILE *stream, const char *path, tandem_error *error)
+static tandem_status check_arrays(const header *h, const trailer *t, const tandem_history_image *image, FILE *stream,
+                                  const char *path, tandem_error *error)
 {
     static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
                                                                "optimizer's second numbers"};
@@ -190,19 +233,23 @@ static tandem_status check_arrays(const header *h, FILE *stream, const char *pat
         status = check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
     if (status == TANDEM_OK)
         status = check_part(stream, running_bytes(h), h->running_crc, "running statistics", path, error);
-    return status;
+    if (status != TANDEM_OK || image->n == 0) return status;
+    if (fseek(stream, (long)sizeof *t, SEEK_CUR) != 0) return unreadable(error, path, errno);
+    return check_part(stream, tandem_history_image_bytes(image), t->record_crc, "amax histories", path, error);
 }
 
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error)
 {
     header h = {0};
+    trailer t = {0};
+    tandem_history_image histories = {0};
     FILE *stream = fopen(path, "rbe");
     if (!stream) return unreadable(error, path, errno);
     tandem_status status = read_header(&h, stream, path, error);
     if (status == TANDEM_OK) status = check_graph(&h, path, graph, error);
-    if (status == TANDEM_OK) status = check_size(&h, stream, path, error);
-    if (status == TANDEM_OK) status = check_arrays(&h, stream, path, error);
+    if (status == TANDEM_OK) status = check_size(&histories, &t, &h, stream, path, error);
+    if (status == TANDEM_OK) status = check_arrays(&h, &t, &histories, stream, path, error);
     if (status != TANDEM_OK) {
         (void)fclose(stream);
         return status;
@@ -210,7 +257,8 @@ tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *
     *checkpoint = (tandem_checkpoint){.stream = stream,
                                       .info = {.step = h.step},
                                       .scaling = {h.scale, (int32_t)h.good, h.skipped},
-                                      .n_rank = (int)h.n_rank};
+                                      .n_rank = (int)h.n_rank,
+                                      .histories = histories};
     memcpy(checkpoint->info.recipe, h.recipe, sizeof h.recipe);
     return TANDEM_OK;
 }
@@ -233,6 +281,9 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
     const size_t n_running = (size_t)checkpoint->n_rank * (size_t)tandem_running_count(state->step->graph);
     if (found)
         found = fread(state->running, sizeof *state->running, n_running, checkpoint->stream) == n_running;
+    if (found && state->histories.n > 0)
+        found = fseek(checkpoint->stream, (long)sizeof(trailer), SEEK_CUR) == 0 &&
+                fread(state->histories.record, (size_t)tandem_history_image_bytes(&state->histories), 1, checkpoint->stream) == 1;
     return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
 }
 

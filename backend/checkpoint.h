@@ -3,7 +3,7 @@
  * Numbers are little-endian; there is no padding:
  *
  *     magic      8 bytes "tandemck"
- *     version    u32, TANDEM_CHECKPOINT_VERSION
+ *     version    u32: 3 = amax histories stand behind, 2 = they do not
  *     n_array    u32: 1 + state arrays of the optimizer
  *     step       i64: steps done; the next has this index, which decides samples and draws
  *     hash       u64 of the graph
@@ -18,6 +18,12 @@
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state
  *     running    f32 [n_rank][n_running]
  *
+ * and of a training with delayed scaling
+ *
+ *     n_record   u32: casts of a rank, the most of all ranks; window u32: of their histories
+ *     record_crc u32; crc u32 of these three
+ *     records    [n_rank][n_record], each as tandem_history_record (scaling.h) up to its window, padded to 8 bytes
+ *
  * An array holds the parameters one behind the other in the graph's order, without gaps, so that a file does not depend on how
  * gradients are put into buckets. CRCs are those of zlib (CRC-32). */
 #ifndef TANDEM_BACKEND_CHECKPOINT_H
@@ -27,6 +33,7 @@
 
 #include "backend/gate.h"
 #include "backend/running.h"
+#include "backend/scaling.h"
 
 enum { TANDEM_CHECKPOINT_ARRAYS = 3 };
 
@@ -38,6 +45,7 @@ typedef struct tandem_training_state {
     tandem_scaling scaling;
     int n_rank;     /* of `running` */
     float *running; /* [n_rank][tandem_running_count] */
+    tandem_history_image histories;
 } tandem_training_state;
 
 /* CRC-32 of array k, parameter by parameter. */
@@ -54,6 +62,7 @@ typedef struct tandem_checkpoint {
     tandem_checkpoint_info info;
     tandem_scaling scaling;
     int n_rank; /* whose running statistics it holds */
+    tandem_history_image histories; /* all but the records */
 } tandem_checkpoint;
 
 /* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
@@ -62,9 +71,8 @@ typedef struct tandem_checkpoint {
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error);
 void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */
-/* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running`, which must have room for
- * the file's ranks. TANDEM_IO: the arrays hold some
- * of both. */
+/* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running` and the
+ * histories' records, which must have room for what the file has. TANDEM_IO: the arrays hold some of both. */
 tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
                                      const char *path, tandem_error *error);
 

@@ -5,6 +5,7 @@
 #include "backend/device_memory.h"
 #include "backend/gate.h"
 #include "backend/running.h"
+#include "backend/scaling.h"
 #include "backend/worker.h"
 
 struct tandem_executor {
@@ -19,6 +20,7 @@ struct tandem_executor {
     uint64_t allocated;
     float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
     unsigned char *arena;
+    tandem_histories histories;
     int evaluates; /* an evaluation: runs forward, on the weights of the executor that trains */
 
     /* one of each a task; NULL or unset where it is not active or runs no kernel */

@@ -112,6 +112,15 @@ static tandem_draws draws_of(const tandem_executor *executor, const tandem_task 
     return (tandem_draws){.seed = executor->options.seed, .stream = {0, (uint32_t)task->op, purpose}};
 }
 
+/* A cast of recomputation does again what its first one did. */
+static void bind_history(tandem_executor *executor, int t)
+{
+    const int first = executor->histories.n > 0 ? tandem_step_history(executor->step, t) : -1;
+    if (first < 0) return;
+    executor->call[t].history = tandem_histories_of(&executor->histories, first);
+    executor->call[t].repeats = first != t;
+}
+
 static void bind_operands(tandem_executor *executor)
 {
     const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
@@ -143,6 +152,7 @@ static void bind_operands(tandem_executor *executor)
         if (executor->evaluates && task->op >= 0 && executor->statistics.start[task->op] >= 0)
             call->running = executor->statistics.value + executor->statistics.start[task->op];
         if (task->op >= 0) call->draws = draws_of(executor, task);
+        bind_history(executor, t);
     }
 }
 
@@ -233,6 +243,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
     if (status == TANDEM_OK)
         status = tandem_running_open(&executor->statistics, executor->graph, worker, error);
+    if (status == TANDEM_OK) status = tandem_histories_open(&executor->histories, executor->step, error);
     if (status == TANDEM_OK) status = prepare_kernels(executor, forward_only, error);
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
@@ -256,6 +267,15 @@ static tandem_status allocate_arena(tandem_executor *executor, int forward_only,
     return status;
 }
 
+static tandem_status allocate_histories(tandem_executor *executor, tandem_error *error)
+{
+    if (executor->histories.n == 0) return TANDEM_OK;
+    void *memory = NULL;
+    const tandem_status status = take(&memory, executor, executor->memory.histories, error);
+    executor->histories.memory = memory;
+    return status == TANDEM_OK ? tandem_histories_begin(&executor->histories, executor->worker, error) : status;
+}
+
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error)
 {
@@ -264,6 +284,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     if (status == TANDEM_OK) status = tandem_executor_check_fit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
     if (status == TANDEM_OK) status = allocate_arena(executor, 0, error);
+    if (status == TANDEM_OK) status = allocate_histories(executor, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
     if (status != TANDEM_OK) {
@@ -309,9 +330,11 @@ void tandem_executor_close(tandem_executor *executor)
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->histories.memory);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->scale);
     tandem_worker_give(worker, TANDEM_STAGING, executor->label);
     tandem_running_close(&executor->statistics, worker);
+    tandem_histories_close(&executor->histories);
     free(executor->mirror);
     free(executor->times.wait_ns);
     free(executor->times.all_end_ns);

@@ -27,6 +27,7 @@ static tandem_status end_state(tandem_training_state *state, const tandem_execut
         if (status == TANDEM_OK) status = one;
     }
     free(state->running);
+    free(state->histories.record);
     return status;
 }
 
@@ -91,6 +92,8 @@ static tandem_status save(const tandem_executor *executor, tandem_training_state
     tandem_status status = check_equal(executor, crc, error);
     if (status == TANDEM_OK)
         status = tandem_running_gather(&state->running, &executor->statistics, executor->worker, error);
+    if (status == TANDEM_OK)
+        status = tandem_histories_gather(&state->histories, &executor->histories, executor->worker, error);
     if (status != TANDEM_OK) return status;
     if (executor->worker->rank == 0) status = tandem_checkpoint_write(path, state, crc, step, recipe, &own);
     return tandem_executor_agree_with_0(executor, status, &own, error);
@@ -114,9 +117,16 @@ typedef struct state_read {
     tandem_checkpoint_info info;
     tandem_scaling scaling;
     int n_rank; /* whose statistics it holds */
+    tandem_history_image histories;
 } state_read;
 
-/* Fills the arrays of `state`, and its `running`, which becomes the caller's. */
+static tandem_status take_records(tandem_history_image *image, const char *path, tandem_error *error)
+{
+    if ((image->record = malloc((size_t)tandem_history_image_bytes(image)))) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the amax histories in '%.200s'", path);
+}
+
+/* Fills the arrays of `state`, its `running` and its histories' records, which become the caller's. */
 static tandem_status read_state(state_read *out, tandem_training_state *state, const char *path, tandem_error *error)
 {
     tandem_checkpoint checkpoint = {0};
@@ -124,8 +134,11 @@ static tandem_status read_state(state_read *out, tandem_training_state *state, c
     tandem_status status = tandem_checkpoint_open(&checkpoint, path, state->step->graph, error);
     if (status == TANDEM_OK && !(state->running = calloc((size_t)checkpoint.n_rank * n + 1, sizeof(float))))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the running statistics in '%.200s'", path);
+    state->histories = checkpoint.histories;
+    if (status == TANDEM_OK && state->histories.n > 0) status = take_records(&state->histories, path, error);
     if (status == TANDEM_OK) status = tandem_checkpoint_read(&checkpoint, state, path, error);
-    if (status == TANDEM_OK) *out = (state_read){checkpoint.info, checkpoint.scaling, checkpoint.n_rank};
+    if (status == TANDEM_OK)
+        *out = (state_read){checkpoint.info, checkpoint.scaling, checkpoint.n_rank, state->histories};
     tandem_checkpoint_close(&checkpoint);
     return status;
 }
@@ -149,6 +162,21 @@ static tandem_status restore_statistics(tandem_executor *executor, float **copie
     return tandem_running_set(&executor->statistics, own, worker, error);
 }
 
+/* `image` and its records are rank 0's; on the other ranks there are none yet. */
+static tandem_status restore_histories(tandem_executor *executor, tandem_history_image *image,
+                                       const tandem_history_image *read, const char *path, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    unsigned char *const record = image->record;
+    *image = *read;
+    image->record = record;
+    if (image->n == 0) return TANDEM_OK;
+    if (!image->record) status = take_records(image, path, error);
+    if (status == TANDEM_OK)
+        status = tandem_worker_broadcast(executor->worker, image->record, (size_t)tandem_history_image_bytes(image), 0, error);
+    return status == TANDEM_OK ? tandem_histories_restore(&executor->histories, image, executor->worker, error) : status;
+}
+
 /* A fixed scale is as this run says, and so is the first of one that has none behind it. */
 static void restore_scaling(tandem_gate *gate, const tandem_scaling *before)
 {
@@ -170,7 +198,7 @@ static tandem_status restore(tandem_executor *executor, tandem_training_state *s
     for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
         status = tandem_worker_broadcast(worker, state->array[k], array_bytes(executor), 0, error);
     if (status == TANDEM_OK) status = restore_statistics(executor, &state->running, read->n_rank, error);
-    return status;
+    return status == TANDEM_OK ? restore_histories(executor, &state->histories, &read->histories, path, error) : status;
 }
 
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,

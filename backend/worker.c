@@ -83,6 +83,18 @@ void tandem_worker_close(tandem_worker *worker)
     free(worker);
 }
 
+tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
+                                   tandem_error *error)
+{
+    return worker->backend->recall ? worker->backend->recall(worker->device, choice, n, tries, error) : TANDEM_OK;
+}
+
+const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n)
+{
+    *n = 0;
+    return worker->backend->tried ? worker->backend->tried(worker->device, n) : NULL;
+}
+
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error)
 {
     return worker->comm ? tandem_comm_barrier(worker->comm, TAG_WORKER, error) : TANDEM_OK;

@@ -152,7 +152,7 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
                               OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
-                              OPTION_SLOWDOWN, OPTION_END};
+                              OPTION_SLOWDOWN, OPTION_SCALING, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
     .words = "step|replay|open|allocate|trace|kernels",
@@ -162,6 +162,7 @@ const cli_command command_bench = {
         "Examples:\n"
         "  tandem bench step --model resnet20 --device cpu:avx2 --batch 16 --repetitions 30\n"
         "  tandem bench step --model vit_tiny --uniform int8 --json\n"
+        "  tandem bench step --model bert_base --batch 4 --uniform int8_full --scaling delayed\n"
         "  tandem bench replay --model resnet20 --repetitions 200\n"
         "  tandem bench trace\n"
         "  tandem bench kernels --device cpu:avx512_vnni\n"

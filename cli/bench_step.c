@@ -10,7 +10,7 @@ enum { STEPS = 30, WARM_UP = 2, MOST_ARGUMENTS = 24, NUMBER_TEXT = 32 };
 /* One `tandem train`; its case is added. Returns the exit code. */
 static int run_one(bench_result *result, const cli_options *options, const cli_subject *subject, const char *uniform)
 {
-    char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], name[96];
+    char steps[NUMBER_TEXT], batch[NUMBER_TEXT], bucket[NUMBER_TEXT], scaling[TANDEM_CAST_SCALING_TEXT], name[96];
     const char *argument[MOST_ARGUMENTS] = {"train",  "--model", options->model, "--uniform", uniform,
                                             "--eval", "0"};
     int n = 7, code = 0;
@@ -23,6 +23,10 @@ static int run_one(bench_result *result, const cli_options *options, const cli_s
     argument[n++] = options->cluster ? options->cluster : options->device;
     argument[n++] = "--steps", argument[n++] = steps;
     argument[n++] = "--batch", argument[n++] = batch;
+    if (options->step.scaling.window) {
+        argument[n++] = "--scaling";
+        argument[n++] = tandem_cast_scaling_print(scaling, options->step.scaling);
+    }
     if (options->bucket_bytes) argument[n++] = "--bucket", argument[n++] = bucket;
     json_t *run = cli_run_self(options, argument, &code);
     if (code == 0) {

@@ -121,6 +121,7 @@ enum option_key {
     OPTION_DRAWS,
     OPTION_SPREAD,
     OPTION_ZERO,
+    OPTION_SCALING,
 };
 
 typedef struct cli_command {

@@ -207,7 +207,8 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTE
                               OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
                               OPTION_STEPS,      OPTION_DATA,      OPTION_EVALUATE,  OPTION_SEED,
                               OPTION_TIMEOUT,    OPTION_METHOD,    OPTION_OPERATORS, OPTION_LIMIT,
-                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_AGAIN,     OPTION_END};
+                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_AGAIN,     OPTION_SCALING,
+                              OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
@@ -219,6 +220,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
         "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt\n"
+        "  tandem compare --model resnet20 --device cpu:avx512_vnni --uniform int8_full --scaling delayed:window=32\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
         "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"
         "--again measures the plan's costs once more after the run: how far the machine has moved since it was profiled.\n"

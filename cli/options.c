@@ -44,6 +44,8 @@ static const struct argp_option rows[] = {
      "Micro-steps: batches of a rank whose gradients are summed before they are reduced [1]", 2},
     {"recompute", OPTION_RECOMPUTE, "N", 0,
      "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]", 2},
+    {"scaling", OPTION_SCALING, "SCALING", 0,
+     "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
     {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
@@ -206,6 +208,14 @@ static int segments_of(struct argp_state *state, const char *text)
     return n_segment;
 }
 
+static tandem_cast_scaling scaling_of(struct argp_state *state, const char *text)
+{
+    tandem_cast_scaling scaling = {0};
+    tandem_error error;
+    if (tandem_cast_scaling_parse(&scaling, text, &error) != TANDEM_OK) stop(state, &error);
+    return scaling;
+}
+
 /* "free" is for commands that have --global-batch. */
 static void take_batch(cli_options *options, struct argp_state *state, const char *text)
 {
@@ -256,6 +266,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
         break;
     case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
+    case OPTION_SCALING: options->step.scaling = scaling_of(state, text); break;
     case OPTION_MEMORY_TIMELINE: options->per_task = 1; break;
     case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;

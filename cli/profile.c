@@ -21,11 +21,22 @@ static const char *neighbour_of(const profile_rank *rank)
     return rank->subject->cluster.member[tandem_cluster_class_of(&rank->subject->cluster, other)].device.name;
 }
 
+/* Costs of this rank's device alone, with algorithms that were chosen by profiles before, or that it tries now. */
+static tandem_status profile_turn(profile_rank *rank, profile_count *count, tandem_error *error)
+{
+    int n = 0;
+    tandem_status status =
+        rank_run_recall(rank->backend, rank->worker, rank->options->again ? NULL : rank->store, 1, error);
+    if (status == TANDEM_OK) status = profile_costs(rank, "", count, error);
+    const tandem_algorithm *tried = rank->backend->worker_tried(rank->worker, &n);
+    return status == TANDEM_OK ? tandem_store_put_algorithms(rank->store, tried, n, error) : status;
+}
+
 /* One rank after the other, the others waiting in the barrier, which costs no time on a core. */
 static tandem_status profile_alone(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     for (int turn = 0; turn < rank->place.n_rank; turn++) {
-        tandem_status status = turn == rank->place.rank ? profile_costs(rank, "", count, error) : TANDEM_OK;
+        tandem_status status = turn == rank->place.rank ? profile_turn(rank, count, error) : TANDEM_OK;
         if (status == TANDEM_OK) status = rank->backend->worker_barrier(rank->worker, error);
         if (status != TANDEM_OK) return status;
     }
@@ -190,7 +201,7 @@ static int run(const cli_options *options)
 static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
                               OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
                               OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
-                              OPTION_ACCUMULATE, OPTION_END};
+                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -201,10 +212,12 @@ const cli_command command_profile = {
         "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
+        "  tandem profile --model vit_tiny --device cpu:avx512_vnni --uniform int8 --scaling delayed\n"
         "  tandem profile --model resnet20 --cluster \"cpu:avx512 + cpu:avx2\" --exchange --again --db slow-link.db\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
         "--uniform, only what that plan needs is.\n"
+        "--scaling delayed measures casts that take their range from the casts before; both kinds stand side by side.\n"
         "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.\n"
         "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
     .run = run,

@@ -130,6 +130,27 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }
 
+tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *worker, tandem_store *store,
+                              int tries, tandem_error *error)
+{
+    tandem_algorithm *choice = NULL;
+    int n = 0;
+    tandem_status status = store ? tandem_store_load_algorithms(&choice, &n, store, error) : TANDEM_OK;
+    if (status == TANDEM_OK) status = backend->worker_recall(worker, choice, n, tries, error);
+    free(choice);
+    return status;
+}
+
+/* What a profile chose, so that its memory is this run's. A run needs no store: where there is none to be read, it does without. */
+static tandem_status recall(rank_run *run, const cli_options *options, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    if (tandem_store_open(&store, options->db, TANDEM_STORE_READ, NULL) != TANDEM_OK) return TANDEM_OK;
+    const tandem_status status = rank_run_recall(run->backend, run->worker, store, 0, error);
+    tandem_store_close(store);
+    return status;
+}
+
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error)
 {
@@ -161,6 +182,7 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
                                                                     .cpu = place->cpu,
                                                                     .timeout_ns = options->timeout_ns},
                                            error);
+    if (status == TANDEM_OK) status = recall(run, options, error);
     if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
     if (status != TANDEM_OK) rank_run_close(run);
     return status;

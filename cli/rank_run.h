@@ -25,6 +25,9 @@ typedef struct rank_run {
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
+/* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to try them. */
+tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *worker, tandem_store *store,
+                              int tries, tandem_error *error);
 /* Opens options->data and holds it against the subject: samples as the model takes them, at least one batch of all ranks. */
 tandem_status rank_run_open_data(tandem_data *data, const tandem_backend_api *backend,
                                  const cli_subject *subject, const cli_options *options, tandem_error *error);

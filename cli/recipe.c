@@ -157,6 +157,9 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     add(text, size, "seed: %" PRIu64 "\ndata: %s\n", options->seed, options->data ? options->data : "noise");
     add(text, size, "ranks: %s\n", ranks);
     add_precisions(text, size, subject);
+    if (subject->plan->step.scaling.window > 0)
+        add(text, size, "scaling: %s\n",
+            tandem_cast_scaling_print((char[TANDEM_CAST_SCALING_TEXT]){""}, subject->plan->step.scaling));
     if (subject->plan->step.n_micro > 1) add(text, size, "micro-steps: %d\n", subject->plan->step.n_micro);
     if (options->bucket_bytes) add(text, size, "buckets: %" PRIu64 " bytes\n", options->bucket_bytes);
     add(text, size, "optimizer: %s, weight decay %.9g, ", tandem_optimizer_name(o->kind), (double)o->decay);

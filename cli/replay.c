@@ -186,9 +186,9 @@ static void print_check(const replaying *r)
 static json_t *memory_json(const tandem_memory *memory, const tandem_step *step)
 {
     char peak[REPLAY_TASK_TEXT];
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:i,s:s}", "weights",
                      (json_int_t)memory->weights, "gradients", (json_int_t)memory->gradients, "optimizer",
-                     (json_int_t)memory->optimizer, "arena", (json_int_t)memory->arena, "arena_live",
+                     (json_int_t)memory->optimizer, "histories", (json_int_t)memory->histories, "arena", (json_int_t)memory->arena, "arena_live",
                      (json_int_t)memory->arena_live, "activations", (json_int_t)memory->activations,
                      "activation_gradients", (json_int_t)memory->activation_gradients, "weight_copies",
                      (json_int_t)memory->weight_copies, "workspace", (json_int_t)memory->workspace,
@@ -309,6 +309,8 @@ static int print_memory(const replaying *r)
     memory_row(&table, r, "weights", offsetof(tandem_memory, weights));
     memory_row(&table, r, "gradients", offsetof(tandem_memory, gradients));
     memory_row(&table, r, "optimizer state", offsetof(tandem_memory, optimizer));
+    if (r->subject->plan->step.scaling.window > 0)
+        memory_row(&table, r, "amax histories", offsetof(tandem_memory, histories));
     memory_row(&table, r, "arena", offsetof(tandem_memory, arena));
     memory_row(&table, r, "  of it alive at the peak", offsetof(tandem_memory, arena_live));
     memory_row(&table, r, "    activations", offsetof(tandem_memory, activations));
@@ -477,6 +479,7 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_ALL_RANKS,
                               OPTION_ACCUMULATE,
                               OPTION_RECOMPUTE,
+                              OPTION_SCALING,
                               OPTION_MEMORY_TIMELINE,
                               OPTION_DRAWS,
                               OPTION_SPREAD,
@@ -495,6 +498,7 @@ const cli_command command_replay = {
         "  tandem replay --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 -v\n"
         "  tandem replay --model vit_tiny --cluster \"8*cpu:avx2@1 net=10Gbit/s,20us\" --operators\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
+        "  tandem replay --model resnet20 --device cpu:avx512_vnni --uniform int8 --scaling delayed\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
         "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"

@@ -532,7 +532,8 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_CLIP,       OPTION_LABEL_SMOOTHING,
                               OPTION_LOSS_SCALE, OPTION_INIT,
                               OPTION_EXPORT,     OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,  OPTION_END};
+                              OPTION_RECOMPUTE,  OPTION_SCALING,
+                              OPTION_END};
 const cli_command command_train = {
     .name = "train",
     .words = "",
@@ -548,11 +549,14 @@ const cli_command command_train = {
         "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
         "    --init begin.safetensors --export end.safetensors\n"
         "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
+        "  tandem train --model resnet20 --device cpu:avx512_vnni --uniform int8 --scaling delayed --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"
         "With --accumulate N a step takes N batches of every rank one after the other, and one update: the mean over all of\n"
         "them. With --recompute, activations are dropped and computed again: less memory, the same bits, more time.\n"
+        "With --scaling delayed a cast to int8 takes its range from the last 16 casts of the same tensor: one pass over it\n"
+        "instead of two; delayed:window=N,margin=M: 2^M times the largest of the last N. What outgrows it is clamped.\n"
         "A run of several machines: on each, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir tandem train …\n"
         "(LOCAL_RANK picks the core). Without --data, inputs are noise: good for timing only. With a dead rank the\n"
         "others stop with exit code 6; where the loss or a gradient is not finite, all stop with exit code 1.",

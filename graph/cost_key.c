@@ -14,7 +14,8 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
     const int restores = task->kind == TANDEM_TASK_RESTORE;
     if (restores != (variant >= RESTORE_FORM)) return 0; /* only what was saved is ever read back from s8 */
     const tandem_dtype from = restores ? TANDEM_S8 : native_at(variant / TANDEM_N_VERSION),
-                       to = restores ? native_at(variant - RESTORE_FORM) : (tandem_dtype)(variant % TANDEM_N_VERSION);
+                       to = restores ? native_at(variant - RESTORE_FORM)
+                                     : (tandem_dtype)(variant % TANDEM_N_VERSION);
     if (from == to) return 0;
     if (to == (task->kind == TANDEM_TASK_GRADIENT_CAST ? TANDEM_E4M3 : TANDEM_E5M2)) return 0;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
@@ -26,8 +27,7 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
         key->elements = step->graph->parameter[task->parameter].elements;
     else
         key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
-    key->known_range = task->kind == TANDEM_TASK_CAST && (to == TANDEM_S8 || to == TANDEM_E4M3) &&
-                       tandem_op_row_get(op->kind)->range > 0;
+    key->range = step_range(step, task, to);
     return 1;
 }
 

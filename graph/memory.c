@@ -174,16 +174,18 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
     const uint64_t flat = (uint64_t)step->n_flat * sizeof(float);
     tandem_memory plan = {.weights = flat, .gradients = flat};
     plan.optimizer = flat * (uint64_t)tandem_optimizer_n_state(step->graph->optimizer.kind);
+    const uint64_t history_bytes = tandem_step_history_bytes(step);
     const int n_word = (step->n_task + WORD_BITS - 1) / WORD_BITS;
     for (int w = 0; w < n_word; w++)
         for (uint64_t left = step->index->active[w]; left; left &= left - 1) {
             const int t = w * WORD_BITS + __builtin_ctzll(left);
             const int64_t at = place_task(&p, &plan, t, workspace ? memory_padded(workspace[t]) : 0);
+            if (history_bytes && tandem_step_history(step, t) == t) plan.histories += history_bytes;
             if (workspace_offset) workspace_offset[t] = at;
         }
     count_kinds(&plan, step);
     plan.arena = p.arena.size;
-    plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.arena;
+    plan.peak = plan.weights + plan.gradients + plan.optimizer + plan.histories + plan.arena;
     *memory = plan;
     free(holes);
     return TANDEM_OK;

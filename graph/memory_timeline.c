@@ -10,6 +10,7 @@ const char *tandem_memory_category_name(tandem_memory_category category)
     static const char *const name[TANDEM_N_MEMORY_CATEGORY] = {"weights",
                                                                "gradients",
                                                                "optimizer",
+                                                               "amax histories",
                                                                "weight copies",
                                                                "activations f32",
                                                                "activations bf16",
@@ -54,6 +55,7 @@ static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_m
         row[t].bytes[TANDEM_MEMORY_WEIGHTS] = plan->weights;
         row[t].bytes[TANDEM_MEMORY_GRADIENTS] = plan->gradients;
         row[t].bytes[TANDEM_MEMORY_OPTIMIZER] = plan->optimizer;
+        row[t].bytes[TANDEM_MEMORY_HISTORIES] = plan->histories;
     }
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/step_index.h"
+#include "tandem/amax_history.h"
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
 
@@ -362,6 +363,17 @@ tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, ta
     return tandem_step_open_with(step, graph, wider, bucket_bytes, NULL, error);
 }
 
+static tandem_status check_scaling(tandem_cast_scaling scaling, tandem_error *error)
+{
+    if (scaling.window < -1 || scaling.window > TANDEM_AMAX_WINDOW)
+        return tandem_error_set(error, TANDEM_USAGE, "the window of delayed scaling is 1 to %d casts, got %d",
+                                TANDEM_AMAX_WINDOW, scaling.window);
+    if (scaling.margin < -TANDEM_AMAX_MARGIN || scaling.margin > TANDEM_AMAX_MARGIN)
+        return tandem_error_set(error, TANDEM_USAGE, "the margin of delayed scaling is %d to %d, got %d",
+                                -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN, scaling.margin);
+    return TANDEM_OK;
+}
+
 static tandem_status check(const tandem_step_options *options, tandem_error *error)
 {
     if (options->n_micro < 0 || options->n_micro > TANDEM_MAX_MICRO)
@@ -370,7 +382,7 @@ static tandem_status check(const tandem_step_options *options, tandem_error *err
     if (options->n_segment < TANDEM_SEGMENTS_SQRT)
         return tandem_error_set(error, TANDEM_USAGE, "a graph is cut into 1 segment or more, got %d",
                                 options->n_segment);
-    return TANDEM_OK;
+    return check_scaling(options->scaling, error);
 }
 
 /* A micro-step more or less changes no task, one or several of them do. */
@@ -385,7 +397,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (status != TANDEM_OK) return status;
     tandem_step *step = calloc(1, sizeof *step);
     if (!step) goto no_memory;
-    step->options = (tandem_step_options){options.n_micro > 1 ? options.n_micro : 1, options.n_segment};
+    step->options = (tandem_step_options){options.n_micro > 1 ? options.n_micro : 1, options.n_segment, options.scaling};
     step->graph = graph;
     step->wider = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;

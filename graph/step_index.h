@@ -174,6 +174,14 @@ static inline tandem_memory_category step_value_category(const tandem_step *step
     return activation[step->value[v].dtype];
 }
 
+/* Where a cast, weight cast or gradient cast to type `to` has its range from. */
+static inline tandem_range step_range(const tandem_step *step, const tandem_task *task, tandem_dtype to)
+{
+    if (tandem_dtype_bytes(to) != 1) return TANDEM_RANGE_FOUND;
+    if (task->kind == TANDEM_TASK_CAST && row_of(step, task->op)->range > 0) return TANDEM_RANGE_KNOWN;
+    return step->options.scaling.window > 0 ? TANDEM_RANGE_DELAYED : TANDEM_RANGE_FOUND;
+}
+
 /* What so many bytes take in the arena. */
 enum { MEMORY_ALIGNMENT = 64 };
 static inline uint64_t memory_padded(uint64_t bytes)

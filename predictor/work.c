@@ -212,7 +212,7 @@ static const struct {
 /* To one byte of a range that is not known: once more over all of it, for the largest magnitude. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
-    const int reads = tandem_dtype_bytes(key->to) == 1 && !key->known_range ? 2 : 1;
+    const int reads = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
     work->bytes = (double)key->elements * (reads * bytes_of(key->from) + bytes_of(key->to));
 }

@@ -6,9 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/step.h"
+
 void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision,
                               const char *pass, const char *from, const char *to);
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
-                                int known_range);
+                                tandem_range range);
 
 #endif

@@ -137,6 +137,10 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
         char recompute[TANDEM_RECOMPUTE_TEXT];
         write_text(w, "recompute", tandem_recompute_print(recompute, plan->step.n_segment));
     }
+    if (plan->step.scaling.window > 0) {
+        char scaling[TANDEM_CAST_SCALING_TEXT];
+        write_text(w, "scaling", tandem_cast_scaling_print(scaling, plan->step.scaling));
+    }
     write_real(w, "slowdown", plan->slowdown);
     write_whole(w, "target_ns", plan->target_ns);
     write_whole(w, "fastest_ns", plan->fastest_ns);
@@ -285,19 +289,22 @@ static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *pl
     return status;
 }
 
-/* Most plans say neither: one micro-step, and nothing is recomputed. */
+/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range. */
 static tandem_status read_step(tandem_step_options *step, const tandem_json_place *place, const json_t *root)
 {
     tandem_error inner = {0};
-    const char *recompute = NULL;
+    const char *recompute = NULL, *scaling = NULL;
     int64_t n_micro = 0;
     tandem_status status = tandem_json_whole(&n_micro, place, root, "micro_steps", 1, TANDEM_MAX_MICRO, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&recompute, place, root, "recompute", 0);
     step->n_micro = (int)n_micro;
-    if (status != TANDEM_OK || !recompute) return status;
-    return tandem_recompute_parse(&step->n_segment, recompute, &inner) == TANDEM_OK
-               ? TANDEM_OK
-               : tandem_json_refuse(place, "recompute", inner.text);
+    if (status == TANDEM_OK) status = tandem_json_text(&scaling, place, root, "scaling", 0);
+    if (status != TANDEM_OK) return status;
+    if (recompute && tandem_recompute_parse(&step->n_segment, recompute, &inner) != TANDEM_OK)
+        return tandem_json_refuse(place, "recompute", inner.text);
+    if (scaling && tandem_cast_scaling_parse(&step->scaling, scaling, &inner) != TANDEM_OK)
+        return tandem_json_refuse(place, "scaling", inner.text);
+    return TANDEM_OK;
 }
 
 /* Everything that can be read without the graph. */
@@ -307,7 +314,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
         "schema",       "name",        "policy",    "model",      "graph_hash", "base",
         "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
         "method",       "lower_bound", "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps", "recompute", NULL};
+        "classes",      "micro_steps", "recompute", "scaling", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
     if (status == TANDEM_OK && strcmp(schema, schema_name) != 0)

@@ -61,12 +61,12 @@ static tandem_status put_cast(tandem_store *store, const char *device, const cha
                               const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, known_range, " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, "
         "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
-    return tandem_store_execute(store, error, sql, "ssissi" TANDEM_COST_TYPES "ii", device, neighbour,
+    return tandem_store_execute(store, error, sql, "ssisss" TANDEM_COST_TYPES "ii", device, neighbour,
                                 key->elements, tandem_dtype_name(key->from), tandem_dtype_name(key->to),
-                                (int64_t)(key->known_range != 0), TANDEM_COST_VALUES(cost), store->host,
+                                tandem_range_name(key->range), TANDEM_COST_VALUES(cost), store->host,
                                 tandem_store_now_ns());
 }
 
@@ -201,7 +201,21 @@ static tandem_status read_pass(tandem_pass *pass, bool *known, const walk *w, sq
     return TANDEM_OK;
 }
 
-/* The key of a row; *known false where it names a type or pass of another version's. */
+static tandem_status read_range(tandem_range *range, bool *known, const walk *w, sqlite3_stmt *row, int column)
+{
+    const char *name = NULL;
+    const tandem_status status = tandem_store_text(&name, w->store, row, column, w->error);
+    if (status != TANDEM_OK) return status;
+    for (int r = 0; r < TANDEM_N_RANGE; r++)
+        if (strcmp(name, tandem_range_name((tandem_range)r)) == 0) {
+            *range = (tandem_range)r;
+            return TANDEM_OK;
+        }
+    *known = false;
+    return TANDEM_OK;
+}
+
+/* The key of a row; *known false where it names a type, pass or range of another version's. */
 typedef tandem_status read_key(tandem_cost_key *key, bool *known, const walk *w, sqlite3_stmt *row);
 
 static tandem_status read_op(tandem_cost_key *key, bool *known, const walk *w, sqlite3_stmt *row)
@@ -225,8 +239,8 @@ static tandem_status read_cast(tandem_cost_key *key, bool *known, const walk *w,
     key->kind = TANDEM_COST_CAST;
     key->precision = "";
     key->elements = sqlite3_column_int64(row, 0);
-    key->known_range = sqlite3_column_int(row, 3);
-    const tandem_status status = read_dtype(&key->from, known, w, row, 1);
+    tandem_status status = read_range(&key->range, known, w, row, 3);
+    if (status == TANDEM_OK) status = read_dtype(&key->from, known, w, row, 1);
     return status == TANDEM_OK ? read_dtype(&key->to, known, w, row, 2) : status;
 }
 
@@ -256,7 +270,7 @@ enum { OP_COST_COLUMN = 5, CAST_COST_COLUMN = 4 };
     " FROM operator AS o JOIN op_cost AS c ON c.operator = o.id"                                             \
     " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.neighbour = ?2"
 #define CAST_ROWS                                                                                            \
-    "SELECT elements, operand, result, known_range, " TANDEM_COST_COLUMNS                                    \
+    "SELECT elements, operand, result, \"range\", " TANDEM_COST_COLUMNS                                    \
     " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND neighbour = ?2"
 
 static tandem_status visit_all(const walk *w)
@@ -303,7 +317,7 @@ static tandem_status visit_step(const walk *w, const tandem_step *step)
         char text[TANDEM_COST_KEY_TEXT];
         if (!key_of_task(step, t, &key)) continue;
         if (key.kind == TANDEM_COST_CAST)
-            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", 0);
+            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", TANDEM_RANGE_FOUND);
         else
             memcpy(text, key.signature, sizeof key.signature);
         const int64_t n = done.count;

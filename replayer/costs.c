@@ -186,17 +186,20 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
 {
     const tandem_task *task = &step->task[t];
     const char *op = task->op >= 0 ? step->graph->op[task->op].name : "the buckets";
-    char key_text[TANDEM_COST_KEY_TEXT] = "", micro[32] = "";
+    char key_text[TANDEM_COST_KEY_TEXT] = "", micro[32] = "", scaling[TANDEM_CAST_SCALING_TEXT] = "";
     tandem_cost_key key;
     if (tandem_step_key(step, t, variant, &key)) tandem_cost_key_print(key_text, sizeof key_text, &key);
     if (step->options.n_micro > 1)
         (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
+    const int is_delayed = step->options.scaling.window > 0;
+    if (is_delayed) (void)tandem_cast_scaling_print(scaling, step->options.scaling);
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s%s` does it",
+                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
-                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro);
+                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro,
+                            is_delayed ? " --scaling " : "", scaling);
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */

@@ -90,7 +90,7 @@ static void share_out(const stepping *s, tandem_memory *memory)
     memory->optimizer = own * n_state;
     if (s->stage >= 2) memory->gradients = own + most_gradients(s);
     if (s->stage >= 3) memory->weights = own + most_weights(s);
-    memory->peak = memory->weights + memory->gradients + memory->optimizer + memory->arena;
+    memory->peak = memory->weights + memory->gradients + memory->optimizer + memory->histories + memory->arena;
 }
 
 /* --- The program ------------------------------------------------------------------------------------------------ */

@@ -1,10 +1,9 @@
 /* amax_history.c: delayed scaling: the range of a tensor from its amax in the steps before. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
-#include "tandem/kernels.h"
-
-enum { MOST_MARGIN = 64 };
+#include "tandem/amax_history.h"
 
 tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin, tandem_error *error)
 {
@@ -12,10 +11,13 @@ tandem_status tandem_amax_history_init(tandem_amax_history *history, int window,
     if (window < 1 || window > TANDEM_AMAX_WINDOW)
         return tandem_error_set(error, TANDEM_USAGE, "amax history: window is %d; it is 1 to %d", window,
                                 TANDEM_AMAX_WINDOW);
-    if (margin < -MOST_MARGIN || margin > MOST_MARGIN)
+    if (margin < -TANDEM_AMAX_MARGIN || margin > TANDEM_AMAX_MARGIN)
         return tandem_error_set(error, TANDEM_USAGE, "amax history: margin is %d; it is %d to %d", margin,
-                                -MOST_MARGIN, MOST_MARGIN);
-    *history = (tandem_amax_history){.window = window, .margin = margin};
+                                -TANDEM_AMAX_MARGIN, TANDEM_AMAX_MARGIN);
+    memset(history, 0, tandem_amax_history_bytes(window)); /* there may be no more of it */
+    history->window = window;
+    history->margin = margin;
+    history->before = -1;
     return TANDEM_OK;
 }
 
@@ -24,6 +26,7 @@ tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, 
     if (!(amax >= 0 && isfinite(amax)))
         return tandem_error_set(error, TANDEM_OVER_LIMIT,
                                 "amax history: amax is %g; it is finite and at least 0", (double)amax);
+    history->before = tandem_amax_history_range(history);
     history->amax[history->updates++ % history->window] = amax;
     return TANDEM_OK;
 }

@@ -1,7 +1,7 @@
 /* cast: changes of type: of weights, activations, gradients, and of what was saved in s8.
  *
- * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known (op.def), which
- * saves the pass that looks for it. */
+ * To s8: stochastically rounded (kernels.h), with one scale; its range is the operator's where that is known (op.def), or that of
+ * a history where it has one, which saves the pass that looks for it. */
 #include "backend/cpu/kernel.h"
 
 static int64_t elements(const tandem_kernel *kernel)
@@ -23,9 +23,18 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
                             kernel->op->name, tandem_op_row_get(kernel->op->kind)->name);
 }
 
+/* The range known before the tensor is read; ≤ 0 = none. */
+static float range_before(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    if (call->history) return call->repeats ? call->history->before : tandem_amax_history_range(call->history);
+    return kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
+}
+
 static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
+    const float range = range_before(kernel, call);
+    const int goes_on = call->history && !call->repeats;
+    float amax = 0;
     const tandem_rounding rounding = {
         .seed = call->draws.seed, .stream = {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}};
     const tandem_quantise_call quantise = {.x = call->in[0],
@@ -36,8 +45,10 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                            .scaling = range > 0 ? TANDEM_SCALE_KNOWN : TANDEM_SCALE_TENSOR,
                                            .range = range,
                                            .rounding = &rounding,
-                                           .scale = call->out_scale[0]};
-    const tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
+                                           .scale = call->out_scale[0],
+                                           .amax = goes_on ? &amax : NULL};
+    tandem_status status = tandem_kernels_quantise(kernel->device->isa, &quantise, error);
+    if (status == TANDEM_OK && goes_on) status = tandem_amax_history_add(call->history, amax, error);
     return status == TANDEM_OVER_LIMIT ? not_finite(kernel, call->draws.stream[0], error) : status;
 }
 

@@ -60,6 +60,11 @@ typedef struct tandem_isa_kernels {
     /* To nearest, ties to even; else the same. */
     void (*quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
     void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
+    /* The same with a range that is not x's own; they return the amax of x, as amax_f32 would, found in the same pass. */
+    float (*quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    float (*quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    float (*quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
+    float (*quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
     void (*transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows,
                          int64_t columns);

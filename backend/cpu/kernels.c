@@ -6,10 +6,7 @@
 
 #include "backend/cpu/isa_kernels.h"
 
-enum {
-    CHUNK = 8192, /* elements whose amax is found while they are in the first cache; whole blocks of draws */
-    STRIP = 64    /* rows that are transposed together: a line of the transposed matrix */
-};
+enum { STRIP = 64 }; /* rows that are transposed together: a line of the transposed matrix */
 static const int64_t most_blocks = (int64_t)1 << 32, most_elements = (int64_t)1 << 60;
 
 /* --- Opening ------------------------------------------------------------------------------------------------------------ */
@@ -209,37 +206,28 @@ static tandem_status not_finite(float amax, tandem_error *error)
                             "quantise: the largest magnitude of x is %g, which gives no scale", (double)amax);
 }
 
-static void round_some(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
-                       const void *x, int64_t n, float inverse, int64_t block)
+static void round_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
+                      const void *x, float inverse, const tandem_rounding *rounding)
 {
-    if (!call->rounding) {
-        if (call->from == TANDEM_F32)
-            kernels->quantise_nearest_f32(q, x, (size_t)n, inverse);
-        else
-            kernels->quantise_nearest_bf16(q, x, (size_t)n, inverse);
-        return;
-    }
-    tandem_rounding rounding = *call->rounding;
-    rounding.block += (uint32_t)block;
+    const size_t n = (size_t)call->columns;
     if (call->from == TANDEM_F32)
-        kernels->quantise_f32(q, x, (size_t)n, inverse, &rounding);
+        rounding ? kernels->quantise_f32(q, x, n, inverse, rounding)
+                 : kernels->quantise_nearest_f32(q, x, n, inverse);
     else
-        kernels->quantise_bf16(q, x, (size_t)n, inverse, &rounding);
+        rounding ? kernels->quantise_bf16(q, x, n, inverse, rounding)
+                 : kernels->quantise_nearest_bf16(q, x, n, inverse);
 }
 
-/* One row with a known scale; its amax is found on the way where it is wanted. */
-static float round_row(const tandem_kernels *kernels, const tandem_quantise_call *call, int64_t i,
-                       float inverse, int wants_amax)
+/* Returns its amax. */
+static float round_row_amax(const tandem_kernels *kernels, const tandem_quantise_call *call, int8_t *q,
+                            const void *x, float inverse, const tandem_rounding *rounding)
 {
-    const void *x = at(call->x, call->from, i * call->x_row);
-    const int64_t first = i * (call->columns / 8 + (call->columns % 8 > 0)), step = wants_amax ? CHUNK : call->columns;
-    float amax = 0;
-    for (int64_t j = 0; j < call->columns; j += step) {
-        const int64_t n = call->columns - j < step ? call->columns - j : step;
-        if (wants_amax) amax = larger(amax, amax_of(kernels, at(x, call->from, j), call->from, n));
-        round_some(kernels, call, call->q + i * call->q_row + j, at(x, call->from, j), n, inverse, first + j / 8);
-    }
-    return amax;
+    const size_t n = (size_t)call->columns;
+    if (call->from == TANDEM_F32)
+        return rounding ? kernels->quantise_amax_f32(q, x, n, inverse, rounding)
+                        : kernels->quantise_nearest_amax_f32(q, x, n, inverse);
+    return rounding ? kernels->quantise_amax_bf16(q, x, n, inverse, rounding)
+                    : kernels->quantise_nearest_amax_bf16(q, x, n, inverse);
 }
 
 /* Row by row; the transposed copy is made of rows that are still in the cache. */
@@ -258,8 +246,17 @@ static tandem_status round_rows(const tandem_kernels *kernels, const tandem_quan
             s = scales_of(of_row);
             call->scale[i] = s.scale;
         }
-        const float found = round_row(kernels, call, i, s.inverse, finds_amax);
-        if (finds_amax) *amax = larger(*amax, found);
+        const void *const x = at(call->x, call->from, i * call->x_row);
+        int8_t *const q = call->q + i * call->q_row;
+        tandem_rounding draws = {0}, *const rounding = call->rounding ? &draws : NULL;
+        if (rounding) {
+            draws = *call->rounding;
+            draws.block += (uint32_t)(i * (call->columns / 8 + (call->columns % 8 > 0)));
+        }
+        if (finds_amax)
+            *amax = larger(*amax, round_row_amax(kernels, call, q, x, s.inverse, rounding));
+        else
+            round_row(kernels, call, q, x, s.inverse, rounding);
         if (call->transposed && (i % STRIP == STRIP - 1 || i == call->rows - 1)) {
             const int64_t begin = i / STRIP * STRIP;
             kernels->transpose_s8(call->transposed + begin, call->transposed_row,

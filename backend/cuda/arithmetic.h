@@ -40,9 +40,9 @@ TANDEM_ON_BOTH float tandem_float_of(uint32_t bits)
     return x;
 }
 
-/* --- Types ---------------------------------------------------------------------------------------------------------- */
+/* --- Types: to nearest, ties to even ---------------------------------------------------------------------------------- */
 
-/* To nearest even; a NaN stays one. */
+/* A NaN stays one. */
 TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
 {
     const uint32_t bits = tandem_bits_of(x);
@@ -52,19 +52,90 @@ TANDEM_ON_BOTH uint16_t tandem_bf16_of(float x)
 
 TANDEM_ON_BOTH float tandem_f32_of_bf16(uint16_t x) { return tandem_float_of((uint32_t)x << 16); }
 
+/* Magnitudes of types with fewer bits: `mantissa` of them, the exponent biased by `bias`, steps of 2^(1 − bias − mantissa) where
+ * that is 0. bits: of a float below 2^(bias + 1), sign 0; the code may be the next beyond the type's last. */
+TANDEM_ON_BOTH uint32_t tandem_code_of(uint32_t bits, int mantissa, int bias)
+{
+    const int lost = 23 - mantissa;
+    if (bits >= (uint32_t)(128 - bias) << 23)
+        return ((bits + ((1u << (lost - 1)) - 1u) + ((bits >> lost) & 1u)) >> lost) -
+               ((uint32_t)(127 - bias) << mantissa);
+    const float last_step = tandem_float_of((uint32_t)(151 - bias - mantissa) << 23); /* the float whose last bit is a step */
+    return tandem_bits_of(TANDEM_ADD(tandem_float_of(bits), last_step)) - tandem_bits_of(last_step);
+}
+
+/* What a code stands for, exactly. */
+TANDEM_ON_BOTH float tandem_float_of_code(uint32_t code, int mantissa, int bias)
+{
+    return TANDEM_MUL(tandem_float_of(code << (23 - mantissa)), tandem_float_of((uint32_t)(254 - bias) << 23));
+}
+
+/* IEEE 754 binary16. From 65520 on it is infinite; every NaN is 0x7FFF, as a card has it. */
+TANDEM_ON_BOTH uint16_t tandem_f16_of(float x)
+{
+#ifdef __CUDA_ARCH__
+    uint16_t code;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(x));
+    return code;
+#else
+    const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 16 & 0x8000u;
+    if (magnitude > 0x7F800000u) return 0x7FFFu;
+    if (magnitude >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u);
+    return (uint16_t)(sign | tandem_code_of(magnitude, 10, 15));
+#endif
+}
+
+TANDEM_ON_BOTH float tandem_f32_of_f16(uint16_t x)
+{
+#ifdef __CUDA_ARCH__
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x));
+    return value;
+#else
+    const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, code = x & 0x7FFFu;
+    if (code >= 0x7C00u) return tandem_float_of(sign | 0x7F800000u | (code & 0x3FFu) << 13);
+    return tandem_float_of(sign | tandem_bits_of(tandem_float_of_code(code, 10, 15)));
+#endif
+}
+
+/* Types of a byte saturate: infinities, too, become the largest number. A NaN is 0x7F. Source: "FP8 Formats for Deep Learning",
+ * arXiv:2209.05433, 2022, table 1. */
+TANDEM_ON_BOTH uint8_t tandem_e4m3_of(float x)
+{
+    const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
+    if (magnitude > 0x7F800000u) return 0x7Fu;
+    return (uint8_t)(sign | (magnitude >= 0x43E00000u ? 0x7Eu : tandem_code_of(magnitude, 3, 7))); /* 448 */
+}
+
+TANDEM_ON_BOTH float tandem_f32_of_e4m3(uint8_t x)
+{
+    const uint32_t sign = (uint32_t)(x & 0x80u) << 24, code = x & 0x7Fu;
+    if (code == 0x7Fu) return tandem_float_of(0x7FC00000u);
+    return tandem_float_of(sign | tandem_bits_of(tandem_float_of_code(code, 3, 7)));
+}
+
+TANDEM_ON_BOTH uint8_t tandem_e5m2_of(float x)
+{
+    const uint32_t bits = tandem_bits_of(x), magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
+    if (magnitude > 0x7F800000u) return 0x7Fu;
+    return (uint8_t)(sign | (magnitude >= 0x47600000u ? 0x7Bu : tandem_code_of(magnitude, 2, 15))); /* 57344 */
+}
+
+TANDEM_ON_BOTH float tandem_f32_of_e5m2(uint8_t x) { return tandem_f32_of_f16((uint16_t)(x << 8)); }
+
 /* --- Quantising ----------------------------------------------------------------------------------------------------- */
 
 /* |x| as an integer that grows with it, a NaN above all: so that the largest of many is found by integer maxima, in any
  * order, and a NaN anywhere is seen. */
 TANDEM_ON_BOTH uint32_t tandem_magnitude_bits(float x) { return tandem_bits_of(x) & 0x7FFFFFFFu; }
 
-/* What a range means for quantising: q stands for scale·q, and x is multiplied by inverse. Of a range so small that
- * 127/amax overflows, and of 0, both are 0; of one that is not finite both are NaN. */
+/* What a range means for quantising to a type whose largest number is `most`: q stands for scale·q, and x is multiplied by
+ * inverse. Of a range so small that most/amax overflows, and of 0, both are 0; of one that is not finite both are NaN. */
 typedef struct tandem_quantum {
     float inverse, scale;
 } tandem_quantum;
 
-TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax)
+TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax, float most)
 {
     tandem_quantum quantum;
     quantum.inverse = quantum.scale = 0;
@@ -73,26 +144,37 @@ TANDEM_ON_BOTH tandem_quantum tandem_quantum_of(float amax)
         return quantum;
     }
     if (!(amax > 0)) return quantum;
-    const float inverse = TANDEM_DIV(127.0f, amax);
+    const float inverse = TANDEM_DIV(most, amax);
     if (!(inverse <= 3.402823466e38f)) return quantum;
     quantum.inverse = inverse;
-    quantum.scale = TANDEM_DIV(amax, 127.0f);
+    quantum.scale = TANDEM_DIV(amax, most);
     return quantum;
+}
+
+/* What a history's largest amax means for the next cast: tandem_amax_history_range. */
+TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
+{
+    const float range = ldexpf(largest, margin);
+    return range <= 3.402823466e38f ? range : 3.402823466e38f;
 }
 
 /* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. */
 TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
 {
     const uint32_t r = (block.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
-    return (float)r * 0x1p-16f + 0x1p-17f; /* exact */
+    return TANDEM_SUB(tandem_float_of(0x3F800000u | r << 7), 0x1.FFFFp-1f); /* 1 + r/65536 without 1 − 2^−17: exact */
 }
 
 /* clamp(floor(x·inverse + u), −127, 127); a NaN becomes −127. */
 TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
 {
     const float sum = TANDEM_ADD(TANDEM_MUL(x, inverse), u);
-    if (!(sum >= -127.0f)) return -127;
-    return (int8_t)floorf(sum < 127.0f ? sum : 127.0f);
+    const float clamped = fminf(fmaxf(sum, -127.0f), 127.0f); /* of a NaN and a number the number */
+#ifdef __CUDA_ARCH__
+    return (int8_t)tandem_bits_of(__fadd_rd(clamped, 12582912.0f)); /* 3·2^22: the last bit is a whole one */
+#else
+    return (int8_t)floorf(clamped);
+#endif
 }
 
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */

@@ -20,11 +20,18 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
     const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
         call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
+    if (call->history)
+        return cuda_kernel_result(kernel,
+                                  tandem_cuda_quantise_delayed(call->out[0], cuda_code_of(kernel->task.to),
+                                                               call->out_scale[0], call->in[0], type, n,
+                                                               call->history, call->repeats,
+                                                               device->amax_bits, &rounding, device->stream),
+                                  error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type, n, device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(call->out[0], call->out_scale[0], call->in[0], type, n,
-                                      device->amax_bits, &rounding, device->stream);
+        failed = tandem_cuda_quantise(call->out[0], cuda_code_of(kernel->task.to), call->out_scale[0],
+                                      call->in[0], type, n, device->amax_bits, &rounding, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -32,26 +39,27 @@ static tandem_status run_dequantise(const tandem_kernel *kernel, const tandem_ke
 {
     return cuda_kernel_result(kernel,
                               tandem_cuda_dequantise(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
-                                                     elements(kernel), call->in_scale[0], kernel->device->stream),
+                                                     cuda_code_of(kernel->task.from), elements(kernel),
+                                                     call->in_scale[0], kernel->device->stream),
                               error);
 }
 
 static tandem_status run_between_floats(const tandem_kernel *kernel, const tandem_kernel_call *call,
                                         tandem_error *error)
 {
-    const tandem_cuda_stream stream = kernel->device->stream;
-    const int failed = kernel->task.to == TANDEM_BF16
-                           ? tandem_cuda_narrow(call->out[0], call->in[0], elements(kernel), stream)
-                           : tandem_cuda_widen(call->out[0], call->in[0], elements(kernel), stream);
-    return cuda_kernel_result(kernel, failed, error);
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), call->in[0],
+                                                  cuda_float_of(kernel->task.from), elements(kernel),
+                                                  kernel->device->stream),
+                              error);
 }
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_dtype from = kernel->task.from, to = kernel->task.to;
-    if (to == TANDEM_S8 && cuda_is_float(from))
+    if (cuda_is_code(to) && cuda_is_float(from))
         kernel->run = run_quantise;
-    else if (from == TANDEM_S8 && cuda_is_float(to))
+    else if (cuda_is_code(from) && cuda_is_float(to))
         kernel->run = run_dequantise;
     else if (cuda_is_float(from) && cuda_is_float(to) && from != to)
         kernel->run = run_between_floats;

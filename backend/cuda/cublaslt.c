@@ -1,35 +1,35 @@
 /* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ: the same
- * memory, operands changed over. The algorithm is the first that its heuristic names for a workspace of at most MOST_WORKSPACE. */
+ * memory, operands changed over. Partial sums of a split k are kept in f32 and added up in a fixed order. */
+#include <string.h>
+
 #include "backend/cuda/libraries.h"
 
-enum { MOST_WORKSPACE = 32 << 20 };
+/* Alignment of tensors in the memory plan; workspace as NVIDIA advises for its largest cards. */
+enum { MOST_WORKSPACE = 32 << 20, ALIGNMENT = 64 };
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == CUDA_ALGORITHM_WORDS * sizeof(uint64_t), "an algorithm's words");
 
-struct cuda_product {
-    cuda_libraries *libraries;
+typedef struct product {
+    cuda_work work; /* first */
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first, second, result; /* B, A and C, as columns */
-    cublasLtMatmulAlgo_t algorithm;
-    size_t workspace_bytes;
-    int is_integer;
+    int is_integer, is_scaled;
+    cuda_type to;
+} product;
+
+static const cudaDataType_t type_of[CUDA_N_TYPE] = {
+    [CUDA_TYPE_F32] = CUDA_R_32F,      [CUDA_TYPE_BF16] = CUDA_R_16BF,    [CUDA_TYPE_F16] = CUDA_R_16F,
+    [CUDA_TYPE_E4M3] = CUDA_R_8F_E4M3, [CUDA_TYPE_E5M2] = CUDA_R_8F_E5M2, [CUDA_TYPE_S8] = CUDA_R_8I,
+    [CUDA_TYPE_S32] = CUDA_R_32I,
 };
 
-static cudaDataType_t type_of(cuda_type type)
+static void close_product(cuda_work *work)
 {
-    switch (type) {
-    case CUDA_TYPE_BF16: return CUDA_R_16BF;
-    case CUDA_TYPE_S8: return CUDA_R_8I;
-    case CUDA_TYPE_S32: return CUDA_R_32I;
-    default: return CUDA_R_32F;
-    }
-}
-
-void cuda_product_close(cuda_product *product)
-{
-    if (product->result) (void)cublasLtMatrixLayoutDestroy(product->result);
-    if (product->second) (void)cublasLtMatrixLayoutDestroy(product->second);
-    if (product->first) (void)cublasLtMatrixLayoutDestroy(product->first);
-    if (product->operation) (void)cublasLtMatmulDescDestroy(product->operation);
-    free(product);
+    product *p = (product *)work;
+    if (p->result) (void)cublasLtMatrixLayoutDestroy(p->result);
+    if (p->second) (void)cublasLtMatrixLayoutDestroy(p->second);
+    if (p->first) (void)cublasLtMatrixLayoutDestroy(p->first);
+    if (p->operation) (void)cublasLtMatmulDescDestroy(p->operation);
+    free(p);
 }
 
 /* A row-major (rows, columns) matrix, packed, `batch` of them. */
@@ -39,7 +39,7 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, in
     const int32_t n = (int32_t)batch;
     const int64_t stride = rows * columns;
     cublasStatus_t status =
-        cublasLtMatrixLayoutCreate(layout, type_of(type), (uint64_t)columns, (uint64_t)rows, columns);
+        cublasLtMatrixLayoutCreate(layout, type_of[type], (uint64_t)columns, (uint64_t)rows, columns);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
         status = cublasLtMatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n);
     if (status == CUBLAS_STATUS_SUCCESS && batch > 1)
@@ -48,74 +48,134 @@ static cublasStatus_t lay_out(cublasLtMatrixLayout_t *layout, cuda_type type, in
     return status;
 }
 
-static cublasStatus_t describe(cuda_product *p, const cuda_product_spec *s)
+static cublasStatus_t set(const product *p, cublasLtMatmulDescAttributes_t attribute, const void *value, size_t size)
+{
+    return cublasLtMatmulDescSetAttribute(p->operation, attribute, value, size);
+}
+
+static cublasStatus_t describe_operation(product *p, const cuda_product_spec *s)
 {
     const cublasOperation_t first = s->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             second = s->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasStatus_t status =
-        cublasLtMatmulDescCreate(&p->operation, p->is_integer ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
-                                 p->is_integer ? CUDA_R_32I : CUDA_R_32F);
+    const cublasComputeType_t sums = p->is_integer ? CUBLAS_COMPUTE_32I
+                                     : s->tf32     ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                   : CUBLAS_COMPUTE_32F;
+    const int8_t fast = (int8_t)s->fast_sums;
+    cublasStatus_t status = cublasLtMatmulDescCreate(&p->operation, sums, p->is_integer ? CUDA_R_32I : CUDA_R_32F);
+    if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    if (status == CUBLAS_STATUS_SUCCESS) status = set(p, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    if (status == CUBLAS_STATUS_SUCCESS && p->is_scaled)
+        status = set(p, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
+    return status;
+}
+
+static cublasStatus_t describe(product *p, const cuda_product_spec *s)
+{
+    cublasStatus_t status = describe_operation(p, s);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+        status = s->transpose_b ? lay_out(&p->first, s->b, s->n, s->k, s->batch)
+                                : lay_out(&p->first, s->b, s->k, s->n, s->batch);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(p->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_b ? lay_out(&p->first, s->from, s->n, s->k, s->batch)
-                                : lay_out(&p->first, s->from, s->k, s->n, s->batch);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = s->transpose_a ? lay_out(&p->second, s->from, s->k, s->m, s->batch)
-                                : lay_out(&p->second, s->from, s->m, s->k, s->batch);
+        status = s->transpose_a ? lay_out(&p->second, s->a, s->k, s->m, s->batch)
+                                : lay_out(&p->second, s->a, s->m, s->k, s->batch);
     if (status == CUBLAS_STATUS_SUCCESS) status = lay_out(&p->result, s->to, s->m, s->n, s->batch);
     return status;
 }
 
-static cublasStatus_t choose(cuda_product *p)
+/* The product of scaled operands takes the places of their scales: another one for each run. */
+static cublasStatus_t set_scales(const product *p, const float *scale_a, const float *scale_b)
 {
-    cublasLtMatmulPreference_t preference = NULL;
-    cublasLtMatmulHeuristicResult_t found;
-    const size_t most = MOST_WORKSPACE;
-    int n = 0;
-    cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+    cublasStatus_t status = set(p, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, (const void *)&scale_b, sizeof scale_b);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                      &most, sizeof most);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(p->libraries->lt, p->operation, p->first, p->second,
-                                                p->result, p->result, preference, 1, &found, &n);
-    if (status == CUBLAS_STATUS_SUCCESS && n == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
-    if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-    p->algorithm = found.algo;
-    p->workspace_bytes = found.workspaceSize;
+        status = set(p, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, (const void *)&scale_a, sizeof scale_a);
     return status;
 }
 
-int cuda_product_open(cuda_product **out, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                      const cuda_product_spec *spec)
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, cuda_type to)
 {
-    cuda_product *product = calloc(1, sizeof *product);
-    if (!product) return (int)cudaErrorMemoryAllocation;
-    product->libraries = libraries;
-    product->is_integer = spec->from == CUDA_TYPE_S8;
-    cublasStatus_t status = describe(product, spec);
-    if (status == CUBLAS_STATUS_SUCCESS) status = choose(product);
-    if (status != CUBLAS_STATUS_SUCCESS) {
-        cuda_product_close(product);
-        return cuda_from_cublaslt(status);
-    }
-    *out = product;
-    *workspace_bytes = product->workspace_bytes;
-    return 0;
+    static const cublasLtMatmulPreferenceAttributes_t sides[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const uint64_t most = MOST_WORKSPACE;
+    const uint32_t alignment = ALIGNMENT;
+    const uint32_t reduction = to == CUDA_TYPE_F32 || to == CUDA_TYPE_S32
+                                   ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                   : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                      &reduction, sizeof reduction);
+    for (size_t i = 0; i < sizeof sides / sizeof *sides && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = cublasLtMatmulPreferenceSetAttribute(preference, sides[i], &alignment, sizeof alignment);
+    return status;
 }
 
-int cuda_product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
-                     tandem_cuda_stream stream)
+static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
+    const product *p = (const product *)work;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t found[CUDA_CANDIDATES];
+    int n_found = 0, n_good = 0;
+    cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
+    if (status == CUBLAS_STATUS_SUCCESS) status = prefer(preference, p->to);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulAlgoGetHeuristic(work->libraries->lt, p->operation, p->first, p->second, p->result,
+                                                p->result, preference, CUDA_CANDIDATES, found, &n_found);
+    if (preference) (void)cublasLtMatmulPreferenceDestroy(preference);
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n_found; i++) {
+        if (found[i].state != CUBLAS_STATUS_SUCCESS) continue;
+        memcpy(candidate[n_good].word, &found[i].algo, sizeof found[i].algo);
+        candidate[n_good++].workspace_bytes = found[i].workspaceSize;
+    }
+    if (status == CUBLAS_STATUS_SUCCESS && n_good == 0) status = CUBLAS_STATUS_NOT_SUPPORTED;
+    if (status == CUBLAS_STATUS_SUCCESS) *n = n_good;
+    return cuda_from_cublaslt(status);
+}
+
+static int check(cuda_algorithm *algorithm, const cuda_work *work)
+{
+    const product *p = (const product *)work;
+    cublasLtMatmulAlgo_t named;
+    cublasLtMatmulHeuristicResult_t found;
+    memcpy(&named, algorithm->word, sizeof named);
+    const cublasStatus_t status = cublasLtMatmulAlgoCheck(work->libraries->lt, p->operation, p->first,
+                                                          p->second, p->result, p->result, &named, &found);
+    if (status == CUBLAS_STATUS_SUCCESS) algorithm->workspace_bytes = found.workspaceSize;
+    return cuda_from_cublaslt(status);
+}
+
+static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
+               void *workspace, tandem_cuda_stream stream)
+{
+    const product *p = (const product *)work;
     const float one = 1, zero = 0;
     const int32_t whole = 1, none = 0;
-    const void *const alpha = product->is_integer ? (const void *)&whole : &one;
-    const void *const beta = product->is_integer ? (const void *)&none : &zero;
-    return cuda_from_cublaslt(cublasLtMatmul(product->libraries->lt, product->operation, alpha, b, product->first,
-                                             a, product->second, beta, c, product->result, c, product->result,
-                                             &product->algorithm, workspace, product->workspace_bytes, stream));
+    const void *const alpha = p->is_integer ? (const void *)&whole : &one;
+    const void *const beta = p->is_integer ? (const void *)&none : &zero;
+    cublasLtMatmulAlgo_t named;
+    memcpy(&named, algorithm->word, sizeof named);
+    cublasStatus_t status = p->is_scaled ? set_scales(p, o->scale_a, o->scale_b) : CUBLAS_STATUS_SUCCESS;
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmul(work->libraries->lt, p->operation, alpha, o->b, p->first, o->a, p->second,
+                                beta, o->c, p->result, o->c, p->result, &named, workspace,
+                                algorithm->workspace_bytes, stream);
+    return cuda_from_cublaslt(status);
+}
+
+int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_product_spec *spec)
+{
+    product *p = calloc(1, sizeof *p);
+    if (!p) return (int)cudaErrorMemoryAllocation;
+    p->work = (cuda_work){libraries, close_product, candidates, check, run};
+    p->is_integer = spec->a == CUDA_TYPE_S8;
+    p->is_scaled = spec->a == CUDA_TYPE_E4M3 || spec->a == CUDA_TYPE_E5M2;
+    p->to = spec->to;
+    const cublasStatus_t status = describe(p, spec);
+    if (status != CUBLAS_STATUS_SUCCESS) {
+        close_product(&p->work);
+        return cuda_from_cublaslt(status);
+    }
+    *out = &p->work;
+    return 0;
 }

@@ -1,21 +1,24 @@
-/* cudnn.c: convolutions, channels last, of one type throughout with sums in f32. The algorithm is the first that cuDNN's heuristic
- * names whose result does not depend on the order of threads. */
+/* cudnn.c: convolutions, channels last, of one type throughout with sums in f32. Algorithms whose result depends on the order of
+ * threads are left out. */
 #include "backend/cuda/libraries.h"
 
-enum { MOST_ALGORITHMS = 8 };
+/* An algorithm's words: its number in the pass's own enumeration, and how it may multiply (cudnnMathType_t). */
+enum { ALGORITHM, MATH };
+/* Transforms of whole batches ask for gigabytes, which activations need more. */
+static const size_t most_workspace = (size_t)256 << 20;
 
-struct cuda_convolution {
-    cuda_libraries *libraries;
+typedef struct convolution {
+    cuda_work work; /* first */
     cuda_convolution_pass pass;
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t w;
     cudnnConvolutionDescriptor_t window;
-    int algorithm; /* of the pass's own enumeration */
-    size_t workspace_bytes;
-};
+    cudnnMathType_t math;
+} convolution;
 
-void cuda_convolution_close(cuda_convolution *c)
+static void close_convolution(cuda_work *work)
 {
+    convolution *c = (convolution *)work;
     if (c->window) (void)cudnnDestroyConvolutionDescriptor(c->window);
     if (c->w) (void)cudnnDestroyFilterDescriptor(c->w);
     if (c->y) (void)cudnnDestroyTensorDescriptor(c->y);
@@ -23,9 +26,23 @@ void cuda_convolution_close(cuda_convolution *c)
     free(c);
 }
 
-static cudnnStatus_t describe(cuda_convolution *c, const cuda_convolution_spec *s)
+static cudnnDataType_t type_of(cuda_type type)
 {
-    const cudnnDataType_t type = s->type == CUDA_TYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
+    return type == CUDA_TYPE_BF16  ? CUDNN_DATA_BFLOAT16
+           : type == CUDA_TYPE_F16 ? CUDNN_DATA_HALF
+                                   : CUDNN_DATA_FLOAT;
+}
+
+/* With the default, f32 operands become tf32 on cards that have it. */
+static cudnnMathType_t math_of(const cuda_convolution_spec *s)
+{
+    if (s->type == CUDA_TYPE_F32) return s->tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH;
+    return CUDNN_TENSOR_OP_MATH;
+}
+
+static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
+{
+    const cudnnDataType_t type = type_of(s->type);
     cudnnStatus_t status = cudnnCreateTensorDescriptor(&c->x);
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateTensorDescriptor(&c->y);
     if (status == CUDNN_STATUS_SUCCESS) status = cudnnCreateFilterDescriptor(&c->w);
@@ -39,79 +56,112 @@ static cudnnStatus_t describe(cuda_convolution *c, const cuda_convolution_spec *
     if (status == CUDNN_STATUS_SUCCESS)
         status = cudnnSetConvolution2dDescriptor(c->window, s->pad, s->pad, s->stride, s->stride, 1, 1,
                                                  CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = cudnnSetConvolutionMathType(c->window,
-                                             type == CUDNN_DATA_FLOAT ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
+    if (status == CUDNN_STATUS_SUCCESS) status = cudnnSetConvolutionMathType(c->window, c->math);
     return status;
 }
 
-/* The three passes' results have types of their own with the same members. */
-#define CHOOSE(c, found, n)                                                                                  \
-    for (int k = 0; k < (n); k++)                                                                            \
-        if ((found)[k].status == CUDNN_STATUS_SUCCESS && (found)[k].determinism == CUDNN_DETERMINISTIC) {    \
-            (c)->algorithm = (int)(found)[k].algo;                                                           \
-            (c)->workspace_bytes = (found)[k].memory;                                                        \
-            return CUDNN_STATUS_SUCCESS;                                                                     \
-        }
+/* The three passes' results have types of their own with the same members. Where f32 is to stay f32 it is said so anew: results may name
+ * the default. */
+#define COLLECT(found)                                                                                       \
+    for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found && n_good < CUDA_CANDIDATES; k++)          \
+        if ((found)[k].status == CUDNN_STATUS_SUCCESS && (found)[k].determinism == CUDNN_DETERMINISTIC &&    \
+            (found)[k].memory <= most_workspace)                                                             \
+            candidate[n_good++] = (cuda_algorithm){                                                          \
+                {[ALGORITHM] = (uint64_t)(found)[k].algo,                                                    \
+                 [MATH] = (uint64_t)(c->math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : (found)[k].mathType)},     \
+                (found)[k].memory};
 
-static cudnnStatus_t choose(cuda_convolution *c)
+static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
-    int n = 0;
-    const cudnnHandle_t dnn = c->libraries->dnn;
-    cudnnStatus_t status;
+    const convolution *c = (const convolution *)work;
+    const cudnnHandle_t dnn = work->libraries->dnn;
+    int n_found = 0, n_good = 0;
+    cudnnStatus_t status = cudnnSetConvolutionMathType(c->window, c->math);
     if (c->pass == CUDA_CONVOLUTION) {
-        cudnnConvolutionFwdAlgoPerf_t found[MOST_ALGORITHMS];
-        status = cudnnGetConvolutionForwardAlgorithm_v7(dnn, c->x, c->w, c->window, c->y, MOST_ALGORITHMS, &n, found);
-        if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
+        cudnnConvolutionFwdAlgoPerf_t found[CUDA_CANDIDATES];
+        if (status == CUDNN_STATUS_SUCCESS)
+            status = cudnnGetConvolutionForwardAlgorithm_v7(dnn, c->x, c->w, c->window, c->y, CUDA_CANDIDATES,
+                                                            &n_found, found);
+        COLLECT(found)
     } else if (c->pass == CUDA_CONVOLUTION_DGRAD) {
-        cudnnConvolutionBwdDataAlgoPerf_t found[MOST_ALGORITHMS];
-        status = cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, c->w, c->y, c->window, c->x,
-                                                             MOST_ALGORITHMS, &n, found);
-        if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
+        cudnnConvolutionBwdDataAlgoPerf_t found[CUDA_CANDIDATES];
+        if (status == CUDNN_STATUS_SUCCESS)
+            status = cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, c->w, c->y, c->window, c->x,
+                                                                 CUDA_CANDIDATES, &n_found, found);
+        COLLECT(found)
     } else {
-        cudnnConvolutionBwdFilterAlgoPerf_t found[MOST_ALGORITHMS];
-        status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, c->x, c->y, c->window, c->w,
-                                                               MOST_ALGORITHMS, &n, found);
-        if (status == CUDNN_STATUS_SUCCESS) CHOOSE(c, found, n)
+        cudnnConvolutionBwdFilterAlgoPerf_t found[CUDA_CANDIDATES];
+        if (status == CUDNN_STATUS_SUCCESS)
+            status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, c->x, c->y, c->window, c->w,
+                                                                   CUDA_CANDIDATES, &n_found, found);
+        COLLECT(found)
     }
-    return status == CUDNN_STATUS_SUCCESS ? CUDNN_STATUS_NOT_SUPPORTED : status;
+    if (status == CUDNN_STATUS_SUCCESS && n_good == 0) status = CUDNN_STATUS_NOT_SUPPORTED;
+    if (status == CUDNN_STATUS_SUCCESS) *n = n_good;
+    return cuda_from_cudnn(status);
 }
 
-int cuda_convolution_open(cuda_convolution **out, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                          const cuda_convolution_spec *spec)
+static int check(cuda_algorithm *algorithm, const cuda_work *work)
 {
-    cuda_convolution *convolution = calloc(1, sizeof *convolution);
-    if (!convolution) return (int)cudaErrorMemoryAllocation;
-    convolution->libraries = libraries;
-    convolution->pass = spec->pass;
-    cudnnStatus_t status = describe(convolution, spec);
-    if (status == CUDNN_STATUS_SUCCESS) status = choose(convolution);
-    if (status != CUDNN_STATUS_SUCCESS) {
-        cuda_convolution_close(convolution);
-        return cuda_from_cudnn(status);
-    }
-    *out = convolution;
-    *workspace_bytes = convolution->workspace_bytes;
-    return 0;
+    const convolution *c = (const convolution *)work;
+    const cudnnHandle_t dnn = work->libraries->dnn;
+    const int named = (int)algorithm->word[ALGORITHM];
+    const cudnnMathType_t math = (cudnnMathType_t)algorithm->word[MATH];
+    size_t bytes = 0;
+    if (c->math == CUDNN_FMA_MATH && math != CUDNN_FMA_MATH)
+        return cuda_from_cudnn(CUDNN_STATUS_NOT_SUPPORTED);
+    cudnnStatus_t status = cudnnSetConvolutionMathType(c->window, math);
+    if (status == CUDNN_STATUS_SUCCESS && c->pass == CUDA_CONVOLUTION)
+        status = cudnnGetConvolutionForwardWorkspaceSize(dnn, c->x, c->w, c->window, c->y,
+                                                         (cudnnConvolutionFwdAlgo_t)named, &bytes);
+    else if (status == CUDNN_STATUS_SUCCESS && c->pass == CUDA_CONVOLUTION_DGRAD)
+        status = cudnnGetConvolutionBackwardDataWorkspaceSize(dnn, c->w, c->y, c->window, c->x,
+                                                              (cudnnConvolutionBwdDataAlgo_t)named, &bytes);
+    else if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnGetConvolutionBackwardFilterWorkspaceSize(dnn, c->x, c->y, c->window, c->w,
+                                                                (cudnnConvolutionBwdFilterAlgo_t)named, &bytes);
+    if (status == CUDNN_STATUS_SUCCESS) algorithm->workspace_bytes = bytes;
+    return cuda_from_cudnn(status);
 }
 
-int cuda_convolution_run(const cuda_convolution *c, void *x, void *w, void *y, void *workspace, tandem_cuda_stream stream)
+static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *o,
+               void *workspace, tandem_cuda_stream stream)
 {
+    const convolution *c = (const convolution *)work;
     const float one = 1, zero = 0;
-    const cudnnHandle_t dnn = c->libraries->dnn;
+    const cudnnHandle_t dnn = work->libraries->dnn;
+    const int named = (int)algorithm->word[ALGORITHM];
+    const size_t bytes = algorithm->workspace_bytes;
     cudnnStatus_t status = cudnnSetStream(dnn, stream);
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = cudnnSetConvolutionMathType(c->window, (cudnnMathType_t)algorithm->word[MATH]);
     if (status != CUDNN_STATUS_SUCCESS) return cuda_from_cudnn(status);
     if (c->pass == CUDA_CONVOLUTION)
-        status = cudnnConvolutionForward(dnn, &one, c->x, x, c->w, w, c->window,
-                                         (cudnnConvolutionFwdAlgo_t)c->algorithm, workspace,
-                                         c->workspace_bytes, &zero, c->y, y);
+        status = cudnnConvolutionForward(dnn, &one, c->x, o->a, c->w, o->b, c->window,
+                                         (cudnnConvolutionFwdAlgo_t)named, workspace, bytes, &zero, c->y, o->c);
     else if (c->pass == CUDA_CONVOLUTION_DGRAD)
-        status = cudnnConvolutionBackwardData(dnn, &one, c->w, w, c->y, y, c->window,
-                                              (cudnnConvolutionBwdDataAlgo_t)c->algorithm, workspace,
-                                              c->workspace_bytes, &zero, c->x, x);
+        status = cudnnConvolutionBackwardData(dnn, &one, c->w, o->b, c->y, o->a, c->window,
+                                              (cudnnConvolutionBwdDataAlgo_t)named, workspace, bytes, &zero,
+                                              c->x, o->c);
     else
-        status = cudnnConvolutionBackwardFilter(dnn, &one, c->x, x, c->y, y, c->window,
-                                                (cudnnConvolutionBwdFilterAlgo_t)c->algorithm, workspace,
-                                                c->workspace_bytes, &zero, c->w, w);
+        status = cudnnConvolutionBackwardFilter(dnn, &one, c->x, o->a, c->y, o->b, c->window,
+                                                (cudnnConvolutionBwdFilterAlgo_t)named, workspace, bytes,
+                                                &zero, c->w, o->c);
     return cuda_from_cudnn(status);
+}
+
+int cuda_convolution_open(cuda_work **out, cuda_libraries *libraries, const cuda_convolution_spec *spec)
+{
+    convolution *c = calloc(1, sizeof *c);
+    if (!c) return (int)cudaErrorMemoryAllocation;
+    c->work = (cuda_work){libraries, close_convolution, candidates, check, run};
+    c->pass = spec->pass;
+    c->math = math_of(spec);
+    const cudnnStatus_t status = describe(c, spec);
+    if (status != CUDNN_STATUS_SUCCESS) {
+        close_convolution(&c->work);
+        return cuda_from_cudnn(status);
+    }
+    *out = &c->work;
+    return 0;
 }

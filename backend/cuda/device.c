@@ -7,8 +7,8 @@
 
 #include "backend/cuda/operator.h"
 
-enum { OUT_OF_MEMORY = 2 };                /* cudaErrorMemoryAllocation */
-enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
+enum { OUT_OF_MEMORY = 2, VERSIONS_TEXT = 96 }; /* cudaErrorMemoryAllocation */
+enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 };      /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
@@ -67,7 +67,7 @@ static tandem_status look(char *text, size_t size, const char *name, tandem_erro
 {
     cuda_device named = {.vendor = &tandem_cuda_vendor};
     cuda_card card = {0};
-    char versions[96] = "";
+    char versions[VERSIONS_TEXT] = "";
     (void)snprintf(named.name, sizeof named.name, "%s", name);
     const tandem_status status = choose(&card, &named.index, &named, error);
     if (status != TANDEM_OK) return status;
@@ -82,6 +82,7 @@ static void close_device(void *device)
 {
     cuda_device *cuda = device;
     if (!cuda) return;
+    cuda_choices_close(cuda->choices);
     for (int k = 0; k < cuda->n_mark; k++) cuda->vendor->event_close(cuda->mark[k]);
     free(cuda->mark);
     if (cuda->amax_bits) cuda->vendor->give(cuda->amax_bits, 0);
@@ -96,15 +97,18 @@ static void close_device(void *device)
 static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
 {
     const cuda_vendor *vendor = cuda->vendor;
-    cuda_card card;
-    const tandem_status status = choose(&card, &cuda->index, cuda, error);
+    char versions[VERSIONS_TEXT];
+    tandem_status status = choose(&cuda->card, &cuda->index, cuda, error);
+    if (status != TANDEM_OK) return status;
+    if (vendor->versions(versions, sizeof versions)) versions[0] = '\0';
+    status = cuda_choices_open(&cuda->choices, &cuda->card, versions, error);
     if (status != TANDEM_OK) return status;
     int failed = vendor->open(&cuda->libraries, cuda->index);
     if (!failed) failed = vendor->stream_open(&cuda->stream);
     for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && !failed; lane++)
         failed = vendor->stream_open(&cuda->beside[lane]);
     if (!failed) failed = vendor->take((void **)&cuda->faults, sizeof *cuda->faults, 0);
-    if (!failed) failed = vendor->take((void **)&cuda->amax_bits, sizeof *cuda->amax_bits, 0);
+    if (!failed) failed = vendor->take((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
     return failed ? failed_to(cuda, "open", failed, error) : TANDEM_OK;
 }
@@ -175,12 +179,23 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     return TANDEM_OK;
 }
 
+/* The plan aligns to 64 bytes, NVIDIA's libraries want 256 of their workspace. */
 static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     if (!call->workspace) return kernel->run(kernel, call, error);
     tandem_kernel_call aligned = *call;
     aligned.workspace = (char *)call->workspace + (-(uintptr_t)call->workspace & (ALIGNMENT - 1));
     return kernel->run(kernel, &aligned, error);
+}
+
+static tandem_status recall(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error)
+{
+    return cuda_choices_recall(((cuda_device *)device)->choices, choice, n, tries, error);
+}
+
+static const tandem_algorithm *tried(const void *device, int *n)
+{
+    return cuda_choices_tried(((const cuda_device *)device)->choices, n);
 }
 
 /* --- The optimizer ------------------------------------------------------------------------------------------------------ */
@@ -354,7 +369,7 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 static const char *version(void)
 {
-    static _Thread_local char text[96];
+    static _Thread_local char text[VERSIONS_TEXT];
     return tandem_cuda_vendor.versions(text, sizeof text) ? "CUDA" : text;
 }
 
@@ -366,6 +381,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .recall = recall,
+    .tried = tried,
     .update = update,
     .version = version,
     .take = take,

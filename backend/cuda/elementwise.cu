@@ -18,24 +18,19 @@ template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
     map_one(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, Function function)
 {
-    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first_item();
-    for (size_t o = first_item(); o < n_octet; o += all_items()) {
-        float value[OCTET];
-        load_octet(value, x + o * OCTET);
+    const size_t rest = n / OCTET * OCTET + first_item();
+    for_octets(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = function(value[i]);
         store_octet(y + o * OCTET, value);
-    }
+    });
     if (rest < n) store_one(y + rest, function(load_one(x + rest)));
 }
 
 template <typename Function>
 static int launch_one(void *y, const void *x, tandem_cuda_float type, size_t n, Function function, tandem_cuda_stream stream)
 {
-    const unsigned grid = grid_of(n / OCTET);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(map_one, grid, THREADS, stream, (float *)y, (const float *)x, n, function);
-    return LAUNCH(map_one, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, n, function);
+    RETURN_FOR(type, LAUNCH(map_one, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, n, function));
 }
 
 /* --- Two inputs --------------------------------------------------------------------------------------------------------- */
@@ -57,15 +52,12 @@ template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
     map_two(T *y /* [n]; may be a or b */, const T *a /* [n] */, const T *b /* [n] */, size_t n, Function function)
 {
-    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first_item();
-    for (size_t o = first_item(); o < n_octet; o += all_items()) {
-        float left[OCTET], right[OCTET];
-        load_octet(left, a + o * OCTET);
-        load_octet(right, b + o * OCTET);
+    const size_t rest = n / OCTET * OCTET + first_item();
+    for_octets_of_two(a, b, n, [&](size_t o, float left[OCTET], const float right[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) left[i] = function(left[i], right[i]);
         store_octet(y + o * OCTET, left);
-    }
+    });
     if (rest < n) store_one(y + rest, function(load_one(a + rest), load_one(b + rest)));
 }
 
@@ -74,9 +66,7 @@ static int launch_two(void *y, const void *a, const void *b, tandem_cuda_float t
                       tandem_cuda_stream stream)
 {
     const unsigned grid = grid_of(n / OCTET);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(map_two, grid, THREADS, stream, (float *)y, (const float *)a, (const float *)b, n, function);
-    return LAUNCH(map_two, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)a, (const uint16_t *)b, n, function);
+    RETURN_FOR(type, LAUNCH(map_two, grid, THREADS, stream, (T *)y, (const T *)a, (const T *)b, n, function));
 }
 
 extern "C" int tandem_cuda_add(void *y, const void *a, const void *b, tandem_cuda_float type, size_t n,
@@ -110,7 +100,7 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
 
 /* --- Dropout -------------------------------------------------------------------------------------------------------------- */
 
-/* A thread works on the eight places of one block of the generator, which need not begin where x does. */
+/* A thread works on the eight places of one block of the generator, which need not begin where x does; where they do, on an octet. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask)
@@ -120,7 +110,18 @@ static __global__ void __launch_bounds__(THREADS)
         const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
                                      mask.stream[2] | (uint32_t)(block >> 32) << 8};
         const tandem_philox_block draws = tandem_philox(counter, mask.seed);
+        if (mask.first % OCTET == 0 && OCTET * (block + 1) <= mask.first + n) {
+            const size_t i = (size_t)(OCTET * block - mask.first);
+            float value[OCTET];
+            load_octet(value, x + i);
 #pragma unroll
+            for (int k = 0; k < OCTET; k++) {
+                const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
+                value[k] = draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, value[k]);
+            }
+            store_octet(y + i, value);
+            continue;
+        }
         for (int k = 0; k < OCTET; k++) {
             const uint64_t place = OCTET * block + (uint64_t)k;
             if (place < mask.first || place >= mask.first + n) continue;
@@ -136,36 +137,68 @@ extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float typ
 {
     const tandem_dropout own = *mask;
     const unsigned grid = grid_of(n / OCTET + 1);
-    if (type == TANDEM_CUDA_F32) return LAUNCH(dropout, grid, THREADS, stream, (float *)y, (const float *)x, n, own);
-    return LAUNCH(dropout, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, n, own);
+    RETURN_FOR(type, LAUNCH(dropout, grid, THREADS, stream, (T *)y, (const T *)x, n, own));
 }
 
 /* --- Bias ----------------------------------------------------------------------------------------------------------------- */
 
-template <typename T>
+struct as_it_is {
+    __device__ float operator()(float x) const { return x; }
+};
+
+/* y = f(x + own[i % period]) */
+template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
-    bias(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
-         size_t period)
+    shift(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
+          size_t period, Function function)
 {
     for (size_t i = first_item(); i < n; i += all_items())
-        store_one(y + i, TANDEM_ADD(load_one(x + i), own[i % period]));
+        store_one(y + i, function(TANDEM_ADD(load_one(x + i), own[i % period])));
+}
+
+/* What is added to octet o, where the period is whole octets. */
+static __device__ __forceinline__ void load_shift(float shift[OCTET], const float *own, size_t o, uint32_t octets_a_period)
+{
+    load_octet(shift, own + (o >> 32 ? (uint32_t)(o % octets_a_period) : (uint32_t)o % octets_a_period) * OCTET);
+}
+
+template <typename T, typename Function>
+static __global__ void __launch_bounds__(THREADS)
+    shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period, Function function)
+{
+    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+        float shift[OCTET];
+        load_shift(shift, own, o, octets_a_period);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) value[i] = function(TANDEM_ADD(value[i], shift[i]));
+        store_octet(y + o * OCTET, value);
+    });
+}
+
+static int is_octets(size_t n, size_t period) { return period % OCTET == 0 && n % period == 0; }
+
+template <typename Function>
+static int launch_shift(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n, size_t period,
+                        Function function, tandem_cuda_stream stream)
+{
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (is_octets(n, period)) {
+        RETURN_FOR(type, LAUNCH(shift_octets, grid_of_octets<T>(n), THREADS, stream, (T *)y, (const T *)x, own, n, octets,
+                                function));
+    }
+    RETURN_FOR(type, LAUNCH(shift, grid_of(n), THREADS, stream, (T *)y, (const T *)x, own, n, period, function));
 }
 
 extern "C" int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
                                 size_t period, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(bias, grid_of(n), THREADS, stream, (float *)y, (const float *)x, own, n, period);
-    return LAUNCH(bias, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, own, n, period);
+    return launch_shift(y, x, type, own, n, period, as_it_is(), stream);
 }
 
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    bias_gelu(T *y /* (n / period, period); may be x */, const T *x, const float *__restrict__ own /* [period] */, size_t n,
-              size_t period)
+extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
+                                     size_t period, tandem_cuda_stream stream)
 {
-    for (size_t i = first_item(); i < n; i += all_items())
-        store_one(y + i, tandem_gelu(TANDEM_ADD(load_one(x + i), own[i % period])));
+    return launch_shift(y, x, type, own, n, period, gelu_one(), stream);
 }
 
 template <typename T>
@@ -177,22 +210,30 @@ static __global__ void __launch_bounds__(THREADS)
         store_one(gx + i, TANDEM_MUL(load_one(g + i), tandem_gelu_slope(TANDEM_ADD(load_one(x + i), own[i % period]))));
 }
 
-extern "C" int tandem_cuda_bias_gelu(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
-                                     size_t period, tandem_cuda_stream stream)
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    bias_gelu_backward_octets(T *gx, const T *g, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period)
 {
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(bias_gelu, grid_of(n), THREADS, stream, (float *)y, (const float *)x, own, n, period);
-    return LAUNCH(bias_gelu, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, own, n, period);
+    for_octets_of_two(g, x, n, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
+        float shift[OCTET];
+        load_shift(shift, own, o, octets_a_period);
+#pragma unroll
+        for (int i = 0; i < OCTET; i++)
+            gradient[i] = TANDEM_MUL(gradient[i], tandem_gelu_slope(TANDEM_ADD(value[i], shift[i])));
+        store_octet(gx + o * OCTET, gradient);
+    });
 }
 
 extern "C" int tandem_cuda_bias_gelu_backward(void *gx, const void *g, const void *x, tandem_cuda_float type,
                                               const float *own, size_t n, size_t period, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (float *)gx, (const float *)g, (const float *)x, own, n,
-                      period);
-    return LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (uint16_t *)gx, (const uint16_t *)g, (const uint16_t *)x, own,
-                  n, period);
+    const uint32_t octets = (uint32_t)(period / OCTET);
+    if (is_octets(n, period)) {
+        RETURN_FOR(type, LAUNCH(bias_gelu_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx, (const T *)g,
+                                (const T *)x, own, n, octets));
+    }
+    RETURN_FOR(type, LAUNCH(bias_gelu_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, (const T *)x, own, n,
+                            period));
 }
 
 /* Sums of columns, in two steps whose order never changes: each block adds up ROWS_A_BLOCK rows of WARP columns, then one thread a
@@ -214,8 +255,10 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t column = (size_t)blockIdx.x * WARP + lane;
     const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
-    if (column < columns)
+    if (column < columns) {
+#pragma unroll 8 /* as many rows on their way */
         for (size_t r = first + warp; r < end; r += WARPS) sum += load_one(g + r * columns + column);
+    }
     of_warp[warp][lane] = sum;
     __syncthreads();
     if (warp != 0 || column >= columns) return;
@@ -234,15 +277,18 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
-                                      void *workspace, tandem_cuda_stream stream)
+template <typename T>
+static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, float *part, tandem_cuda_stream stream)
 {
     const size_t parts = (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK;
     const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
-    float *part = (float *)workspace;
-    const int failed = type == TANDEM_CUDA_F32
-                           ? LAUNCH(column_part, grid, THREADS, stream, part, (const float *)g, rows, columns)
-                           : LAUNCH(column_part, grid, THREADS, stream, part, (const uint16_t *)g, rows, columns);
+    const int failed = LAUNCH(column_part, grid, THREADS, stream, part, g, rows, columns);
     if (failed) return failed;
     return LAUNCH(column_whole, grid_of(columns), THREADS, stream, sum, part, parts, columns);
+}
+
+extern "C" int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
+                                      void *workspace, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, sum_columns(sum, (const T *)g, rows, columns, (float *)workspace, stream));
 }

@@ -43,3 +43,23 @@ const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)
 {
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
+
+cuda_type cuda_type_of(tandem_dtype dtype)
+{
+    switch (dtype) {
+    case TANDEM_BF16: return CUDA_TYPE_BF16;
+    case TANDEM_F16: return CUDA_TYPE_F16;
+    case TANDEM_E4M3: return CUDA_TYPE_E4M3;
+    case TANDEM_E5M2: return CUDA_TYPE_E5M2;
+    case TANDEM_S8: return CUDA_TYPE_S8;
+    case TANDEM_S32: return CUDA_TYPE_S32;
+    default: return CUDA_TYPE_F32;
+    }
+}
+
+tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot)
+{
+    const tandem_task *task = &kernel->task;
+    const int gradient = task->kind == TANDEM_TASK_DGRAD ? 0 : 1; /* which operand is one */
+    return task->kind == TANDEM_TASK_FORWARD || slot == gradient ? task->from : task->second;
+}

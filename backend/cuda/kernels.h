@@ -18,8 +18,9 @@ extern "C" {
 
 typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t */
 
-/* What floats a kernel reads or writes. */
-typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16 } tandem_cuda_float;
+/* What floats a kernel reads or writes, and what codes of a byte, which stand for scale·code. */
+typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16, TANDEM_CUDA_F16 } tandem_cuda_float;
+typedef enum tandem_cuda_code { TANDEM_CUDA_S8, TANDEM_CUDA_E4M3, TANDEM_CUDA_E5M2 } tandem_cuda_code;
 
 /* --- quantise.cu ---------------------------------------------------------------------------------------------------- */
 
@@ -30,40 +31,41 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 /* *word = value: an amax that is known in advance. */
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
 
-/* q = stochastically rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host
- * between the two passes.  B: n·(size + 1).  CPU: quantise_f32, quantise_bf16. */
-int tandem_cuda_quantise(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                         const uint32_t *amax_bits, const tandem_rounding *rounding, tandem_cuda_stream stream);
+/* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host between the two
+ * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter.  B: n·(size + 1).
+ * CPU: quantise_f32, quantise_bf16. */
+int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                         size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
+                         tandem_cuda_stream stream);
 
-/* The same of a matrix, and its transpose from the same draws: both backward products of a layer read rows.
- * q (rows, columns), transposed (columns, rows); either may be NULL. columns: a multiple of 8, TANDEM_CUDA_UNALIGNED if not.
- * B: n·(size + 2). */
-enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
-int tandem_cuda_quantise_both(int8_t *q, int8_t *transposed, float *scale, const void *x,
-                              tandem_cuda_float type, size_t rows, size_t columns, const uint32_t *amax_bits,
-                              const tandem_rounding *rounding, tandem_cuda_stream stream);
-
-/* amax and quantising of each row by itself: one pass over memory where a row fits into a block's registers.
- * scale[rows].  B: n·(size + 1). columns ≤ TANDEM_CUDA_ROW_MOST and a multiple of 8; element i of the matrix has draw i. */
-enum { TANDEM_CUDA_ROW_MOST = 16384 };
-int tandem_cuda_quantise_rows(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows,
-                              size_t columns, const tandem_rounding *rounding, tandem_cuda_stream stream);
+/* The same with the range that `history` gives, an amax_history.h on the card, which goes on with the amax of x, found in the same
+ * pass. Where it gives none, x's own, found by a pass before. repeats: with the range of the last time, and the history stays.
+ * words: two, of nobody else's meanwhile. *scale is no number where x is not finite.  B: n·(size + 1).
+ * CPU: quantise_amax_f32, quantise_amax_bf16. */
+int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                                 size_t n, tandem_amax_history *history, int repeats, uint32_t *words,
+                                 const tandem_rounding *rounding, tandem_cuda_stream stream);
 
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
-int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const int8_t *q, size_t n, const float *scale,
-                           tandem_cuda_stream stream);
+int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
+                           const float *scale, tandem_cuda_stream stream);
 
-/* B: 6n.  CPU: bf16_from_f32, f32_from_bf16. */
-int tandem_cuda_narrow(uint16_t *y, const float *x, size_t n, tandem_cuda_stream stream);
-int tandem_cuda_widen(float *y, const uint16_t *x, size_t n, tandem_cuda_stream stream);
+/* To nearest.  B: n·(both sizes).  CPU: bf16_from_f32, f32_from_bf16. */
+int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
+                        tandem_cuda_stream stream);
 
 /* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
                           size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
 
+/* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
+int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
+                     size_t columns, size_t x_rows, size_t x_columns, tandem_cuda_stream stream);
+
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
-/* Over any part of the flat arrays in one launch, n a multiple of 16. decays[i / 16]: whether the 16 elements from i on lose
+enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
+/* Over any part of the flat arrays in one launch, n a multiple of 16 (TANDEM_CUDA_UNALIGNED if not). decays[i / 16]: whether the 16 elements from i on lose
  * `decay`, since every parameter begins at a multiple of 16; NULL: all do. *broken becomes 1 where a gradient is not finite; it is applied all the same.
  * B: 20n (sgd), 28n (adamw).  CPU: sgd, adamw. */
 int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
@@ -178,9 +180,10 @@ int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const 
 int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
                          size_t all, size_t width, tandem_cuda_stream stream);
 
-/* y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns, x_rows); 0 beyond. */
-int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
-                       size_t x_columns, int transposed, tandem_cuda_stream stream);
+/* Numbers of a byte: y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns,
+ * x_rows); 0 beyond.  B: 2n; near it where sides are multiples of 16 and nothing is beyond. */
+int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
+                          size_t x_columns, int transposed, tandem_cuda_stream stream);
 
 /* Images are (batch, height, width, channels). place: of each window's largest within the window, ky·kernel_w + kx; windows have at
  * most 256 places. pool_backward: of a maxpool with its places, of an average with NULL. */
@@ -193,13 +196,16 @@ TANDEM_ON_BOTH int tandem_cuda_first_window(int at, int kernel, const tandem_cud
     const int first = at + pool->pad - kernel + 1;
     return first > 0 ? (first + pool->stride - 1) / pool->stride : 0;
 }
-/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image.  CPU: im2col_s8. */
-int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
-/* Its gradient: what lies in several windows is added up, in integers, then multiplied by both scales. Rows of the columns lie
- * `stride` apart. */
+/* columns (batch·out_h·out_w, kernel_h·kernel_w·channels), 0 where a window leaves its image; numbers of a byte.
+ * CPU: im2col_s8. */
+int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream);
+/* Its gradient: what lies in several windows is added up; integers before they are multiplied by both scales, floats in f32 (which have
+ * them already). Rows of the columns lie `stride` apart. */
 int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const int32_t *columns, size_t stride,
                            const tandem_cuda_pool *pool, const float *scale_a, const float *scale_b,
                            tandem_cuda_stream stream);
+int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
+                           const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tandem_cuda_float type,
                         const tandem_cuda_pool *pool, tandem_cuda_stream stream);
 int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,

@@ -30,12 +30,51 @@ static __device__ __forceinline__ size_t first_item(void)
 }
 static __device__ __forceinline__ size_t all_items(void) { return (size_t)gridDim.x * THREADS; }
 
-/* --- One element of either type --------------------------------------------------------------------------------------- */
-static __device__ __forceinline__ float load_one(const float *at) { return *at; }
-static __device__ __forceinline__ float load_one(const uint16_t *at) { return tandem_f32_of_bf16(*at); }
-static __device__ __forceinline__ float load_one(const int8_t *at) { return (float)*at; }
+/* --- Types of elements, and one element of each --------------------------------------------------------------------------- */
+
+struct bf16 {
+    uint16_t bits;
+};
+struct f16 {
+    uint16_t bits;
+};
+struct s8 {
+    int8_t bits;
+};
+struct e4m3 {
+    uint8_t bits;
+};
+struct e5m2 {
+    uint8_t bits;
+};
+static __device__ __forceinline__ float float_of(float x) { return x; }
+static __device__ __forceinline__ float float_of(bf16 x) { return tandem_f32_of_bf16(x.bits); }
+static __device__ __forceinline__ float float_of(f16 x) { return tandem_f32_of_f16(x.bits); }
+static __device__ __forceinline__ float float_of(s8 x) { return (float)x.bits; }
+static __device__ __forceinline__ float float_of(e4m3 x) { return tandem_f32_of_e4m3(x.bits); }
+static __device__ __forceinline__ float float_of(e5m2 x) { return tandem_f32_of_e5m2(x.bits); }
+template <typename T> static __device__ __forceinline__ float load_one(const T *at) { return float_of(*at); }
 static __device__ __forceinline__ void store_one(float *at, float x) { *at = x; }
-static __device__ __forceinline__ void store_one(uint16_t *at, float x) { *at = tandem_bf16_of(x); }
+static __device__ __forceinline__ void store_one(bf16 *at, float x) { at->bits = tandem_bf16_of(x); }
+static __device__ __forceinline__ void store_one(f16 *at, float x) { at->bits = tandem_f16_of(x); }
+
+/* A function that returns launches for the type T that `type` names. */
+#define RETURN_FOR(type, ...)                                                                                \
+    switch (type) {                                                                                          \
+    case TANDEM_CUDA_F32: {                                                                                  \
+        typedef float T;                                                                                     \
+        return __VA_ARGS__;                                                                                  \
+    }                                                                                                        \
+    case TANDEM_CUDA_BF16: {                                                                                 \
+        typedef bf16 T;                                                                                      \
+        return __VA_ARGS__;                                                                                  \
+    }                                                                                                        \
+    case TANDEM_CUDA_F16: {                                                                                  \
+        typedef f16 T;                                                                                       \
+        return __VA_ARGS__;                                                                                  \
+    }                                                                                                        \
+    }                                                                                                        \
+    return (int)cudaErrorInvalidValue
 
 /* --- Over a block of THREADS threads: the same result in each, in an order that is always the same ---------------------- */
 static __device__ __forceinline__ float warp_sum(float x)

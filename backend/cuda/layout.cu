@@ -20,9 +20,7 @@ static __global__ void __launch_bounds__(THREADS)
 extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_float type, const int32_t *token, size_t n,
                                      size_t vocabulary, size_t width, uint32_t *bad, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(embedding, (unsigned)n, THREADS, stream, (float *)y, table, token, vocabulary, width, bad);
-    return LAUNCH(embedding, (unsigned)n, THREADS, stream, (uint16_t *)y, table, token, vocabulary, width, bad);
+    RETURN_FOR(type, LAUNCH(embedding, (unsigned)n, THREADS, stream, (T *)y, table, token, vocabulary, width, bad));
 }
 
 /* A block a token: the first place of a token adds up the rows of all its places, in order; the other places have nothing to do.
@@ -55,9 +53,7 @@ extern "C" int tandem_cuda_embedding_gradient(float *gradient, const int32_t *to
         const cudaError_t cleared = cudaMemsetAsync(gradient, 0, vocabulary * width * sizeof *gradient, stream);
         if (cleared != cudaSuccess) return (int)cleared;
     }
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const float *)g, n, vocabulary, width);
-    return LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const uint16_t *)g, n, vocabulary, width);
+    RETURN_FOR(type, LAUNCH(embedding_gradient, (unsigned)n, THREADS, stream, gradient, token, (const T *)g, n, vocabulary, width));
 }
 
 /* --- Labelled rows --------------------------------------------------------------------------------------------------------- */
@@ -100,9 +96,7 @@ static int move(void *y, const void *x, tandem_cuda_float type, const int32_t *p
                 tandem_cuda_stream stream)
 {
     const unsigned grid = grid_of(n * width);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(move_rows, grid, THREADS, stream, (float *)y, (const float *)x, place, n, width, puts);
-    return LAUNCH(move_rows, grid, THREADS, stream, (uint16_t *)y, (const uint16_t *)x, place, n, width, puts);
+    RETURN_FOR(type, LAUNCH(move_rows, grid, THREADS, stream, (T *)y, (const T *)x, place, n, width, puts));
 }
 
 extern "C" int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const int32_t *place, size_t n,
@@ -121,45 +115,92 @@ extern "C" int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float t
 
 /* --- Transpose ------------------------------------------------------------------------------------------------------------ */
 
-template <typename T>
+/* U: what is moved at once. Index is 32 bits where that is enough: a division of 64 takes four times as long. */
+template <typename Index, typename U>
 static __global__ void __launch_bounds__(THREADS)
-    transpose(T *__restrict__ y, const T *__restrict__ x, tandem_cuda_permutation p, size_t n)
+    transpose(U *__restrict__ y, const U *__restrict__ x, tandem_cuda_permutation p, size_t n)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
-        size_t rest = i, from = 0;
+        Index rest = (Index)i, from = 0;
 #pragma unroll
         for (int d = 3; d >= 0; d--) {
-            from += rest % p.dim[d] * p.stride[d];
-            rest /= p.dim[d];
+            const Index dim = (Index)p.dim[d], above = rest / dim;
+            from += (rest - above * dim) * (Index)p.stride[d];
+            rest = above;
         }
         y[i] = x[from];
     }
 }
 
+template <typename U>
+static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *permutation, size_t a_unit, tandem_cuda_stream stream)
+{
+    tandem_cuda_permutation p = *permutation;
+    size_t last = 0;
+    p.dim[3] /= a_unit;
+    for (int d = 0; d < 3; d++) p.stride[d] /= a_unit;
+    for (int d = 0; d < 4; d++) last += (p.dim[d] - 1) * p.stride[d];
+    const size_t n = p.dim[0] * p.dim[1] * p.dim[2] * p.dim[3];
+    if (n < UINT32_MAX && last < UINT32_MAX)
+        return LAUNCH((transpose<uint32_t, U>), grid_of(n), THREADS, stream, (U *)y, (const U *)x, p, n);
+    return LAUNCH((transpose<uint64_t, U>), grid_of(n), THREADS, stream, (U *)y, (const U *)x, p, n);
+}
+
+/* A matrix: through shared memory. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
+{
+    enum { SIDE = 32 };
+    __shared__ T tile[SIDE][SIDE + 1];
+    const size_t row0 = (size_t)blockIdx.x * SIDE, column0 = (size_t)blockIdx.y * SIDE;
+    const unsigned fast = threadIdx.x % SIDE;
+#pragma unroll
+    for (unsigned slow = threadIdx.x / SIDE; slow < SIDE; slow += THREADS / SIDE)
+        if (row0 + fast < rows && column0 + slow < columns)
+            tile[slow][fast] = x[(column0 + slow) * rows + row0 + fast];
+    __syncthreads();
+#pragma unroll
+    for (unsigned slow = threadIdx.x / SIDE; slow < SIDE; slow += THREADS / SIDE)
+        if (row0 + slow < rows && column0 + fast < columns)
+            y[(row0 + slow) * columns + column0 + fast] = tile[fast][slow];
+}
+
+template <typename T>
+static int transpose_of(void *y, const void *x, const tandem_cuda_permutation *p, tandem_cuda_stream stream)
+{
+    const size_t rows = p->dim[2], columns = p->dim[3], in_16 = 16 / sizeof(T);
+    const int is_matrix = p->dim[0] == 1 && p->dim[1] == 1 && p->stride[2] == 1 && p->stride[3] == rows;
+    const dim3 grid((unsigned)((rows + 31) / 32), (unsigned)((columns + 31) / 32));
+    if (is_matrix && grid.y <= 65535) return LAUNCH(turn, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
+    const int in_rows = p->stride[3] == 1 && columns % in_16 == 0 && p->stride[0] % in_16 == 0 &&
+                        p->stride[1] % in_16 == 0 && p->stride[2] % in_16 == 0;
+    return in_rows ? transpose_by<uint4>(y, x, p, in_16, stream) : transpose_by<T>(y, x, p, 1, stream);
+}
+
 extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float type,
                                      const tandem_cuda_permutation *permutation, tandem_cuda_stream stream)
 {
-    const tandem_cuda_permutation p = *permutation;
-    const size_t n = p.dim[0] * p.dim[1] * p.dim[2] * p.dim[3];
-    if (type == TANDEM_CUDA_F32) return LAUNCH(transpose, grid_of(n), THREADS, stream, (float *)y, (const float *)x, p, n);
-    return LAUNCH(transpose, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, p, n);
+    RETURN_FOR(type, transpose_of<T>(y, x, permutation, stream));
 }
+
+/* --- Bytes, transposed and padded ------------------------------------------------------------------------------------------ */
 
 enum { TILE = 32 };
 
 /* Through shared memory where it transposes, so that both sides are read and written along their rows. */
 static __global__ void __launch_bounds__(THREADS)
-    pad_s8(int8_t *__restrict__ y /* (batch, rows, columns) */, const int8_t *__restrict__ x, size_t rows, size_t columns,
-           size_t x_rows, size_t x_columns, int transposed)
+    pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x, size_t rows, size_t columns,
+              size_t x_rows, size_t x_columns, int transposed)
 {
-    __shared__ int8_t tile[TILE][TILE + 4];
+    __shared__ uint8_t tile[TILE][TILE + 4];
     const size_t row0 = (size_t)blockIdx.y * TILE, column0 = (size_t)blockIdx.x * TILE;
-    const int8_t *in = x + (size_t)blockIdx.z * x_rows * x_columns;
+    const uint8_t *in = x + (size_t)blockIdx.z * x_rows * x_columns;
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
         const unsigned fast = i % TILE, slow = i / TILE; /* along and across the rows of x */
         const size_t r = row0 + (transposed ? fast : slow), c = column0 + (transposed ? slow : fast);
         const int inside = r < x_rows && c < x_columns;
-        tile[r - row0][c - column0] = inside ? in[transposed ? c * x_rows + r : r * x_columns + c] : (int8_t)0;
+        tile[r - row0][c - column0] = inside ? in[transposed ? c * x_rows + r : r * x_columns + c] : (uint8_t)0;
     }
     __syncthreads();
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
@@ -168,12 +209,59 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-extern "C" int tandem_cuda_pad_s8(int8_t *y, const int8_t *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
-                                  size_t x_columns, int transposed, tandem_cuda_stream stream)
+/* A transpose whose sides are sixteens, by tiles of 128 × 128: 16 bytes a load and a store. A word of the tile is 4 bytes along a row
+ * of x; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor columns of words meet in a bank. */
+enum { WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
+static __device__ __forceinline__ unsigned place_in_tile(unsigned row, unsigned word)
 {
-    const dim3 grid((unsigned)((columns + TILE - 1) / TILE), (unsigned)((rows + TILE - 1) / TILE), (unsigned)batch);
+    return row * WORDS + (word ^ (row / SIXTEEN * 4));
+}
+
+/* Bytes k of four words, in order. */
+static __device__ __forceinline__ uint32_t bytes_of(const uint32_t word[4], int k)
+{
+    uint32_t four = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) four |= (word[i] >> (8 * k) & 0xFFu) << (8 * i);
+    return four;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    turn_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */, const uint8_t *__restrict__ x /* (batch, rows, columns) */,
+               size_t rows, size_t columns)
+{
+    __shared__ uint4 tile[WIDE * WORDS / 4];
+    uint32_t *const words = (uint32_t *)tile;
+    const size_t row0 = (size_t)blockIdx.y * WIDE, column0 = (size_t)blockIdx.x * WIDE, start = (size_t)blockIdx.z * rows * columns;
+#pragma unroll
+    for (unsigned i = threadIdx.x; i < WIDE * WIDE / SIXTEEN; i += THREADS) {
+        const unsigned r = i / (WIDE / SIXTEEN), c = i % (WIDE / SIXTEEN) * SIXTEEN;
+        if (row0 + r >= rows || column0 + c >= columns) continue;
+        tile[place_in_tile(r, c / 4) / 4] = __ldg((const uint4 *)(x + start + (row0 + r) * columns + column0 + c));
+    }
+    __syncthreads();
+    const unsigned r = threadIdx.x % (WIDE / SIXTEEN) * SIXTEEN, word = threadIdx.x / (WIDE / SIXTEEN);
+    if (row0 + r >= rows || column0 + 4 * word >= columns) return;
+    uint32_t own[SIXTEEN];
+#pragma unroll
+    for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[place_in_tile(r + i, word)];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        *(uint4 *)(y + start + (column0 + 4 * word + (unsigned)k) * rows + row0 + r) = make_uint4(
+            bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
+}
+
+extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
+                                     size_t x_columns, int transposed, tandem_cuda_stream stream)
+{
+    uint8_t *const to = (uint8_t *)y;
+    const uint8_t *const from = (const uint8_t *)x;
+    const int turns = transposed && rows == x_rows && columns == x_columns && rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
+    const size_t side = turns ? (size_t)WIDE : (size_t)TILE, wide = turns ? rows : columns, high = turns ? columns : rows;
+    const dim3 grid((unsigned)((wide + side - 1) / side), (unsigned)((high + side - 1) / side), (unsigned)batch);
     if (grid.y > 65535 || grid.z > 65535) return (int)cudaErrorInvalidValue;
-    return LAUNCH(pad_s8, grid, THREADS, stream, y, x, rows, columns, x_rows, x_columns, transposed);
+    if (turns) return LAUNCH(turn_bytes, grid, THREADS, stream, to, from, columns, rows);
+    return LAUNCH(pad_bytes, grid, THREADS, stream, to, from, rows, columns, x_rows, x_columns, transposed);
 }
 
 /* --- Rows of dimension 1 ---------------------------------------------------------------------------------------------------- */
@@ -198,9 +286,7 @@ extern "C" int tandem_cuda_shift_rows(void *y, const void *x, tandem_cuda_float 
                                       size_t to, size_t from, size_t width, long shift, tandem_cuda_stream stream)
 {
     const size_t n = batch * to * width;
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(shift_rows, grid_of(n), THREADS, stream, (float *)y, (const float *)x, row, n, to, from, width, shift);
-    return LAUNCH(shift_rows, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, row, n, to, from, width, shift);
+    RETURN_FOR(type, LAUNCH(shift_rows, grid_of(n), THREADS, stream, (T *)y, (const T *)x, row, n, to, from, width, shift));
 }
 
 /* --- Pools -------------------------------------------------------------------------------------------------------------------- */
@@ -296,8 +382,7 @@ extern "C" int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tande
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
     if (p.kernel_h * p.kernel_w > 256) return (int)cudaErrorInvalidValue;
-    if (type == TANDEM_CUDA_F32) return LAUNCH(maxpool, grid_of(n), THREADS, stream, (float *)y, place, (const float *)x, p, n);
-    return LAUNCH(maxpool, grid_of(n), THREADS, stream, (uint16_t *)y, place, (const uint16_t *)x, p, n);
+    RETURN_FOR(type, LAUNCH(maxpool, grid_of(n), THREADS, stream, (T *)y, place, (const T *)x, p, n));
 }
 
 extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_pool *pool,
@@ -306,8 +391,7 @@ extern "C" int tandem_cuda_average(void *y, const void *x, tandem_cuda_float typ
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
     if (p.pad != 0) return (int)cudaErrorInvalidValue;
-    if (type == TANDEM_CUDA_F32) return LAUNCH(average, grid_of(n), THREADS, stream, (float *)y, (const float *)x, p, n);
-    return LAUNCH(average, grid_of(n), THREADS, stream, (uint16_t *)y, (const uint16_t *)x, p, n);
+    RETURN_FOR(type, LAUNCH(average, grid_of(n), THREADS, stream, (T *)y, (const T *)x, p, n));
 }
 
 extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t *place, tandem_cuda_float type,
@@ -315,13 +399,11 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(pool_backward, grid_of(n), THREADS, stream, (float *)gx, (const float *)g, place, p, n);
-    return LAUNCH(pool_backward, grid_of(n), THREADS, stream, (uint16_t *)gx, (const uint16_t *)g, place, p, n);
+    RETURN_FOR(type, LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
 }
 
 static __global__ void __launch_bounds__(THREADS)
-    im2col_s8(int8_t *__restrict__ columns, const int8_t *__restrict__ x, tandem_cuda_pool p, size_t n)
+    im2col_bytes(uint8_t *__restrict__ columns, const uint8_t *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
     const size_t a_row = (size_t)(p.kernel_h * p.kernel_w * p.channels);
     for (size_t i = first_item(); i < n; i += all_items()) {
@@ -329,26 +411,27 @@ static __global__ void __launch_bounds__(THREADS)
         const pixel out = pixel_at(i / a_row, p.out_h, p.out_w, 1);
         const int h = out.h * p.stride + ky - p.pad, w = out.w * p.stride + kx - p.pad;
         const int inside = h >= 0 && h < p.in_h && w >= 0 && w < p.in_w;
-        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : (int8_t)0;
+        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : (uint8_t)0;
     }
 }
 
-extern "C" int tandem_cuda_im2col_s8(int8_t *columns, const int8_t *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool) / (size_t)p.channels * (size_t)(p.kernel_h * p.kernel_w * p.channels);
-    return LAUNCH(im2col_s8, grid_of(n), THREADS, stream, columns, x, p, n);
+    return LAUNCH(im2col_bytes, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
 }
 
-template <typename T>
+/* Sum: int32_t, whose scales are given, or float. */
+template <typename T, typename Sum>
 static __global__ void __launch_bounds__(THREADS)
-    col2im(T *__restrict__ gx, const int32_t *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
+    col2im(T *__restrict__ gx, const Sum *__restrict__ columns, size_t stride, tandem_cuda_pool p, size_t n,
            const float *__restrict__ scale_a, const float *__restrict__ scale_b)
 {
-    const float scale = TANDEM_MUL(*scale_a, *scale_b);
+    const float scale = scale_a ? TANDEM_MUL(*scale_a, *scale_b) : 1.0f;
     for (size_t i = first_item(); i < n; i += all_items()) {
         const pixel in = pixel_at(i, p.in_h, p.in_w, p.channels);
-        int32_t sum = 0;
+        Sum sum = 0;
         for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
             for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
                 const int ky = in.h - oy * p.stride + p.pad, kx = in.w - ox * p.stride + p.pad;
@@ -365,7 +448,14 @@ extern "C" int tandem_cuda_col2im_s32(void *gx, tandem_cuda_float type, const in
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(col2im, grid_of(n), THREADS, stream, (float *)gx, columns, stride, p, n, scale_a, scale_b);
-    return LAUNCH(col2im, grid_of(n), THREADS, stream, (uint16_t *)gx, columns, stride, p, n, scale_a, scale_b);
+    RETURN_FOR(type, LAUNCH((col2im<T, int32_t>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, scale_a, scale_b));
+}
+
+extern "C" int tandem_cuda_col2im_f32(void *gx, tandem_cuda_float type, const float *columns, size_t stride,
+                                      const tandem_cuda_pool *pool, tandem_cuda_stream stream)
+{
+    const tandem_cuda_pool p = *pool;
+    const size_t n = n_input(pool);
+    const float *none = NULL;
+    RETURN_FOR(type, LAUNCH((col2im<T, float>), grid_of(n), THREADS, stream, (T *)gx, columns, stride, p, n, none, none));
 }

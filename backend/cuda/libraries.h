@@ -25,16 +25,16 @@ static inline int cuda_from_cudnn(cudnnStatus_t status)
     return status == CUDNN_STATUS_SUCCESS ? 0 : CUDA_FROM_CUDNN + (int)status;
 }
 
-/* cublaslt.c and cudnn.c: as the members of cuda_vendor that they become. */
-int cuda_product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                      const cuda_product_spec *spec);
-void cuda_product_close(cuda_product *product);
-int cuda_product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
-                     tandem_cuda_stream stream);
-int cuda_convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
-                          cuda_libraries *libraries, const cuda_convolution_spec *spec);
-void cuda_convolution_close(cuda_convolution *convolution);
-int cuda_convolution_run(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
-                         tandem_cuda_stream stream);
+/* What a piece of work is to its library: cublaslt.c or cudnn.c, whose own description begins with this. */
+struct cuda_work {
+    cuda_libraries *libraries;
+    void (*close)(cuda_work *work);
+    int (*candidates)(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work);
+    int (*check)(cuda_algorithm *algorithm, const cuda_work *work);
+    int (*run)(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+               void *workspace, tandem_cuda_stream stream);
+};
+int cuda_product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
+int cuda_convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
 
 #endif

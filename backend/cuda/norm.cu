@@ -1,5 +1,4 @@
-/* norm.cu: layer and batch normalisation with their gradients, in f32; of images
- * in bf16, too. CPU reference: oneDNN's, in
+/* norm.cu: layer and batch normalisation with their gradients, in f32; of images in any float. CPU reference: oneDNN's, in
  * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
  * finds its data in the cache. */
 #include "backend/cuda/launch.h"
@@ -212,8 +211,7 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
 extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
                                              float *mean, float *variance, void *workspace, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32) return normalise((float *)y, (const float *)x, b, mean, variance, workspace, stream);
-    return normalise((uint16_t *)y, (const uint16_t *)x, b, mean, variance, workspace, stream);
+    RETURN_FOR(type, normalise((T *)y, (const T *)x, b, mean, variance, workspace, stream));
 }
 
 /* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as the rectifier lets it through */
@@ -254,9 +252,7 @@ extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gs
                                               tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                               const float *variance, void *workspace, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32)
-        return go_back((float *)gx, gscale, gshift, (const float *)g, (const float *)x, b, mean, variance, workspace, stream);
-    return go_back((uint16_t *)gx, gscale, gshift, (const uint16_t *)g, (const uint16_t *)x, b, mean, variance, workspace, stream);
+    RETURN_FOR(type, go_back((T *)gx, gscale, gshift, (const T *)g, (const T *)x, b, mean, variance, workspace, stream));
 }
 
 /* --- Running statistics ----------------------------------------------------------------------------------------------- */

@@ -1,29 +1,96 @@
-/* octet.h: eight consecutive elements of a tensor in a thread's registers, as floats: what a thread works on where memory is
- * the limit. An octet is 16-byte aligned, so that it is one or two loads. */
+/* octet.h: eight consecutive elements of a tensor, as a thread works on where memory is the limit. An octet is 16-byte aligned (8
+ * in types of a byte): one or two loads.
+ *
+ * A thread has as many octets on their way as make 32 bytes, OCTETS<T>, still packed, before it works on the first: 2048
+ * threads of an SM then wait for 64 KB, more than the 40 KB that 4.8 TB/s need over 132 SMs at a latency of 1 µs. */
 #ifndef TANDEM_BACKEND_CUDA_OCTET_H
 #define TANDEM_BACKEND_CUDA_OCTET_H
 
 #include "backend/cuda/launch.h"
 
 enum { OCTET = 8 };
+template <typename T> struct octets_of {
+    enum { N = sizeof(T) == 4 ? 1 : sizeof(T) == 2 ? 2 : 4 };
+};
 
-static __device__ __forceinline__ void load_octet(float x[OCTET], const float *at)
-{
-    const float4 low = __ldg((const float4 *)at), high = __ldg((const float4 *)at + 1);
-    x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w;
-    x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-}
+/* --- On the way ----------------------------------------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ void load_octet(float x[OCTET], const uint16_t *at)
+template <typename T, size_t SIZE = sizeof(T)> struct packed;
+template <typename T> struct packed<T, 4> {
+    uint4 low, high;
+    __device__ __forceinline__ void load(const T *at)
+    {
+        low = __ldg((const uint4 *)at);
+        high = __ldg((const uint4 *)at + 1);
+    }
+    __device__ __forceinline__ uint32_t word(int i) const
+    {
+        const uint32_t all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        return all[i];
+    }
+};
+template <typename T> struct packed<T, 2> {
+    uint4 all;
+    __device__ __forceinline__ void load(const T *at) { all = __ldg((const uint4 *)at); }
+    __device__ __forceinline__ uint32_t word(int i) const
+    {
+        const uint32_t words[4] = {all.x, all.y, all.z, all.w};
+        return words[i];
+    }
+};
+template <typename T> struct packed<T, 1> {
+    uint2 all;
+    __device__ __forceinline__ void load(const T *at) { all = __ldg((const uint2 *)at); }
+    __device__ __forceinline__ uint32_t word(int i) const { return i ? all.y : all.x; }
+};
+
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<float> &from)
 {
-    const uint4 all = __ldg((const uint4 *)at);
-    const uint32_t pair[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        x[2 * i] = tandem_float_of(pair[i] << 16);
-        x[2 * i + 1] = tandem_float_of(pair[i] & 0xFFFF0000u);
+    for (int i = 0; i < OCTET; i++) x[i] = tandem_float_of(from.word(i));
+}
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<int32_t> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) x[i] = (float)(int32_t)from.word(i);
+}
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<bf16> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET / 2; i++) {
+        x[2 * i] = tandem_float_of(from.word(i) << 16);
+        x[2 * i + 1] = tandem_float_of(from.word(i) & 0xFFFF0000u);
     }
 }
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<f16> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_f16((uint16_t)(from.word(i / 2) >> (16 * (i % 2))));
+}
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<s8> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) x[i] = (float)(int8_t)(from.word(i / 4) >> (8 * (i % 4)));
+}
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e4m3> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_e4m3((uint8_t)(from.word(i / 4) >> (8 * (i % 4))));
+}
+static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e5m2> &from)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_e5m2((uint8_t)(from.word(i / 4) >> (8 * (i % 4))));
+}
+
+template <typename T> static __device__ __forceinline__ void load_octet(float x[OCTET], const T *at)
+{
+    packed<T> from;
+    from.load(at);
+    unpack(x, from);
+}
+
+/* --- Back ------------------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void store_octet(float *at, const float x[OCTET])
 {
@@ -31,7 +98,7 @@ static __device__ __forceinline__ void store_octet(float *at, const float x[OCTE
     ((float4 *)at)[1] = make_float4(x[4], x[5], x[6], x[7]);
 }
 
-static __device__ __forceinline__ void store_octet(uint16_t *at, const float x[OCTET])
+static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET])
 {
     uint32_t pair[4];
 #pragma unroll
@@ -40,11 +107,58 @@ static __device__ __forceinline__ void store_octet(uint16_t *at, const float x[O
     *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
 }
 
-static __device__ __forceinline__ void load_octet(float x[OCTET], const int8_t *at)
+static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET])
 {
-    const uint2 all = __ldg((const uint2 *)at);
+    uint32_t pair[4];
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) x[i] = (float)(int8_t)((i < 4 ? all.x : all.y) >> (8 * (i % 4)));
+    for (int i = 0; i < 4; i++)
+        pair[i] = (uint32_t)tandem_f16_of(x[2 * i]) | (uint32_t)tandem_f16_of(x[2 * i + 1]) << 16;
+    *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+}
+
+/* --- Loops over a grid ------------------------------------------------------------------------------------------------------ */
+
+/* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight, is the caller's. */
+template <typename T, typename Work>
+static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
+{
+    enum { N = octets_of<T>::N };
+    const size_t n_octet = n / OCTET, stride = all_items();
+    for (size_t first = first_item(); first < n_octet; first += N * stride) {
+        packed<T> own[N];
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            if (first + k * stride < n_octet) own[k].load(x + (first + k * stride) * OCTET);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            if (first + k * stride >= n_octet) continue;
+            float value[OCTET];
+            unpack(value, own[k]);
+            work(first + k * stride, value);
+        }
+    }
+}
+
+/* The same over a[n] and b[n]. */
+template <typename T, typename Work>
+static __device__ __forceinline__ void for_octets_of_two(const T *a, const T *b, size_t n, Work work)
+{
+    const size_t n_octet = n / OCTET;
+    for (size_t o = first_item(); o < n_octet; o += all_items()) {
+        packed<T> left, right;
+        left.load(a + o * OCTET);
+        right.load(b + o * OCTET);
+        float x[OCTET], y[OCTET];
+        unpack(x, left);
+        unpack(y, right);
+        work(o, x, y);
+    }
+}
+
+/* Blocks for a loop over octets of n elements of T. */
+template <typename T> static inline unsigned grid_of_octets(size_t n)
+{
+    return grid_of(n / OCTET / octets_of<T>::N);
 }
 
 #endif

@@ -4,7 +4,7 @@
 #ifndef TANDEM_BACKEND_CUDA_OPERATOR_H
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
-#include "backend/cuda/vendor.h"
+#include "backend/cuda/choice.h"
 #include "tandem/backend.h"
 
 /* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */
@@ -21,9 +21,11 @@ typedef struct cuda_device {
     tandem_cuda_stream beside[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
     tandem_cuda_event *mark;                  /* [n_mark] */
     int n_mark, index;                        /* index: of the card */
-    int failed_update;                        /* error of a launch of the optimizer, until `settle` tells it */
-    cuda_faults *faults;                      /* on the card */
-    uint32_t *amax_bits;                      /* … of the cast that runs */
+    int failed_update; /* error of a launch of the optimizer, until `settle` tells it */
+    cuda_card card;
+    cuda_choices *choices;
+    cuda_faults *faults; /* on the card */
+    uint32_t *amax_bits; /* [2] … of the cast that runs: the range, and with a history what is found */
 } cuda_device;
 
 struct tandem_kernel {
@@ -63,11 +65,27 @@ static inline size_t cuda_elements(const tandem_kernel *kernel)
 {
     return (size_t)tandem_shape_elements(&kernel->op->shape);
 }
+static inline int cuda_is_float(tandem_dtype dtype)
+{
+    return dtype == TANDEM_F32 || dtype == TANDEM_BF16 || dtype == TANDEM_F16;
+}
 static inline tandem_cuda_float cuda_float_of(tandem_dtype dtype)
 {
-    return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : TANDEM_CUDA_F32;
+    return dtype == TANDEM_BF16 ? TANDEM_CUDA_BF16 : dtype == TANDEM_F16 ? TANDEM_CUDA_F16 : TANDEM_CUDA_F32;
 }
-static inline int cuda_is_float(tandem_dtype dtype) { return dtype == TANDEM_F32 || dtype == TANDEM_BF16; }
+/* Types of a byte, with a scale. */
+static inline int cuda_is_code(tandem_dtype dtype)
+{
+    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2;
+}
+static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
+{
+    return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
+}
+/* As the libraries have it. */
+cuda_type cuda_type_of(tandem_dtype dtype);
+/* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may have a type of its own. */
+tandem_dtype cuda_operand_type(const tandem_kernel *kernel, int slot);
 /* Places in the workspace are multiples of 256. */
 static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 {
@@ -77,29 +95,46 @@ static inline uint64_t cuda_workspace_reserve(uint64_t *end, uint64_t bytes)
 }
 static inline void *cuda_workspace_at(void *workspace, uint64_t offset) { return (char *)workspace + offset; }
 
+/* --- work.c: what a library does ------------------------------------------------------------------------------------------- */
+
+/* A piece of work and how it is done; all 0 is none. */
+typedef struct cuda_chosen {
+    cuda_work *work;
+    cuda_algorithm algorithm;
+} cuda_chosen;
+/* TANDEM_NO_KERNEL where the library has no algorithm. */
+tandem_status cuda_product_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
+                                  const cuda_product_spec *spec, tandem_error *error);
+tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *kernel,
+                                      const cuda_convolution_spec *spec, tandem_error *error);
+void cuda_chosen_close(cuda_chosen *chosen, const cuda_device *device);
+int cuda_chosen_run(const cuda_chosen *chosen, const cuda_device *device, const cuda_operands *operands,
+                    void *workspace);
+
 /* --- product.c ------------------------------------------------------------------------------------------------------------ */
 
-/* A product in any type that tandem has. f32 and bf16 are the library's, with the result in either. s8 is written in s32 and
- * scaled by what the integers stand for; operands that do not lie as the library wants them are transposed in the
- * workspace, and sizes that are no multiple of 4 padded with zeros. */
+/* A product in any type that tandem has. Operands of a byte that do not lie as the library wants them are transposed in the workspace,
+ * and padded with zeros to sides that it takes. What it cannot write itself is made in the workspace: integers before they are scaled,
+ * results with padding, and those narrower than its operands. */
 typedef struct cuda_gemm {
-    cuda_product_spec spec; /* as asked for; from, to as in the graph */
-    tandem_dtype from, to;
-    cuda_product *product;
+    cuda_product_spec spec;      /* as asked for; types as the library has them */
+    tandem_dtype a, b, made, to; /* made: by the library */
+    cuda_chosen chosen;
     int64_t k, n, m;                            /* padded */
-    uint64_t a_offset, b_offset, result_offset; /* in the workspace; of s8, and of results that are narrowed */
-    int moves_a, moves_b;
+    uint64_t a_offset, b_offset, result_offset; /* in the workspace, where they are used */
+    int moves_a, moves_b, detours;
     uint64_t workspace_bytes;
 } cuda_gemm;
 
+/* operand: types of A and B. stays: the result is left in the workspace, in s32 or f32, rows `n` of the padded sizes apart. */
 tandem_status cuda_gemm_open(cuda_gemm *matmul, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                             tandem_dtype from, tandem_dtype to, tandem_error *error);
+                             const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error);
 void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device);
-/* scale_a, scale_b: on the card, of s8 operands. c NULL: the integers stay in the workspace, rows `n` of the padded sizes apart. */
+/* scale_a, scale_b: on the card, of operands of a byte. c NULL: the result stays in the workspace. */
 tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a,
                             const void *b, void *c, const float *scale_a, const float *scale_b,
                             void *workspace, tandem_error *error);
-const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace);
+void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
 /* A kernel that is one product of its operands; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);
 

@@ -3,113 +3,113 @@
 
 #include "backend/cuda/operator.h"
 
-static int64_t up_to_4(int64_t n) { return (n + 3) / 4 * 4; }
+/* Sides of matrices of a byte are multiples of this. */
+static int64_t unit_of(tandem_dtype type) { return type == TANDEM_S8 ? 4 : 16; }
+static int64_t up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-static tandem_status open_float(cuda_gemm *matmul, const tandem_kernel *kernel, tandem_error *error)
+/* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to any float. */
+static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
 {
-    const cuda_device *device = kernel->device;
-    cuda_product_spec *s = &matmul->spec;
-    uint64_t library_bytes = 0, end = 0;
-    s->from = matmul->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32;
-    const int narrows = matmul->from == TANDEM_F32 && matmul->to == TANDEM_BF16;
-    s->to = matmul->to == TANDEM_BF16 && !narrows ? CUDA_TYPE_BF16 : CUDA_TYPE_F32;
-    const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, s);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
-    if (narrows)
-        matmul->result_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * s->m * s->n) * sizeof(float));
-    matmul->workspace_bytes = end;
-    return TANDEM_OK;
+    if (from == TANDEM_S8) return TANDEM_S32;
+    return to == from || cuda_is_code(from) ? to : TANDEM_F32;
 }
 
-/* Operands as the library takes them: A (m, k), B (n, k), with k and n in fours; zeros behind the rest add nothing. */
-static tandem_status open_s8(cuda_gemm *matmul, const tandem_kernel *kernel, tandem_error *error)
+/* Operands of a byte as the library takes them: A (m, k), B (n, k), in whole units; zeros behind the rest add nothing. */
+static void pad_bytes(cuda_gemm *g)
 {
-    const cuda_device *device = kernel->device;
-    const cuda_product_spec *s = &matmul->spec;
-    matmul->m = s->m, matmul->n = up_to_4(s->n), matmul->k = up_to_4(s->k);
-    matmul->moves_a = s->transpose_a || matmul->k != s->k;
-    matmul->moves_b = !s->transpose_b || matmul->k != s->k || matmul->n != s->n;
-    const cuda_product_spec whole = {.batch = s->batch,
-                                     .m = matmul->m,
-                                     .n = matmul->n,
-                                     .k = matmul->k,
-                                     .transpose_b = 1,
-                                     .from = CUDA_TYPE_S8,
-                                     .to = CUDA_TYPE_S32};
-    uint64_t library_bytes = 0, end = 0;
-    const int failed = device->vendor->product_open(&matmul->product, &library_bytes, device->libraries, &whole);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
-    if (matmul->moves_a)
-        matmul->a_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->k));
-    if (matmul->moves_b)
-        matmul->b_offset = cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->n * matmul->k));
-    matmul->result_offset =
-        cuda_workspace_reserve(&end, (uint64_t)(s->batch * matmul->m * matmul->n) * sizeof(int32_t));
-    matmul->workspace_bytes = end;
-    return TANDEM_OK;
+    const cuda_product_spec *s = &g->spec;
+    const int64_t unit = unit_of(g->a);
+    g->m = g->a == TANDEM_S8 ? s->m : up_to(s->m, unit);
+    g->n = up_to(s->n, unit), g->k = up_to(s->k, unit);
+    g->moves_a = s->transpose_a || g->k != s->k || g->m != s->m;
+    g->moves_b = !s->transpose_b || g->k != s->k || g->n != s->n;
+}
+
+static uint64_t bytes_of(const cuda_gemm *g, int64_t rows, int64_t columns, tandem_dtype type)
+{
+    return (uint64_t)(g->spec.batch * rows * columns) * tandem_dtype_bytes(type);
 }
 
 tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const cuda_product_spec *shape,
-                             tandem_dtype from, tandem_dtype to, tandem_error *error)
+                             const tandem_dtype operand[2], tandem_dtype to, int stays, tandem_error *error)
 {
-    cuda_gemm matmul = {.spec = *shape, .from = from, .to = to};
-    if (!cuda_is_float(to)) return cuda_kernel_refuse(kernel, "products are written in f32 or bf16", error);
-    const tandem_status status =
-        from == TANDEM_S8 ? open_s8(&matmul, kernel, error) : open_float(&matmul, kernel, error);
-    if (status == TANDEM_OK) *out = matmul;
-    return status;
+    cuda_gemm g = {
+        .spec = *shape, .a = operand[0], .b = operand[1], .to = to, .m = shape->m, .n = shape->n, .k = shape->k};
+    if (!cuda_is_float(to))
+        return cuda_kernel_refuse(kernel, "products are written in f32, bf16 or f16", error);
+    if (cuda_is_code(g.a)) pad_bytes(&g);
+    const int padded = g.m != shape->m || g.n != shape->n;
+    g.made = stays || padded ? made_by_library(g.a, TANDEM_F32) : made_by_library(g.a, to);
+    g.detours = stays || padded || g.made != to;
+    cuda_product_spec *const s = &g.spec;
+    s->a = cuda_type_of(g.a), s->b = cuda_type_of(g.b), s->to = cuda_type_of(g.made);
+    s->tf32 = tandem_precision_get(kernel->task.precision)->multiplied == TANDEM_TF32;
+    s->fast_sums = s->a == CUDA_TYPE_E4M3 && s->b == CUDA_TYPE_E4M3;
+    cuda_product_spec library = *s;
+    library.m = g.m, library.n = g.n, library.k = g.k;
+    if (cuda_is_code(g.a)) library.transpose_a = 0, library.transpose_b = 1;
+    const tandem_status status = cuda_product_choose(&g.chosen, kernel, &library, error);
+    if (status != TANDEM_OK) return status;
+    uint64_t end = 0;
+    cuda_workspace_reserve(&end, g.chosen.algorithm.workspace_bytes);
+    if (g.moves_a) g.a_offset = cuda_workspace_reserve(&end, bytes_of(&g, g.m, g.k, g.a));
+    if (g.moves_b) g.b_offset = cuda_workspace_reserve(&end, bytes_of(&g, g.n, g.k, g.b));
+    if (g.detours) g.result_offset = cuda_workspace_reserve(&end, bytes_of(&g, g.m, g.n, g.made));
+    g.workspace_bytes = end;
+    *out = g;
+    return TANDEM_OK;
 }
 
-void cuda_gemm_close(cuda_gemm *matmul, const cuda_device *device)
+void cuda_gemm_close(cuda_gemm *g, const cuda_device *device)
 {
-    if (matmul->product) device->vendor->product_close(matmul->product);
-    *matmul = (cuda_gemm){0};
+    cuda_chosen_close(&g->chosen, device);
+    *g = (cuda_gemm){0};
 }
 
-static int run_s8(const cuda_gemm *matmul, const cuda_device *device, const void *a, const void *b, void *c,
-                  const float *scale_a, const float *scale_b, void *workspace)
+/* Transposes and pads an operand of a byte where that is needed. */
+static int move(const void **operand, void *to, int moves, const cuda_gemm *g, int64_t rows, int64_t x_rows,
+                int transposed, tandem_cuda_stream stream)
 {
-    const cuda_product_spec *s = &matmul->spec;
-    int failed = 0;
-    if (matmul->moves_a) {
-        int8_t *const moved = cuda_workspace_at(workspace, matmul->a_offset);
-        failed = tandem_cuda_pad_s8(moved, a, (size_t)s->batch, (size_t)matmul->m, (size_t)matmul->k,
-                                    (size_t)s->m, (size_t)s->k, s->transpose_a, device->stream);
-        a = moved;
-    }
-    if (!failed && matmul->moves_b) {
-        int8_t *const moved = cuda_workspace_at(workspace, matmul->b_offset);
-        failed = tandem_cuda_pad_s8(moved, b, (size_t)s->batch, (size_t)matmul->n, (size_t)matmul->k,
-                                    (size_t)s->n, (size_t)s->k, !s->transpose_b, device->stream);
-        b = moved;
-    }
-    int32_t *const result = cuda_workspace_at(workspace, matmul->result_offset);
-    if (!failed)
-        failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
-    if (failed || !c) return failed;
-    return tandem_cuda_scale_s32(c, cuda_float_of(matmul->to), result, (size_t)(s->batch * s->m),
-                                 (size_t)s->n, (size_t)matmul->n, scale_a, scale_b, device->stream);
+    if (!moves) return 0;
+    const void *const from = *operand;
+    *operand = to;
+    return tandem_cuda_pad_bytes(to, from, (size_t)g->spec.batch, (size_t)rows, (size_t)g->k, (size_t)x_rows,
+                                 (size_t)g->spec.k, transposed, stream);
 }
 
-const int32_t *cuda_gemm_integers(const cuda_gemm *matmul, void *workspace)
+/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted. */
+static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a, const float *scale_b,
+                  tandem_cuda_stream stream)
 {
-    return cuda_workspace_at(workspace, matmul->result_offset);
+    const cuda_product_spec *s = &g->spec;
+    const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
+    const tandem_cuda_float to = cuda_float_of(g->to);
+    if (g->made == TANDEM_S32)
+        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, stream);
+    if (g->m == s->m && g->n == s->n)
+        return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
+    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, stream);
 }
 
-tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel, const void *a, const void *b,
-                            void *c, const float *scale_a, const float *scale_b, void *workspace, tandem_error *error)
+void *cuda_gemm_result(const cuda_gemm *g, void *workspace)
+{
+    return cuda_workspace_at(workspace, g->result_offset);
+}
+
+tandem_status cuda_gemm_run(const cuda_gemm *g, const tandem_kernel *kernel, const void *a, const void *b, void *c,
+                            const float *scale_a, const float *scale_b, void *workspace, tandem_error *error)
 {
     const cuda_device *device = kernel->device;
-    const cuda_product_spec *s = &matmul->spec;
-    if (matmul->from == TANDEM_S8)
-        return cuda_kernel_result(kernel, run_s8(matmul, device, a, b, c, scale_a, scale_b, workspace), error);
-    const int narrows = matmul->to == TANDEM_BF16 && s->to == CUDA_TYPE_F32;
-    void *const result = narrows ? cuda_workspace_at(workspace, matmul->result_offset) : c;
-    int failed = device->vendor->product_run(matmul->product, a, b, result, workspace, device->stream);
-    if (!failed && narrows)
-        failed = tandem_cuda_narrow(c, result, (size_t)(s->batch * s->m * s->n), device->stream);
+    const cuda_product_spec *s = &g->spec;
+    void *const made = g->detours ? cuda_gemm_result(g, workspace) : c;
+    int failed = move(&a, cuda_workspace_at(workspace, g->a_offset), g->moves_a, g, g->m, s->m,
+                      s->transpose_a, device->stream);
+    if (!failed)
+        failed = move(&b, cuda_workspace_at(workspace, g->b_offset), g->moves_b, g, g->n, s->n,
+                      !s->transpose_b, device->stream);
+    if (!failed)
+        failed = cuda_chosen_run(&g->chosen, device, &(cuda_operands){a, b, made, scale_a, scale_b}, workspace);
+    if (!failed && g->detours && c) failed = finish(g, c, made, scale_a, scale_b, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -139,8 +139,8 @@ tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *
     product_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
     state->swaps = swaps;
-    const tandem_status status =
-        cuda_gemm_open(&state->matmul, kernel, shape, kernel->task.from, kernel->task.to, error);
+    const tandem_dtype operand[2] = {cuda_operand_type(kernel, swaps), cuda_operand_type(kernel, !swaps)};
+    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, shape, operand, kernel->task.to, 0, error);
     if (status != TANDEM_OK) {
         free(state);
         return status;

@@ -1,23 +1,26 @@
-/* quantise.cu: changes of type on the card: ranges, stochastic rounding to int8, and back. CPU reference:
+/* quantise.cu: changes of type on the card: ranges, rounding to types of a byte, and back. CPU reference:
  * backend/cpu/isa/{amax,quantise,cast}.c.
  *
- * A thread works on 8 consecutive elements: one block of the generator, two 16-byte loads (one of bf16), one 8-byte store. A
- * draw of 8 costs 20 wide multiplications and some 60 other instructions, about 18 issue slots an element with the rounding:
- * two thirds of what an SM can issue while memory brings the next 5 bytes (H200: 132 SMs, 4.8 TB/s). */
+ * Stochastic rounding is the only one that computes more than memory hides easily: eight draws cost 20 wide multiplications
+ * (docs/cuda.md has the count). */
 #include "backend/cuda/octet.h"
-
-enum { TILE = 64 };
 
 /* --- amax --------------------------------------------------------------------------------------------------------------- */
 
-template <typename T> static __device__ __forceinline__ uint32_t octet_largest(const T *x)
+static __device__ __forceinline__ uint32_t octet_largest(const float x[OCTET])
 {
-    float value[OCTET];
-    load_octet(value, x);
     uint32_t bits = 0;
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) bits = max(bits, tandem_magnitude_bits(value[i]));
+    for (int i = 0; i < OCTET; i++) bits = max(bits, tandem_magnitude_bits(x[i]));
     return bits;
+}
+
+template <typename T> static __device__ __forceinline__ uint32_t thread_largest(const T *x, size_t n)
+{
+    uint32_t bits = 0;
+    for_octets(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
+    const size_t rest = n / OCTET * OCTET + first_item();
+    return rest < n ? max(bits, tandem_magnitude_bits(load_one(x + rest))) : bits;
 }
 
 template <typename T>
@@ -25,12 +28,7 @@ static __global__ void __launch_bounds__(THREADS)
     amax(uint32_t *amax_bits, const T *__restrict__ x /* [n] */, size_t n)
 {
     __shared__ uint32_t of_warp[WARPS];
-    const size_t first = first_item(), stride = all_items();
-    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first;
-    uint32_t bits = 0;
-    for (size_t o = first; o < n_octet; o += stride) bits = max(bits, octet_largest(x + o * OCTET));
-    if (rest < n) bits = max(bits, tandem_magnitude_bits(load_one(x + rest)));
-    bits = block_largest(bits, of_warp);
+    const uint32_t bits = block_largest(thread_largest(x, n), of_warp);
     if (threadIdx.x == 0) atomicMax(amax_bits, bits);
 }
 
@@ -39,9 +37,7 @@ extern "C" int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_
 {
     const cudaError_t cleared = cudaMemsetAsync(amax_bits, 0, sizeof *amax_bits, stream);
     if (cleared != cudaSuccess || n == 0) return (int)cleared;
-    const unsigned grid = grid_of(n / OCTET);
-    if (type == TANDEM_CUDA_F32) return LAUNCH(amax, grid, THREADS, stream, amax_bits, (const float *)x, n);
-    return LAUNCH(amax, grid, THREADS, stream, amax_bits, (const uint16_t *)x, n);
+    RETURN_FOR(type, LAUNCH(amax, grid_of_octets<T>(n), THREADS, stream, amax_bits, (const T *)x, n));
 }
 
 static __global__ void set_word(uint32_t *word, uint32_t value) { *word = value; }
@@ -51,169 +47,213 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
     return LAUNCH(set_word, 1u, 1u, stream, word, value);
 }
 
-/* --- Stochastic rounding ------------------------------------------------------------------------------------------------ */
+/* --- Rounding of an octet, element i in byte i ---------------------------------------------------------------------------- */
 
-/* Elements 8·block to 8·block + 7 of a tensor, rounded; element i in byte i. */
-static __device__ __forceinline__ uint2 round_octet(const float x[OCTET], size_t block, float inverse,
-                                                    tandem_rounding rounding)
-{
-    const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1], rounding.stream[2]};
-    const tandem_philox_block draws = tandem_philox(counter, rounding.seed);
-    uint32_t word[2] = {0, 0};
+/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. */
+struct to_s8 {
+    tandem_rounding rounding;
+    static __device__ __forceinline__ float most(void) { return 127.0f; }
+    __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const
+    {
+        const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1],
+                                     rounding.stream[2]};
+        const tandem_philox_block draws = tandem_philox(counter, rounding.seed);
+        uint32_t word[2] = {0, 0};
 #pragma unroll
-    for (int i = 0; i < OCTET; i++) {
-        const uint8_t byte = (uint8_t)tandem_round_s8(x[i], inverse, tandem_draw_of(draws, i));
-        word[i / 4] |= (uint32_t)byte << (8 * (i % 4));
+        for (int i = 0; i < OCTET; i++) {
+            const uint8_t byte = (uint8_t)tandem_round_s8(x[i], inverse, tandem_draw_of(draws, i));
+            word[i / 4] |= (uint32_t)byte << (8 * (i % 4));
+        }
+        return make_uint2(word[0], word[1]);
     }
-    return make_uint2(word[0], word[1]);
-}
+};
 
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise(int8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
-             const uint32_t *__restrict__ amax_bits, tandem_rounding rounding)
+/* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of arithmetic.h. */
+struct to_e4m3 {
+    static __device__ __forceinline__ float most(void) { return 448.0f; }
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+        uint16_t codes;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+        return codes;
+#else
+        return (uint32_t)tandem_e4m3_of(low) | (uint32_t)tandem_e4m3_of(high) << 8;
+#endif
+    }
+    __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const;
+};
+
+struct to_e5m2 {
+    static __device__ __forceinline__ float most(void) { return 57344.0f; }
+    static __device__ __forceinline__ uint32_t pair(float low, float high)
+    {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+        uint16_t codes;
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(high), "f"(low));
+        return codes;
+#else
+        return (uint32_t)tandem_e5m2_of(low) | (uint32_t)tandem_e5m2_of(high) << 8;
+#endif
+    }
+    __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const;
+};
+
+template <typename To> static __device__ __forceinline__ uint2 to_nearest(const float x[OCTET], float inverse)
 {
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(*amax_bits));
-    const size_t first = first_item(), stride = all_items();
-    const size_t n_octet = n / OCTET;
-    if (first == 0) *scale = quantum.scale;
-    for (size_t o = first; o < n_octet; o += stride) {
-        float value[OCTET];
-        load_octet(value, x + o * OCTET);
-        *(uint2 *)(q + o * OCTET) = round_octet(value, o, quantum.inverse, rounding);
-    }
-    if (first == 0 && n_octet * OCTET < n) {
-        float value[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
-        const int rest = (int)(n - n_octet * OCTET);
-        for (int i = 0; i < rest; i++) value[i] = load_one(x + n_octet * OCTET + i);
-        const uint2 bytes = round_octet(value, n_octet, quantum.inverse, rounding);
-        for (int i = 0; i < rest; i++)
-            q[n_octet * OCTET + i] = (int8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
-    }
+    uint32_t pair[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        pair[i] = To::pair(TANDEM_MUL(x[2 * i], inverse), TANDEM_MUL(x[2 * i + 1], inverse));
+    return make_uint2(pair[0] | pair[1] << 16, pair[2] | pair[3] << 16);
 }
 
-extern "C" int tandem_cuda_quantise(int8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                                    const uint32_t *amax_bits, const tandem_rounding *rounding,
+__device__ __forceinline__ uint2 to_e4m3::operator()(const float x[OCTET], size_t, float inverse) const
+{
+    return to_nearest<to_e4m3>(x, inverse);
+}
+__device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_t, float inverse) const
+{
+    return to_nearest<to_e5m2>(x, inverse);
+}
+
+/* --- Rounding of a tensor ------------------------------------------------------------------------------------------------- */
+
+/* Returns the largest magnitude that this thread has met, where `looks`. */
+template <int LOOKS, typename To, typename T>
+static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n, float inverse, To round)
+{
+    uint32_t bits = 0;
+    for_octets(x, n, [&](size_t o, const float value[OCTET]) {
+        if (LOOKS) bits = max(bits, octet_largest(value));
+        *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
+    });
+    const size_t whole = n / OCTET * OCTET;
+    if (first_item() == 0 && whole < n) {
+        float value[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (size_t i = whole; i < n; i++) value[i - whole] = load_one(x + i);
+        const uint2 bytes = round(value, whole / OCTET, inverse);
+        for (size_t i = 0; i < n - whole; i++) q[whole + i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
+        if (LOOKS) bits = max(bits, octet_largest(value));
+    }
+    return bits;
+}
+
+template <typename To, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+             const uint32_t *__restrict__ amax_bits, To round)
+{
+    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(*amax_bits), To::most());
+    if (first_item() == 0) *scale = quantum.scale;
+    (void)round_all<0>(q, x, n, quantum.inverse, round);
+}
+
+template <typename To>
+static int quantise_to(void *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                       const uint32_t *amax_bits, To round, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(quantise, grid_of_octets<T>(n), THREADS, stream, (uint8_t *)q, scale, (const T *)x, n,
+                            amax_bits, round));
+}
+
+extern "C" int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                                    size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
                                     tandem_cuda_stream stream)
 {
-    const unsigned grid = grid_of(n / OCTET);
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(quantise, grid, THREADS, stream, q, scale, (const float *)x, n, amax_bits, *rounding);
-    return LAUNCH(quantise, grid, THREADS, stream, q, scale, (const uint16_t *)x, n, amax_bits, *rounding);
-}
-
-/* --- … of a matrix and its transpose ------------------------------------------------------------------------------------ */
-
-/* A block works on a tile of TILE rows and columns. Its rounded rows go out as they are made and into shared memory, from where
- * each thread gathers 16 bytes of a column of the tile: a row of the transpose is written in pieces of 64 bytes. A row in
- * shared memory has TILE + 4 bytes, so that the words of a column lie in different banks. */
-template <typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise_both(int8_t *__restrict__ q /* (rows, columns) or NULL */,
-                  int8_t *__restrict__ transposed /* (columns, rows) */, float *scale,
-                  const T *__restrict__ x /* (rows, columns) */, size_t rows, size_t columns,
-                  const uint32_t *__restrict__ amax_bits, tandem_rounding rounding)
-{
-    __shared__ uint32_t tile[TILE][TILE / 4 + 1];
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(*amax_bits));
-    const size_t row0 = (size_t)blockIdx.y * TILE, column0 = (size_t)blockIdx.x * TILE;
-    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *scale = quantum.scale;
-    for (int o = (int)threadIdx.x; o < TILE * TILE / OCTET; o += THREADS) {
-        const int r = o / (TILE / OCTET), c = o % (TILE / OCTET) * OCTET;
-        if (row0 + (size_t)r >= rows || column0 + (size_t)c >= columns) continue;
-        const size_t at = (row0 + (size_t)r) * columns + column0 + (size_t)c;
-        float value[OCTET];
-        load_octet(value, x + at);
-        const uint2 bytes = round_octet(value, at / OCTET, quantum.inverse, rounding);
-        if (q) *(uint2 *)(q + at) = bytes;
-        tile[r][c / 4] = bytes.x;
-        tile[r][c / 4 + 1] = bytes.y;
+    switch (code) {
+    case TANDEM_CUDA_S8: return quantise_to(q, scale, x, type, n, amax_bits, to_s8{*rounding}, stream);
+    case TANDEM_CUDA_E4M3: return quantise_to(q, scale, x, type, n, amax_bits, to_e4m3(), stream);
+    case TANDEM_CUDA_E5M2: return quantise_to(q, scale, x, type, n, amax_bits, to_e5m2(), stream);
     }
-    __syncthreads();
-    for (int piece = (int)threadIdx.x; piece < TILE * TILE / 4; piece += THREADS) {
-        const int c = piece / (TILE / 4), r = piece % (TILE / 4) * 4;
-        const size_t row = row0 + (size_t)r, column = column0 + (size_t)c;
-        if (column >= columns || row >= rows) continue;
-        uint32_t bytes = 0;
-#pragma unroll
-        for (int i = 0; i < 4; i++) bytes |= (tile[r + i][c / 4] >> (8 * (c % 4)) & 0xFFu) << (8 * i);
-        int8_t *out = transposed + column * rows + row;
-        if (rows % 4 == 0)
-            *(uint32_t *)out = bytes;
-        else
-            for (int i = 0; i < 4 && row + (size_t)i < rows; i++) out[i] = (int8_t)(bytes >> (8 * i));
-    }
+    return (int)cudaErrorInvalidValue;
 }
 
-extern "C" int tandem_cuda_quantise_both(int8_t *q, int8_t *transposed, float *scale, const void *x,
-                                         tandem_cuda_float type, size_t rows, size_t columns, const uint32_t *amax_bits,
-                                         const tandem_rounding *rounding, tandem_cuda_stream stream)
-{
-    if (!transposed)
-        return tandem_cuda_quantise(q, scale, x, type, rows * columns, amax_bits, rounding, stream);
-    if (columns % OCTET != 0) return TANDEM_CUDA_UNALIGNED;
-    const dim3 grid((unsigned)((columns + TILE - 1) / TILE), (unsigned)((rows + TILE - 1) / TILE));
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(quantise_both, grid, THREADS, stream, q, transposed, scale, (const float *)x, rows,
-                      columns, amax_bits, *rounding);
-    return LAUNCH(quantise_both, grid, THREADS, stream, q, transposed, scale, (const uint16_t *)x, rows,
-                  columns, amax_bits, *rounding);
-}
+/* --- … with the range of a history ---------------------------------------------------------------------------------------- */
 
-/* --- … of each row, with its range, in one pass ------------------------------------------------------------------------- */
-
-/* A block a row; a thread keeps OCTETS times 8 elements of it in registers while the block finds the range. */
-template <typename T, int OCTETS>
+/* words[0]: bits of the range that the history gives, 0 where it gives none; words[1]: of the largest magnitude, so far. One block. */
 static __global__ void __launch_bounds__(THREADS)
-    quantise_rows(int8_t *__restrict__ q /* (rows, columns) */, float *__restrict__ scale /* [rows] */,
-                  const T *__restrict__ x /* (rows, columns) */, size_t columns, tandem_rounding rounding)
+    begin_delayed(uint32_t *words, const tandem_amax_history *history, int repeats)
 {
     __shared__ uint32_t of_warp[WARPS];
-    const size_t start = (size_t)blockIdx.x * columns, n_octet = columns / OCTET;
-    float value[OCTETS][OCTET];
+    const int n = (int)(history->updates < history->window ? history->updates : history->window);
     uint32_t bits = 0;
-#pragma unroll
-    for (int k = 0; k < OCTETS; k++) {
-        const size_t o = (size_t)k * THREADS + threadIdx.x;
-        if (o >= n_octet) continue;
-        load_octet(value[k], x + start + o * OCTET);
-#pragma unroll
-        for (int i = 0; i < OCTET; i++) bits = max(bits, tandem_magnitude_bits(value[k][i]));
-    }
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(block_largest(bits, of_warp)));
-    if (threadIdx.x == 0) scale[blockIdx.x] = quantum.scale;
-#pragma unroll
-    for (int k = 0; k < OCTETS; k++) {
-        const size_t o = (size_t)k * THREADS + threadIdx.x;
-        if (o >= n_octet) continue;
-        *(uint2 *)(q + start + o * OCTET) = round_octet(value[k], start / OCTET + o, quantum.inverse, rounding);
-    }
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) bits = max(bits, tandem_magnitude_bits(history->amax[i]));
+    bits = block_largest(bits, of_warp);
+    if (threadIdx.x != 0) return;
+    const float range = repeats ? history->before : tandem_delayed_range(tandem_float_of(bits), history->margin);
+    words[0] = range > 0 ? tandem_bits_of(range) : 0;
+    words[1] = 0;
 }
 
 template <typename T>
-static int rows_of(int8_t *q, float *scale, const T *x, size_t rows, size_t columns, tandem_rounding rounding,
-                   tandem_cuda_stream stream)
+static __global__ void __launch_bounds__(THREADS)
+    amax_without_range(uint32_t *words, const T *__restrict__ x /* [n] */, size_t n)
 {
-    const unsigned grid = (unsigned)rows;
-    const size_t a_thread = (columns / OCTET + THREADS - 1) / THREADS;
-    if (a_thread <= 1)
-        return LAUNCH((quantise_rows<T, 1>), grid, THREADS, stream, q, scale, x, columns, rounding);
-    if (a_thread <= 2)
-        return LAUNCH((quantise_rows<T, 2>), grid, THREADS, stream, q, scale, x, columns, rounding);
-    if (a_thread <= 4)
-        return LAUNCH((quantise_rows<T, 4>), grid, THREADS, stream, q, scale, x, columns, rounding);
-    return LAUNCH((quantise_rows<T, 8>), grid, THREADS, stream, q, scale, x, columns, rounding);
+    __shared__ uint32_t of_warp[WARPS];
+    if (words[0]) return;
+    const uint32_t bits = block_largest(thread_largest(x, n), of_warp);
+    if (threadIdx.x == 0) atomicMax(&words[1], bits);
 }
 
-extern "C" int tandem_cuda_quantise_rows(int8_t *q, float *scale, const void *x, tandem_cuda_float type,
-                                         size_t rows, size_t columns, const tandem_rounding *rounding,
-                                         tandem_cuda_stream stream)
+/* Without a range, words[1] is x's own already, and stays it. */
+template <typename To, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
+                     uint32_t *words, To round)
 {
-    if (columns % OCTET != 0) return TANDEM_CUDA_UNALIGNED;
-    if (columns > TANDEM_CUDA_ROW_MOST || rows > 0x7FFFFFFFu) return (int)cudaErrorInvalidValue;
-    if (rows == 0) return 0;
-    return type == TANDEM_CUDA_F32 ? rows_of(q, scale, (const float *)x, rows, columns, *rounding, stream)
-                                   : rows_of(q, scale, (const uint16_t *)x, rows, columns, *rounding, stream);
+    __shared__ uint32_t of_warp[WARPS];
+    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(words[0] ? words[0] : words[1]), To::most());
+    if (first_item() == 0) *scale = quantum.scale;
+    const uint32_t bits = block_largest(round_all<1>(q, x, n, quantum.inverse, round), of_warp);
+    if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
+}
+
+/* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
+static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history, int repeats)
+{
+    if (words[1] >= 0x7F800000u) {
+        *scale = tandem_float_of(0x7FC00000u);
+    } else if (!repeats) {
+        history->before = history->updates ? words[0] ? tandem_float_of(words[0]) : 0.0f : -1.0f;
+        history->amax[history->updates % history->window] = tandem_float_of(words[1]);
+        history->updates++;
+    }
+}
+
+template <typename To>
+static int quantise_delayed_to(void *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                               uint32_t *words, To round, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(quantise_delayed, grid_of_octets<T>(n), THREADS, stream, (uint8_t *)q, scale, (const T *)x, n,
+                            words, round));
+}
+
+static int quantise_delayed_code(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type, size_t n,
+                                 uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+{
+    switch (code) {
+    case TANDEM_CUDA_S8: return quantise_delayed_to(q, scale, x, type, n, words, to_s8{*rounding}, stream);
+    case TANDEM_CUDA_E4M3: return quantise_delayed_to(q, scale, x, type, n, words, to_e4m3(), stream);
+    case TANDEM_CUDA_E5M2: return quantise_delayed_to(q, scale, x, type, n, words, to_e5m2(), stream);
+    }
+    return (int)cudaErrorInvalidValue;
+}
+
+static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n, tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
+}
+
+extern "C" int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
+                                            tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
+                                            uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+{
+    int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
+    if (!failed) failed = launch_amax_without_range(words, x, type, n, stream);
+    if (!failed) failed = quantise_delayed_code(q, code, scale, x, type, n, words, rounding, stream);
+    if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, scale, words, history, repeats);
+    return failed;
 }
 
 /* --- Back, and between floats ------------------------------------------------------------------------------------------- */
@@ -223,45 +263,61 @@ template <typename To, typename From>
 static __global__ void __launch_bounds__(THREADS)
     convert(To *__restrict__ y /* [n] */, const From *__restrict__ x /* [n] */, size_t n, const float *__restrict__ scale)
 {
-    const size_t first = first_item(), stride = all_items();
-    const size_t n_octet = n / OCTET, rest = n_octet * OCTET + first;
-    const float factor = scale ? *scale : 1.0f;
-    for (size_t o = first; o < n_octet; o += stride) {
-        float value[OCTET];
-        load_octet(value, x + o * OCTET);
-        if (scale) {
+    const size_t rest = n / OCTET * OCTET + first_item();
+    const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bit of a number */
+    for_octets(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
-            for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
-        }
+        for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
         store_octet(y + o * OCTET, value);
-    }
-    if (rest < n) store_one(y + rest, scale ? TANDEM_MUL(load_one(x + rest), factor) : load_one(x + rest));
+    });
+    if (rest < n) store_one(y + rest, TANDEM_MUL(load_one(x + rest), factor));
 }
 
-extern "C" int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const int8_t *q, size_t n,
+template <typename From>
+static int convert_from(void *y, tandem_cuda_float to, const From *x, size_t n, const float *scale, tandem_cuda_stream stream)
+{
+    RETURN_FOR(to, LAUNCH(convert, grid_of_octets<From>(n), THREADS, stream, (T *)y, x, n, scale));
+}
+
+extern "C" int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
                                       const float *scale, tandem_cuda_stream stream)
 {
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(convert, grid_of(n / OCTET), THREADS, stream, (float *)x, q, n, scale);
-    return LAUNCH(convert, grid_of(n / OCTET), THREADS, stream, (uint16_t *)x, q, n, scale);
+    switch (code) {
+    case TANDEM_CUDA_S8: return convert_from(x, type, (const s8 *)q, n, scale, stream);
+    case TANDEM_CUDA_E4M3: return convert_from(x, type, (const e4m3 *)q, n, scale, stream);
+    case TANDEM_CUDA_E5M2: return convert_from(x, type, (const e5m2 *)q, n, scale, stream);
+    }
+    return (int)cudaErrorInvalidValue;
 }
 
-extern "C" int tandem_cuda_narrow(uint16_t *y, const float *x, size_t n, tandem_cuda_stream stream)
+extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
+                                   tandem_cuda_stream stream)
 {
-    return LAUNCH(convert, grid_of(n / OCTET), THREADS, stream, y, x, n, (const float *)NULL);
-}
-
-extern "C" int tandem_cuda_widen(float *y, const uint16_t *x, size_t n, tandem_cuda_stream stream)
-{
-    return LAUNCH(convert, grid_of(n / OCTET), THREADS, stream, y, x, n, (const float *)NULL);
+    RETURN_FOR(from, convert_from(y, to, (const T *)x, n, NULL, stream));
 }
 
 /* --- What an int8 product leaves behind ----------------------------------------------------------------------------------- */
 
+/* Octets where rows are whole ones. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    scale_s32(T *__restrict__ y /* (rows, columns) */, const int32_t *__restrict__ x /* (rows, stride) */, size_t n,
-              size_t columns, size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+    scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
+              const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+{
+    const float scale = TANDEM_MUL(*scale_a, *scale_b);
+    const size_t rest = n / OCTET * OCTET + first_item();
+    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], scale);
+        store_octet(y + o * OCTET, value);
+    });
+    if (rest < n) store_one(y + rest, TANDEM_MUL((float)x[rest], scale));
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    scale_rows_s32(T *__restrict__ y /* (rows, columns) */, const int32_t *__restrict__ x /* (rows, stride) */, size_t n,
+                   size_t columns, size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     for (size_t i = first_item(); i < n; i += all_items())
@@ -272,7 +328,28 @@ extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int3
                                      size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream)
 {
     const size_t n = rows * columns;
-    if (type == TANDEM_CUDA_F32)
-        return LAUNCH(scale_s32, grid_of(n), THREADS, stream, (float *)y, x, n, columns, stride, scale_a, scale_b);
-    return LAUNCH(scale_s32, grid_of(n), THREADS, stream, (uint16_t *)y, x, n, columns, stride, scale_a, scale_b);
+    if (stride == columns) {
+        RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a, scale_b));
+    }
+    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of(n), THREADS, stream, (T *)y, x, n, columns, stride, scale_a, scale_b));
+}
+
+/* --- What a padded product leaves behind ---------------------------------------------------------------------------------- */
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    crop(T *__restrict__ y /* (batch, rows, columns) */, const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t n,
+         size_t rows, size_t columns, size_t x_rows, size_t x_columns)
+{
+    for (size_t i = first_item(); i < n; i += all_items()) {
+        const size_t c = i % columns, r = i / columns % rows, b = i / columns / rows;
+        store_one(y + i, x[(b * x_rows + r) * x_columns + c]);
+    }
+}
+
+extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows, size_t columns,
+                                size_t x_rows, size_t x_columns, tandem_cuda_stream stream)
+{
+    const size_t n = batch * rows * columns;
+    RETURN_FOR(type, LAUNCH(crop, grid_of(n), THREADS, stream, (T *)y, x, n, rows, columns, x_rows, x_columns));
 }

@@ -20,6 +20,7 @@ static int look(cuda_card *card, int index)
     seen.major = properties.major;
     seen.minor = properties.minor;
     seen.memory_bytes = properties.totalGlobalMem;
+    seen.cache_bytes = (uint64_t)properties.l2CacheSize;
     *card = seen;
     return 0;
 }
@@ -128,6 +129,23 @@ static int open_libraries(cuda_libraries **out, int index)
     return 0;
 }
 
+/* --- Work ----------------------------------------------------------------------------------------------------------------- */
+
+static void work_close(cuda_work *work) { work->close(work); }
+static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+{
+    return work->candidates(candidate, n, work);
+}
+static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
+{
+    return work->check(algorithm, work);
+}
+static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+                    void *workspace, tandem_cuda_stream stream)
+{
+    return work->run(work, algorithm, operands, workspace, stream);
+}
+
 const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
                                         .free_bytes = free_bytes,
@@ -150,8 +168,8 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .product_open = cuda_product_open,
-                                        .product_close = cuda_product_close,
-                                        .product_run = cuda_product_run,
                                         .convolution_open = cuda_convolution_open,
-                                        .convolution_close = cuda_convolution_close,
-                                        .convolution_run = cuda_convolution_run};
+                                        .work_close = work_close,
+                                        .work_candidates = work_candidates,
+                                        .work_check = work_check,
+                                        .work_run = work_run};

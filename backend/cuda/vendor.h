@@ -19,20 +19,32 @@ typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
 
 typedef struct cuda_card {
     char name[128];
-    int major, minor; /* compute capability */
-    uint64_t memory_bytes;
-    int driver, runtime; /* versions, 13000 = 13.0 */
+    int major, minor;                   /* compute capability */
+    uint64_t memory_bytes, cache_bytes; /* cache: the last level */
+    int driver, runtime;                /* versions, 13000 = 13.0 */
 } cuda_card;
 
-typedef enum cuda_type { CUDA_TYPE_F32, CUDA_TYPE_BF16, CUDA_TYPE_S8, CUDA_TYPE_S32 } cuda_type;
+typedef enum cuda_type {
+    CUDA_TYPE_F32,
+    CUDA_TYPE_BF16,
+    CUDA_TYPE_F16,
+    CUDA_TYPE_E4M3,
+    CUDA_TYPE_E5M2,
+    CUDA_TYPE_S8,
+    CUDA_TYPE_S32,
+    CUDA_N_TYPE
+} cuda_type;
 
-/* C (m, n) = A·B, `batch` times, row-major and packed. s8 gives s32, and takes A as (m, k) and B as (n, k) only: transpose_a 0,
- * transpose_b 1, k and n multiples of 4. */
+/* C (m, n) = A·B, `batch` times, row-major and packed. Types of a byte take A as (m, k) and B as (n, k) only: transpose_a 0,
+ * transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give f32 or bf16, multiplied by both scales; all
+ * sides are multiples of 16. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */
     int transpose_b; /* B is stored (n, k) */
-    cuda_type from, to;
+    cuda_type a, b, to;
+    int tf32;      /* f32 operands lose 13 bits on their way into the products */
+    int fast_sums; /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not summed again */
 } cuda_product_spec;
 
 /* The three passes of a convolution, channels last; weights are (c_out, kernel_h, kernel_w, c_in). One type throughout, sums in f32. */
@@ -45,11 +57,26 @@ typedef struct cuda_convolution_spec {
     cuda_convolution_pass pass;
     int batch, in_h, in_w, c_in, out_h, out_w, c_out, kernel_h, kernel_w, stride, pad;
     cuda_type type;
+    int tf32;
 } cuda_convolution_spec;
 
-typedef struct cuda_product cuda_product;         /* a prepared product */
-typedef struct cuda_convolution cuda_convolution; /* … convolution */
-typedef struct cuda_libraries cuda_libraries;     /* handles of the libraries, for one card */
+/* One way in which a library can do a piece of work, in its own words: of no meaning for another card or version. */
+enum { CUDA_ALGORITHM_WORDS = 8, CUDA_CANDIDATES = 16 };
+typedef struct cuda_algorithm {
+    uint64_t word[CUDA_ALGORITHM_WORDS];
+    uint64_t workspace_bytes;
+} cuda_algorithm;
+
+/* Of a product: A, B and C. Of a convolution: the operands in the order of their names, x (images), w (weights), y (results), and what
+ * the pass makes: from x and w, y; from y and w, x; from x and y, w. */
+typedef struct cuda_operands {
+    const void *a, *b;
+    void *c;
+    const float *scale_a, *scale_b; /* on the card, of fp8 */
+} cuda_operands;
+
+typedef struct cuda_work cuda_work; /* a product or a convolution that was described to its library */
+typedef struct cuda_libraries cuda_libraries; /* handles of the libraries, for one card */
 
 typedef struct cuda_vendor {
     int (*count)(int *n_card);
@@ -77,18 +104,16 @@ typedef struct cuda_vendor {
     int (*reach)(tandem_cuda_event event); /* the host waits, in any thread; at once where it was never recorded */
     int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
 
-    int (*product_open)(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                        const cuda_product_spec *spec);
-    void (*product_close)(cuda_product *product);
-    int (*product_run)(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
-                       tandem_cuda_stream stream);
-
-    int (*convolution_open)(cuda_convolution **convolution, uint64_t *workspace_bytes,
-                            cuda_libraries *libraries, const cuda_convolution_spec *spec);
-    void (*convolution_close)(cuda_convolution *convolution);
-    /* x, w, y: images, weights, results; the one that the pass makes is written. */
-    int (*convolution_run)(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
-                           tandem_cuda_stream stream);
+    int (*product_open)(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
+    int (*convolution_open)(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);
+    void (*work_close)(cuda_work *work);
+    /* Algorithms that the library holds for good, the best guess first, at least one; each gives the same bits every time. */
+    int (*work_candidates)(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work);
+    /* Whether the work can be done so, and with what workspace: an algorithm that was read from a file may be anything. */
+    int (*work_check)(cuda_algorithm *algorithm, const cuda_work *work);
+    /* workspace: 256-byte aligned. */
+    int (*work_run)(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+                    void *workspace, tandem_cuda_stream stream);
 } cuda_vendor;
 
 extern const cuda_vendor tandem_cuda_vendor; /* the real one: runtime.c, cublaslt.c, cudnn.c */

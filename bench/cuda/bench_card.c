@@ -47,12 +47,13 @@ int main(int n, char **word)
         printf("SKIP: %s\n", error.text);
         return 0;
     }
+    if (status == TANDEM_OK) status = tandem_cuda_backend.recall(device, NULL, 0, 1, &error);
     if (status == TANDEM_OK) {
         c.device = device;
         describe(c.out, c.device);
         status = card_report(&c, &error);
-        tandem_cuda_backend.close(device);
     }
+    if (device) tandem_cuda_backend.close(device);
     if (status != TANDEM_OK) fprintf(stderr, "bench_card: %s\n", error.text);
     return tandem_status_exit_code(status);
 }

@@ -130,23 +130,18 @@ static tandem_cuda_permutation turn_of(const card_arrays *a)
 
 LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))
 LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
-LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, a->of_row, a->x, F, a->n, a->words, &rounding, s))
-LAUNCH_OF(quantise_bf16, tandem_cuda_quantise(a->q, a->of_row, a->half, H, a->n, a->words, &rounding, s))
-LAUNCH_OF(both_f32, tandem_cuda_quantise_both(a->q, a->turned, a->of_row, a->x, F, a->rows, a->columns,
-                                              a->words, &rounding, s))
-LAUNCH_OF(both_bf16, tandem_cuda_quantise_both(a->q, a->turned, a->of_row, a->half, H, a->rows, a->columns,
-                                               a->words, &rounding, s))
-LAUNCH_OF(rows_f32, tandem_cuda_quantise_rows(a->q, a->of_row, a->x, F, a->rows, a->columns, &rounding, s))
-LAUNCH_OF(rows_bf16, tandem_cuda_quantise_rows(a->q, a->of_row, a->half, H, a->rows, a->columns, &rounding, s))
-LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, a->n, a->of_row, s))
-LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, a->n, a->of_row, s))
-LAUNCH_OF(narrow, tandem_cuda_narrow(a->half_out, a->x, a->n, s))
-LAUNCH_OF(widen, tandem_cuda_widen(a->y, a->half, a->n, s))
+LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, s))
+LAUNCH_OF(quantise_bf16,
+          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, s))
+LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
+LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
+LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
+LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
 LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, (const int32_t *)a->x, a->rows, a->columns, a->columns,
                                            a->of_row, a->of_row + 1, s))
 LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, (const int32_t *)a->x, a->rows, a->columns,
                                             a->columns, a->of_row, a->of_row + 1, s))
-LAUNCH_OF(turn_s8, tandem_cuda_pad_s8(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
+LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
 LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, (int *)(a->words + 1), s))
 LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw,
                                   (int *)(a->words + 1), s))
@@ -203,7 +198,7 @@ static int turn_bf16(const card_arrays *a, tandem_cuda_stream s)
 static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the columns of a quarter of the images */
 {
     const tandem_cuda_pool window = window_of(a, 4, 3, 1, 1);
-    return tandem_cuda_im2col_s8((int8_t *)a->y, a->q, &window, s);
+    return tandem_cuda_im2col_bytes(a->y, a->q, &window, s);
 }
 static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {
@@ -223,10 +218,6 @@ const card_kernel card_kernels[] = {
     {"amax bf16", 2, amax_bf16},
     {"quantise f32", 5, quantise_f32},
     {"quantise bf16", 3, quantise_bf16},
-    {"quantise f32, and transpose", 6, both_f32},
-    {"quantise bf16, and transpose", 4, both_bf16},
-    {"quantise f32 by rows", 5, rows_f32},
-    {"quantise bf16 by rows", 3, rows_bf16},
     {"dequantise to f32", 5, dequantise_f32},
     {"dequantise to bf16", 3, dequantise_bf16},
     {"f32 to bf16", 6, narrow},

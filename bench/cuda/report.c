@@ -87,7 +87,8 @@ static tandem_status measure_copies(card *c, tandem_error *error)
 
 typedef struct bare {
     const card *c;
-    cuda_product *product;
+    cuda_work *work;
+    cuda_algorithm algorithm;
     void *a, *b, *result, *workspace;
 } bare;
 
@@ -95,7 +96,8 @@ static int run_bare(void *context, int turn)
 {
     (void)turn; /* one product's operands are larger than any cache */
     const bare *p = context;
-    return p->c->device->vendor->product_run(p->product, p->a, p->b, p->result, p->workspace, p->c->device->stream);
+    const cuda_operands operands = {p->a, p->b, p->result, NULL, NULL};
+    return p->c->device->vendor->work_run(p->work, &p->algorithm, &operands, p->workspace, p->c->device->stream);
 }
 
 /* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot. */
@@ -104,22 +106,30 @@ static tandem_status time_bare(int64_t *ns, card *c, cuda_type from, tandem_dtyp
 {
     const int64_t side = c->sizes.side;
     const cuda_product_spec spec = {
-        .batch = 1, .m = side, .n = side, .k = side, .transpose_b = 1, .from = from, .to = to};
+        .batch = 1, .m = side, .n = side, .k = side, .transpose_b = 1, .a = from, .b = from, .to = to};
     const cuda_vendor *vendor = c->device->vendor;
     bare p = {.c = c};
-    uint64_t workspace_bytes = 0;
     const size_t n = (size_t)(side * side);
-    if (vendor->product_open(&p.product, &workspace_bytes, c->device->libraries, &spec))
+    if (vendor->product_open(&p.work, c->device->libraries, &spec))
         return tandem_error_set(error, TANDEM_NO_KERNEL, "the library has no such product");
+    cuda_candidate_work candidate = {.work = p.work,
+                                     .a_bytes = n * cuda_type_bytes(from),
+                                     .b_bytes = n * cuda_type_bytes(from),
+                                     .c_bytes = n * cuda_type_bytes(to)};
+    cuda_product_print(candidate.text, &spec);
+    if (cuda_choose(&p.algorithm, c->device->choices, vendor, c->device->stream, &candidate)) {
+        vendor->work_close(p.work);
+        return tandem_error_set(error, TANDEM_NO_KERNEL, "the library has no such product");
+    }
     tandem_status status = card_take(&p.a, c, n * tandem_dtype_bytes(dtype), error);
     if (status == TANDEM_OK) status = card_take(&p.b, c, n * tandem_dtype_bytes(dtype), error);
     if (status == TANDEM_OK) status = card_take(&p.result, c, n * 4, error);
-    if (status == TANDEM_OK) status = card_take(&p.workspace, c, workspace_bytes, error);
+    if (status == TANDEM_OK) status = card_take(&p.workspace, c, p.algorithm.workspace_bytes, error);
     if (status == TANDEM_OK) status = card_fill(c, p.a, dtype, n, 0, 0, error);
     if (status == TANDEM_OK) status = card_fill(c, p.b, dtype, n, 0, 0, error);
     const int launches = c->sizes.launches > 4 ? 4 : c->sizes.launches;
     if (status == TANDEM_OK) status = card_time(ns, c, "a product", launches, run_bare, &p, error);
-    vendor->product_close(p.product);
+    vendor->work_close(p.work);
     card_give_all(c);
     return status;
 }

@@ -5,6 +5,7 @@
 #ifndef TANDEM_BACKEND_H
 #define TANDEM_BACKEND_H
 
+#include "tandem/amax_history.h"
 #include "tandem/data.h"
 #include "tandem/step.h"
 #include "tandem/store.h"
@@ -52,6 +53,10 @@ typedef struct tandem_kernel_call {
     float *out_scale[TANDEM_TASK_WRITES]; /* of s8 results, else NULL */
     void *workspace;                      /* 64-byte aligned */
     tandem_draws draws;                   /* of casts to s8 */
+    /* casts to s8: delayed scaling with this history, which lies where the operands lie and is gone on with; NULL = with the
+     * tensor's own range. repeats: the cast before is done again: with the range that one took, and the history stays. */
+    tandem_amax_history *history;
+    int repeats;
     float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
                          are not predicted */
     float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
@@ -77,6 +82,13 @@ typedef struct tandem_device_backend {
                              uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
+    /* Where libraries offer several algorithms for a piece of work: takes those that were chosen before, in the texts of `tried`;
+     * those for other cards and versions are passed over. tries 1: from now on, when a kernel is prepared for work without
+     * a choice, each way is tried and the fastest chosen; 0: it is done as the library thinks best. NULL, both: there is
+     * nothing to choose. */
+    tandem_status (*recall)(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error);
+    /* What was chosen by tries since the device was opened; valid until the next prepare. */
+    const tandem_algorithm *(*tried)(const void *device, int *n);
     /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
      * all of the gradient is finite; it is applied in either case. Where the device has memory of its own, `weight` begins at a
      * multiple of 16, what pads the last 16 is updated too, and decay_of[i / 16] there says whether weight i decays; NULL: `decays`
@@ -150,7 +162,7 @@ typedef struct tandem_executor_options {
 } tandem_executor_options;
 
 /* --- A checkpoint: a training in a file, taken up again to the bit (docs/training.md, backend/checkpoint.h) --------------- */
-enum { TANDEM_CHECKPOINT_VERSION = 2, TANDEM_CHECKPOINT_RECIPE = 2048 };
+enum { TANDEM_CHECKPOINT_VERSION = 3, TANDEM_CHECKPOINT_RECIPE = 2048 };
 typedef struct tandem_checkpoint_info {
     int64_t step;                          /* steps done */
     char recipe[TANDEM_CHECKPOINT_RECIPE]; /* how it was trained, in the words of who saved it */
@@ -194,6 +206,10 @@ typedef struct tandem_backend_api {
 
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
+    /* How this rank's device does what its libraries can do in several ways (tandem_device_backend: recall, tried). */
+    tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
+                                   tandem_error *error);
+    const tandem_algorithm *(*worker_tried)(const tandem_worker *worker, int *n);
     tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
     tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
     tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes,

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "tandem/amax_history.h"
 #include "tandem/dtype.h"
 #include "tandem/status.h"
 
@@ -82,27 +83,6 @@ tandem_status tandem_kernels_quantise(const tandem_kernels *kernels, const tande
 /* tandem_kernels_amax: the largest magnitude; 0 of nothing; NaN where one is in it. */
 tandem_status tandem_kernels_amax(const tandem_kernels *kernels, float *amax, const void *x, tandem_dtype from,
                                   int64_t rows, int64_t columns, int64_t x_row, tandem_error *error);
-
-/* --- Delayed scaling: the range of a tensor from those of the steps before ------------------------------------------------ */
-
-/* range = 2^margin · max of the last `window` amax. Quantising with it reads the tensor once, and finds the next amax in the
- * same pass (tandem_quantise_call.amax). What outgrows the range is clamped; a window of its maxima and a margin make that rare.
- * Sources: Micikevicius et al., "FP8 formats for deep learning", arXiv 2209.05433, 2022; NVIDIA Transformer Engine, the recipe
- * DelayedScaling (history of amax, margin as a power of two).
- * The history is the caller's: copy it to save it. All of it is plain data; one thread at a time. */
-enum { TANDEM_AMAX_WINDOW = 1024 };
-typedef struct tandem_amax_history {
-    int window, margin;
-    int64_t updates; /* so far; the last stands at amax[(updates − 1) % window] */
-    float amax[TANDEM_AMAX_WINDOW];
-} tandem_amax_history;
-
-/* 1 ≤ window ≤ TANDEM_AMAX_WINDOW, −64 ≤ margin ≤ 64. */
-tandem_status tandem_amax_history_init(tandem_amax_history *history, int window, int margin, tandem_error *error);
-/* TANDEM_OVER_LIMIT where amax is not finite: the history is untouched, the range stays. */
-tandem_status tandem_amax_history_add(tandem_amax_history *history, float amax, tandem_error *error);
-/* −1 before the first amax: quantise the first step with TANDEM_SCALE_TENSOR. At most FLT_MAX. */
-float tandem_amax_history_range(const tandem_amax_history *history);
 
 /* --- From int8, and between floats ---------------------------------------------------------------------------------------- */
 

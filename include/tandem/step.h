@@ -74,10 +74,10 @@ typedef struct tandem_task {
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
-    tandem_dtype from;          /* operand type; of a cast: what it reads; of a backward product: the gradient's */
-    tandem_dtype second;        /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
+    tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
+    tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
                                    input's; else `from` */
-    tandem_dtype to;            /* type of the result */
+    tandem_dtype to; /* type of the result */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
@@ -100,11 +100,21 @@ typedef struct tandem_step_options {
     int n_segment; /* recomputation: the graph is cut into so many segments, as far as it has places where one tensor only is
                     * handed on; of all but the last, only this tensor is kept. 0, 1 = none; TANDEM_SEGMENTS_SQRT = as many
                     * as the root of the number of such places (Chen, Xu, Zhang, Guestrin, arXiv:1604.06174, 2016) */
+    struct tandem_cast_scaling {
+        int window; /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor itself */
+        int margin; /* the range is 2^margin times the largest of them */
+    } scaling; /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
 } tandem_step_options;
+typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
 tandem_status tandem_recompute_parse(int *n_segment, const char *word, tandem_error *error);
 enum { TANDEM_RECOMPUTE_TEXT = 16 };
 char *tandem_recompute_print(char text[TANDEM_RECOMPUTE_TEXT], int n_segment); /* returns text */
+/* "current" (window −1: it was said) or "delayed:window=16,margin=0", each of the two as given here where it is left out.
+ * TANDEM_USAGE says what there is. */
+tandem_status tandem_cast_scaling_parse(tandem_cast_scaling *scaling, const char *text, tandem_error *error);
+enum { TANDEM_CAST_SCALING_TEXT = 48 };
+char *tandem_cast_scaling_print(char text[TANDEM_CAST_SCALING_TEXT], tandem_cast_scaling scaling); /* returns text */
 
 typedef struct tandem_step {
     const tandem_graph *graph; /* borrowed */
@@ -149,6 +159,16 @@ void tandem_step_set(tandem_step *step, int op, tandem_precision precision);
  * the dependent operators behind them; some hundred nanoseconds an operator, whatever the size of the graph. */
 void tandem_step_resolve(tandem_step *step);
 
+/* Where a cast to s8 has its range from: found in the tensor by a pass of its own, known in advance (op row), or that of the casts
+ * before, whose history the pass that quantises goes on with. */
+typedef enum tandem_range { TANDEM_RANGE_FOUND, TANDEM_RANGE_KNOWN, TANDEM_RANGE_DELAYED, TANDEM_N_RANGE } tandem_range;
+const char *tandem_range_name(tandem_range range); /* "found", "known", "delayed" */
+/* The task with whose amax history (amax_history.h) task t of the current plan quantises: t itself, or the cast that a cast of
+ * recomputation repeats; −1: with none. */
+int tandem_step_history(const tandem_step *step, int task);
+/* What a history takes in memory, padding included; 0 where the step has none. */
+uint64_t tandem_step_history_bytes(const tandem_step *step);
+
 /* What a task's cost is filed under. Strings belong to the graph or are static. */
 typedef enum tandem_cost_kind { TANDEM_COST_OP, TANDEM_COST_CAST, TANDEM_COST_COLLECTIVE } tandem_cost_kind;
 typedef struct tandem_cost_key {
@@ -158,7 +178,7 @@ typedef struct tandem_cost_key {
     tandem_pass pass;
     tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
     int64_t elements;      /* of a cast or a reduce */
-    int known_range;       /* cast to one byte whose range is known in advance: one pass instead of two */
+    tandem_range range;    /* of a cast to one byte: FOUND takes two passes, the others one; else FOUND */
 } tandem_cost_key;
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */
@@ -178,13 +198,14 @@ int tandem_value_aux(const tandem_step *step, int op);
 typedef struct tandem_memory {
     /* over the whole run, bytes */
     uint64_t weights, gradients, optimizer; /* flat arrays: master weights, buckets, state */
+    uint64_t histories;                     /* of casts with delayed scaling */
     /* the arena: what lives for part of the step */
     uint64_t arena;      /* its size: the highest offset reached */
     uint64_t arena_live; /* largest sum of bytes alive at once: no placement can be smaller */
     int peak_task;       /* where that is */
     /* what is alive there, by kind */
     uint64_t activations, activation_gradients, weight_copies, workspace;
-    uint64_t peak; /* weights + gradients + optimizer + arena: what the executor allocates, to the byte */
+    uint64_t peak; /* weights + gradients + optimizer + histories + arena: what the executor allocates, to the byte */
     uint64_t weight_gradients; /* alive at the arena's peak: of one micro-step, not yet summed */
 } tandem_memory;
 
@@ -200,9 +221,10 @@ tandem_status tandem_memory_plan(tandem_memory *memory, const tandem_step *step,
 /* --- Memory over the step (graph/memory_timeline.c) --------------------------------------------------------------- */
 /* What bytes of a rank are for. Buckets are the gradients themselves: nothing is packed, so they need nothing besides. */
 typedef enum tandem_memory_category {
-    TANDEM_MEMORY_WEIGHTS,   /* f32 master copies, for the whole run, as the next two */
+    TANDEM_MEMORY_WEIGHTS,   /* f32 master copies, for the whole run, as the next three */
     TANDEM_MEMORY_GRADIENTS, /* of weights: the buckets */
     TANDEM_MEMORY_OPTIMIZER,
+    TANDEM_MEMORY_HISTORIES,
     TANDEM_MEMORY_WEIGHT_COPIES,   /* in other types than f32 */
     TANDEM_MEMORY_ACTIVATIONS_F32, /* outputs of operators by the type in which they are stored */
     TANDEM_MEMORY_ACTIVATIONS_BF16,

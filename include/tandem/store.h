@@ -87,6 +87,18 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
 
+/* --- Choices: how a device does a piece of work that its libraries can do in several ways -------------------------------- */
+/* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries and the work. */
+typedef struct tandem_algorithm {
+    const char *spec, *choice;
+} tandem_algorithm;
+/* Files them, in the place of others for the same work. All or none. */
+tandem_status tandem_store_put_algorithms(tandem_store *store, const tandem_algorithm *choice, int n,
+                                          tandem_error *error);
+/* *choice, with its texts, is one block for the caller to free(); NULL and 0 where there is none. */
+tandem_status tandem_store_load_algorithms(tandem_algorithm **choice, int *n, tandem_store *store,
+                                           tandem_error *error);
+
 /* --- Collectives: a curve of time over bytes, for one group of ranks (tandem_cluster_group) ------------------------ */
 typedef struct tandem_collective_point {
     uint64_t bytes;

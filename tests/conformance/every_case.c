@@ -55,12 +55,12 @@ static double *numbers(size_t n)
 static void check_scale(bench *b, const tandem_step *step, int t, const task_operands *operands, const char *where)
 {
     const tandem_task *task = &step->task[t];
-    if (task->to != TANDEM_S8) return;
+    if (!has_scale(task->to)) return;
     double most =
         task->kind == TANDEM_TASK_CAST ? (double)tandem_op_row_get(step->graph->op[task->op].kind)->range : 0;
     if (!(most > 0))
         for (size_t i = 0; i < operands->in[0].n; i++) most = fmax(most, fabs(operands->in[0].value[i]));
-    const float scale = (float)most / 127;
+    const float scale = (float)most / (float)most_of_code(task->to);
     CHECK(b, !(operands->out[0].scale < scale) && !(operands->out[0].scale > scale),
           "%s: the scale is %.9g, should be %.9g", where, (double)operands->out[0].scale, (double)scale);
 }
@@ -86,8 +86,11 @@ static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, c
         bench_complain(b, "%s: the reference does not know this operator", where);
     } else {
         const tandem_task *own = &step->task[t];
-        if (b->narrow_gradients && step->graph->op[own->op].kind == TANDEM_OP_CONV2D && own->from == TANDEM_BF16)
-            for (size_t i = 0; i < operands.out[0].n; i++) bound[0][i] += 0x1p-8 * fabs(result[0][i]);
+        if (b->narrow_gradients && step->graph->op[own->op].kind == TANDEM_OP_CONV2D &&
+            (own->from == TANDEM_BF16 || own->from == TANDEM_F16))
+            for (size_t i = 0; i < operands.out[0].n; i++)
+                bound[0][i] += own->from == TANDEM_BF16 ? 0x1p-8 * fabs(result[0][i])
+                                                        : 0x1p-11 * fabs(result[0][i]) + 0x1p-25;
         for (int k = 0; k < operands.n_out; k++)
             compare_output(b, &operands.out[k], result[k], bound[k], where, k);
         check_scale(b, step, t, &operands, where);
@@ -109,7 +112,7 @@ typedef struct form {
 } form;
 typedef struct forms {
     int n;
-    form form[64];
+    form form[256];
 } forms;
 
 static int is_new(forms *seen, const tandem_task *task)
@@ -149,7 +152,15 @@ static const struct {
     tandem_precision before, behind;
 } around[] = {{TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32},
               {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16},
-              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_INT8}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_INT8}};
+              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_INT8}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_INT8},
+              {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP16}, {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP8},
+              {TANDEM_PRECISION_FP8, TANDEM_PRECISION_FP8},   {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP16}};
+
+/* An embedding lacks precisions that linears have. */
+static int can_carry(const tandem_graph *graph, int op, tandem_precision precision)
+{
+    return op < 0 || tandem_op_row_get(graph->op[op].kind)->precisions >> precision & 1;
+}
 
 static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
 {
@@ -172,7 +183,9 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
         for (size_t k = 0; k < sizeof around / sizeof around[0]; k++) {
-            if (!(b->row->precisions >> around[k].before & b->row->precisions >> around[k].behind & 1))
+            if (!(b->row->precisions >> around[k].before & b->row->precisions >> around[k].behind & 1) ||
+                !can_carry(made.graph, made.pre, around[k].before) ||
+                !can_carry(made.graph, made.post, around[k].behind))
                 continue;
             case_set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].behind);
             for (int t = 0; t < step->n_task; t++)
@@ -210,7 +223,7 @@ int case_find_task(const tandem_step *step, tandem_task_kind kind, int op, tande
 }
 
 /* Operand k of the forward pass in its precision, cast by the device from `wide`; returns how far a number
- * may have moved: one step of s8, 2^−8 of itself in bf16. */
+ * may have moved. */
 static int cast_operand(bench *b, const tandem_step *step, int cast, const case_array *wide,
                         case_array *narrow, const char *what)
 {
@@ -229,6 +242,17 @@ static int cast_operand(bench *b, const tandem_step *step, int cast, const case_
     return good;
 }
 
+/* By how much a number may have moved when it was cast. */
+static double moved_by(tandem_dtype type, double x, double scale)
+{
+    switch (type) {
+    case TANDEM_S8: return scale * (1 + 0x1p-12);
+    case TANDEM_E4M3: return x * (0x1p-4 + 0x1p-20) + scale * 0x1p-10;
+    case TANDEM_F16: return x * 0x1p-11 + 0x1p-25;
+    default: return x * 0x1p-8;
+    }
+}
+
 /* Σ (|x| + e_x)(|w| + e_w) − Σ |x||w| bounds the error of a product whose operands moved by up to e; with
  * squares and variances (a stochastically rounded number has s²/6 on average) the same difference is the
  * variance of that error. */
@@ -243,8 +267,7 @@ static void predict(const tandem_step *step, int t, const task_operands *wide, c
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; i < wide->in[k].n; i++) {
             const double x = fabs(wide->in[k].value[i]);
-            const double e =
-                narrow->in[k].dtype == TANDEM_S8 ? (double)narrow->in[k].scale * (1 + 0x1p-12) : x * 0x1p-8;
+            const double scale = (double)narrow->in[k].scale, e = moved_by(narrow->in[k].dtype, x, scale);
             plain.in[k].value[i] = squares ? x * x : x;
             moved.in[k].value[i] = squares ? x * x + e * e / 6 : x + e;
         }
@@ -263,7 +286,7 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
 {
     const size_t n = wide->out[0].n;
     const case_array *got = &narrow->out[0];
-    const int is_int8 = narrow->in[0].dtype == TANDEM_S8;
+    const int is_int8 = narrow->in[0].dtype == TANDEM_S8, is_fp8 = narrow->in[0].dtype == TANDEM_E4M3;
     double *const right = numbers(n), *const own = numbers(n), *const slack = numbers(n), *const variance = numbers(n);
     double error2 = 0, predicted2 = 0;
     int within = 1;
@@ -273,14 +296,14 @@ static void compare_precision(bench *b, const tandem_step *step, int t, const ta
     for (size_t i = 0; i < n; i++) {
         const double error = got->value[i] - right[i];
         within &= fabs(error) <= slack[i] + own[i] + 0x1p-20 * slack[i] +
-                                     (got->dtype == TANDEM_BF16 ? 0x1p-7 * fabs(right[i]) : 0);
+                                     (got->dtype == TANDEM_F32 ? 0 : 0x1p-7 * fabs(right[i]));
         error2 += error * error;
         predicted2 += variance[i];
     }
     const double relative = metrics_relative_l2(right, got->value, n),
                  cosine = metrics_cosine(right, got->value, n);
     CHECK(b, within, "%s: an error lies over its bound (relative L2 %.3g, cosine %.6f)", what, relative, cosine);
-    CHECK(b, cosine > (is_int8 ? 0.99 : 0.9999), "%s: cosine to fp32 is %.6f", what, cosine);
+    CHECK(b, cosine > (is_int8 ? 0.99 : is_fp8 ? 0.998 : 0.9999), "%s: cosine to fp32 is %.6f", what, cosine);
     const double ratio = sqrt(error2 / predicted2);
     if (is_int8 && n >= 500)
         CHECK(b, ratio > 0.7 && ratio < 1.4,

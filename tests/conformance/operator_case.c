@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/arithmetic.h" /* its types; tests/cuda/test_cuda_arithmetic.c holds them to their definition */
 #include "base/philox.h"
 #include "graph/build.h"
 #include "tests/conformance/reference.h"
@@ -281,6 +282,15 @@ static void *memory(size_t bytes)
     return block;
 }
 
+int has_scale(tandem_dtype dtype)
+{
+    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2;
+}
+double most_of_code(tandem_dtype dtype)
+{
+    return dtype == TANDEM_E4M3 ? 448 : dtype == TANDEM_E5M2 ? 57344 : 127;
+}
+
 void array_open(case_array *array, tandem_dtype dtype, size_t n)
 {
     const size_t bytes = n * tandem_dtype_bytes(dtype);
@@ -328,6 +338,12 @@ void array_store(case_array *array)
             ((uint16_t *)array->data)[i] = bf16_of(v);
         else if (array->dtype == TANDEM_S8)
             ((int8_t *)array->data)[i] = (int8_t)lrint(v / (double)array->scale);
+        else if (array->dtype == TANDEM_F16)
+            ((uint16_t *)array->data)[i] = tandem_f16_of((float)v);
+        else if (array->dtype == TANDEM_E4M3)
+            ((uint8_t *)array->data)[i] = tandem_e4m3_of((float)(v / (double)array->scale));
+        else if (array->dtype == TANDEM_E5M2)
+            ((uint8_t *)array->data)[i] = tandem_e5m2_of((float)(v / (double)array->scale));
         else
             ((int32_t *)array->data)[i] = (int32_t)lrint(v);
     }
@@ -346,6 +362,12 @@ void array_load(case_array *array)
             array->value[i] = (double)wide;
         } else if (array->dtype == TANDEM_S8) {
             array->value[i] = (double)((const int8_t *)array->data)[i] * (double)array->scale;
+        } else if (array->dtype == TANDEM_F16) {
+            array->value[i] = (double)tandem_f32_of_f16(((const uint16_t *)array->data)[i]);
+        } else if (array->dtype == TANDEM_E4M3) {
+            array->value[i] = (double)tandem_f32_of_e4m3(((const uint8_t *)array->data)[i]) * (double)array->scale;
+        } else if (array->dtype == TANDEM_E5M2) {
+            array->value[i] = (double)tandem_f32_of_e5m2(((const uint8_t *)array->data)[i]) * (double)array->scale;
         } else {
             array->value[i] = (double)((const int32_t *)array->data)[i];
         }
@@ -359,8 +381,10 @@ double case_random(uint64_t key, uint32_t index)
 
 void array_random(case_array *array, uint64_t key)
 {
-    array->scale = array->dtype == TANDEM_S8 ? (float)(0.01 + 0.005 * case_random(key, UINT32_MAX)) : 1;
-    const double most = array->dtype == TANDEM_S8 ? 127 * (double)array->scale : 1;
+    const double codes = most_of_code(array->dtype);
+    array->scale =
+        has_scale(array->dtype) ? (float)((0.01 + 0.005 * case_random(key, UINT32_MAX)) * 127 / codes) : 1;
+    const double most = has_scale(array->dtype) ? codes * (double)array->scale : 1;
     for (size_t i = 0; i < array->n; i++) {
         const double r = case_random(key, (uint32_t)i);
         array->value[i] = most * (array->dtype == TANDEM_S8 && key >= 16 * CASE_EXTREME ? (r < 0.75 ? 1 : -1) : r);
@@ -469,11 +493,11 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
 {
     for (int k = 0; k < operands->n_in; k++) {
         run->call.in[k] = operands->in[k].data;
-        run->call.in_scale[k] = operands->in[k].dtype == TANDEM_S8 ? &operands->in[k].scale : NULL;
+        run->call.in_scale[k] = has_scale(operands->in[k].dtype) ? &operands->in[k].scale : NULL;
     }
     for (int k = 0; k < operands->n_out; k++) {
         run->call.out[k] = operands->out[k].data;
-        run->call.out_scale[k] = operands->out[k].dtype == TANDEM_S8 ? &run->out_scale[k] : NULL;
+        run->call.out_scale[k] = has_scale(operands->out[k].dtype) ? &run->out_scale[k] : NULL;
     }
     run->call.workspace = run->workspace.data;
     run->call.draws = (tandem_draws){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
@@ -551,7 +575,7 @@ int operands_run(task_operands *operands, const tandem_device_backend *backend, 
     prepare_call(&run, operands, seed, row_weight);
     const int good = twice(&run, operands, complaint, size);
     for (int k = 0; k < operands->n_out; k++) {
-        if (operands->out[k].dtype == TANDEM_S8 && step->task[task].to == TANDEM_S8)
+        if (has_scale(operands->out[k].dtype) && has_scale(step->task[task].to))
             operands->out[k].scale = run.out_scale[k];
         array_load(&operands->out[k]);
     }

@@ -46,7 +46,7 @@ void case_print(char *text, size_t size, const operator_case *c);
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;
-    float scale; /* of s8 */
+    float scale; /* of types of a byte */
     void *data;  /* aligned to 64 */
     void *block;
     double *value; /* [n] */
@@ -54,13 +54,15 @@ typedef struct case_array {
 enum { CASE_GUARD = 128 };
 
 /* No memory ends the process: these are tests. */
+int has_scale(tandem_dtype dtype);       /* s8, E4M3, E5M2 */
+double most_of_code(tandem_dtype dtype); /* the largest number that a code of it stands for at scale 1 */
 void array_open(case_array *array, tandem_dtype dtype, size_t n);
 void array_close(case_array *array);
 void array_store(case_array *array); /* data from value: rounded to nearest; value becomes what is stored */
 void array_load(case_array *array);  /* value from data */
 void array_spoil(case_array *array); /* data that is no number */
 int array_guards_whole(const case_array *array);
-/* Numbers in [−1, 1), the same for the same key; for s8 integers in [−127, 127] and a scale; with
+/* Numbers in [−1, 1), the same for the same key; for types of a byte codes of all sizes and a scale; with
  * CASE_EXTREME in the key seven of eight are 127 and the others −127: sums as large as they can be, which
  * 16-bit intermediate sums cannot hold. */
 #define CASE_EXTREME (UINT64_C(1) << 40)

@@ -34,12 +34,27 @@ static int64_t rows_of(const tandem_shape *shape)
     return tandem_shape_elements(shape) / tandem_shape_last(shape);
 }
 
+/* Largest relative error of rounding to a type, subnormal numbers aside. */
+static double rounding_of(tandem_dtype dtype)
+{
+    return dtype == TANDEM_BF16 ? 0x1p-8 : dtype == TANDEM_F16 ? 0x1p-11 : u;
+}
+
 /* --- Products ------------------------------------------------------------------------------------------- */
 
 /* C(i, j) = Σ_l A(i, l)·B(l, j), with strides. */
 typedef struct product {
     int64_t m, n, k, a_row, a_column, b_row, b_column;
 } product;
+
+/* What a product errs by beside the rounding of its sums, as a share of Σ|terms|: operands cut to tf32's 10 bits (2^−10 each, where
+ * the hardware does not round), and sums of fp8, of which Hopper's tensor cores keep some 14 bits ("DeepSeek-V3 Technical Report",
+ * arXiv:2412.19437, section 3.3.2). */
+static double product_error(const work *w)
+{
+    if (tandem_precision_multiplies(w->task->precision, w->task->from) == TANDEM_TF32) return 0x1p-9;
+    return w->task->from == TANDEM_E4M3 || w->task->from == TANDEM_E5M2 ? 0x1p-11 : 0;
+}
 
 static void multiply(const work *w, const product *p, const double *a, const double *b, double *c, double *bound)
 {
@@ -53,7 +68,8 @@ static void multiply(const work *w, const product *p, const double *a, const dou
                 size += fabs(term);
             }
             c[i * p->n + j] = sum;
-            bound[i * p->n + j] = exact ? 4 * u * fabs(sum) + own * size : (double)(p->k + 2) * u * size;
+            bound[i * p->n + j] =
+                exact ? 4 * u * fabs(sum) + own * size : ((double)(p->k + 2) * u + product_error(w)) * size;
         }
 }
 
@@ -134,7 +150,7 @@ static void conv2d(const work *w)
                     }
     for (size_t j = 0; j < n; j++)
         w->bound[0][j] = w->task->from == TANDEM_S8 ? 4 * u * fabs(w->out[0][j]) + own * size[j]
-                                                    : (double)(terms[j] + 2) * u * size[j];
+                                                    : ((double)(terms[j] + 2) * u + product_error(w)) * size[j];
     free(size);
     free(terms);
 }
@@ -516,7 +532,7 @@ static int64_t best_place(const work *w, const double *x, int64_t output)
 static void maxpool(const work *w)
 {
     const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
-    const double rounding = w->task->from == TANDEM_BF16 ? 0x1p-8 : u;
+    const double rounding = rounding_of(w->task->from);
     for (int64_t i = 0; i < n; i++) {
         if (w->task->kind == TANDEM_TASK_FORWARD) {
             const int64_t best = best_place(w, w->in[0], i), noted = (int64_t)w->operands->out[1].value[i];
@@ -537,7 +553,7 @@ static void avgpool(const work *w)
     const int64_t n = tandem_shape_elements(shape_out(w)), window = (int64_t)w->op->kernel_h * w->op->kernel_w;
     const int is_forward = w->task->kind == TANDEM_TASK_FORWARD;
     /* a gradient in bf16 may be summed in bf16, window by window */
-    const double rounding = !is_forward && w->task->from == TANDEM_BF16 ? 0x1p-8 : u;
+    const double rounding = is_forward ? u : rounding_of(w->task->from);
     for (int64_t i = 0; i < n; i++)
         for (int64_t q = 0; q < window; q++) {
             const int64_t at = place_in(w, i, q), to = is_forward ? i : at, from = is_forward ? at : i;
@@ -573,6 +589,10 @@ static void cast(const work *w)
         w->out[0][i] = w->in[0][i];
         if (w->task->to == TANDEM_S8) /* up to a step, and what u_i is short of even (isa_kernels.h) */
             w->bound[0][i] = (double)w->operands->out[0].scale * (1 + 0x1p-12);
+        if (w->task->to == TANDEM_E4M3) /* half of the last bit, or half of the least step; the division moves it by two f32 bits more */
+            w->bound[0][i] = fabs(w->in[0][i]) * (0x1p-4 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-10;
+        if (w->task->to == TANDEM_E5M2)
+            w->bound[0][i] = fabs(w->in[0][i]) * (0x1p-3 + 0x1p-20) + (double)w->operands->out[0].scale * 0x1p-17;
     }
 }
 
@@ -627,10 +647,11 @@ static int only_moves(const work *w)
 static void add_rounding(const work *w, int k)
 {
     const case_array *array = &w->operands->out[k];
-    if (array->dtype == TANDEM_S8 || only_moves(w)) return;
-    const double rounding = array->dtype == TANDEM_BF16 ? 0x1p-8 : u;
+    if (has_scale(array->dtype) || only_moves(w)) return;
+    const double rounding = rounding_of(array->dtype), least = array->dtype == TANDEM_F16 ? 0x1p-25 : 0x1p-126;
     for (size_t i = 0; i < array->n; i++)
-        w->bound[k][i] += rounding * (fabs(w->out[k][i]) + w->bound[k][i]) + (w->bound[k][i] > 0 ? 0x1p-126 : 0);
+        w->bound[k][i] += rounding * (fabs(w->out[k][i]) + w->bound[k][i]) +
+                          (w->bound[k][i] > 0 || array->dtype == TANDEM_F16 ? least : 0);
 }
 
 int task_reference(const tandem_step *step, int t, const task_operands *operands, float row_weight,

@@ -27,9 +27,15 @@
 #define __restrict__ __restrict
 #define __shared__ static /* one block runs at a time */
 
-struct float4 { float x, y, z, w; };
-struct uint4 { uint32_t x, y, z, w; };
-struct uint2 { uint32_t x, y; };
+struct float4 {
+    float x, y, z, w;
+};
+struct uint4 {
+    uint32_t x, y, z, w;
+};
+struct uint2 {
+    uint32_t x, y;
+};
 struct dim3 {
     unsigned x, y, z;
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
@@ -47,7 +53,8 @@ extern "C" int stand_in_fate(void);
 typedef int cudaError_t;
 enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
 
-namespace simt {
+namespace simt
+{
 
 enum { STACK = 64 << 10, WARP_SIZE = 32, MOST_THREADS = 1024 };
 enum state { READY, AT_BARRIER, AT_SHUFFLE, DONE };
@@ -161,7 +168,8 @@ inline void run_block(void)
             ran = true;
         }
         if (all_done()) return;
-        if (!release_shuffles() && !release_barrier() && !ran) fail("threads of a block wait for one another");
+        if (!release_shuffles() && !release_barrier() && !ran)
+            fail("threads of a block wait for one another");
     }
 }
 

@@ -1,5 +1,6 @@
 #include "tests/cuda/stand_in.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +10,10 @@
 #include "base/clock.h"
 #include "tests/cuda/card.h"
 
-enum { LOST = 719, NO_MEMORY = 2 };
+enum { LOST = 719, NO_MEMORY = 2, UNSUPPORTED = 10015 };
+#define SECOND INT64_C(1000000000)
 
-cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 13000, 13000};
+cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
 int stand_in_n_card = 1;
 int stand_in_fails_after = -1;
 int stand_in_fails_once;
@@ -21,6 +23,7 @@ int stand_in_is_apart;
 /* A step has two threads: the one that computes, and the one that reduces. */
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static int open_things;
+static int64_t clock_ns; /* what work pretends to have taken, beside the time that passes */
 int stand_in_open_things(void) { return open_things; }
 
 int stand_in_fate(void)
@@ -115,7 +118,10 @@ static int free_bytes(uint64_t *bytes)
     return stand_in_fate();
 }
 
-static const char *text(int error) { return error == LOST ? "the card is gone" : "no memory"; }
+static const char *text(int error)
+{
+    return error == LOST ? "the card is gone" : error == UNSUPPORTED ? "not supported" : "no memory";
+}
 
 static int versions(char *written, size_t size)
 {
@@ -175,17 +181,17 @@ static void give(void *memory, int pinned)
 /* --- Streams: the first one does all at once, which is where kernels run; the others do nothing before somebody waits for them,
  * so that whoever should wait and does not is seen --------------------------------------------------------------------------- */
 
-typedef struct work { /* a copy, or an event that is recorded (to NULL), or waited for */
+typedef struct queued { /* a copy, or an event that is recorded (to NULL), or waited for */
     void *to;
     const void *from;
     uint64_t bytes;
     tandem_cuda_event recorded, awaited;
-    struct work *next;
-} work;
+    struct queued *next;
+} queued;
 
 struct CUstream_st {
     int is_first;
-    work *first, **end;
+    queued *first, **end;
 };
 static int n_stream;
 
@@ -196,7 +202,7 @@ struct CUevent_st {
 
 static void force(tandem_cuda_event event);
 
-static void do_one(const work *w)
+static void do_one(const queued *w)
 {
     if (w->awaited) force(w->awaited);
     if (w->to) {
@@ -205,14 +211,14 @@ static void do_one(const work *w)
         stand_in_leave();
     }
     if (w->recorded) {
-        w->recorded->at_ns = tandem_now_ns();
+        w->recorded->at_ns = tandem_now_ns() + clock_ns;
         w->recorded->on = NULL;
     }
 }
 
 static void do_first(tandem_cuda_stream stream)
 {
-    work *w = stream->first;
+    queued *w = stream->first;
     stream->first = w->next;
     if (!stream->first) stream->end = &stream->first;
     do_one(w);
@@ -224,14 +230,14 @@ static void force(tandem_cuda_event event)
     while (event->on) do_first(event->on);
 }
 
-static int put(tandem_cuda_stream stream, work one)
+static int put(tandem_cuda_stream stream, queued one)
 {
     pthread_mutex_lock(&mutex);
     if (one.recorded) one.recorded->on = stream;
     if (stream->is_first) {
         do_one(&one);
     } else {
-        work *w = malloc(sizeof *w);
+        queued *w = malloc(sizeof *w);
         if (!w) abort();
         *w = one;
         *stream->end = w;
@@ -252,7 +258,7 @@ static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 
 static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
 {
-    return put(stream, (work){.to = to, .from = from, .bytes = bytes});
+    return put(stream, (queued){.to = to, .from = from, .bytes = bytes});
 }
 
 static int stream_open(tandem_cuda_stream *stream)
@@ -273,13 +279,13 @@ static int wait_all(tandem_cuda_stream stream)
 }
 static void stream_close(tandem_cuda_stream stream)
 {
-    for (work *w; (w = stream->first) != NULL; free(w)) stream->first = w->next;
+    for (queued *w; (w = stream->first) != NULL; free(w)) stream->first = w->next;
     n_stream--;
     closed(stream);
 }
 static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
 {
-    return put(stream, (work){.awaited = event});
+    return put(stream, (queued){.awaited = event});
 }
 static int call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
 {
@@ -296,7 +302,7 @@ static int event_open(tandem_cuda_event *event)
 static void event_close(tandem_cuda_event event) { closed(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
-    return put(stream, (work){.recorded = event});
+    return put(stream, (queued){.recorded = event});
 }
 static int reach(tandem_cuda_event event)
 {
@@ -319,10 +325,13 @@ static double load(const void *array, cuda_type type, int64_t i)
     switch (type) {
     case CUDA_TYPE_F32: return (double)((const float *)array)[i];
     case CUDA_TYPE_BF16: return (double)tandem_f32_of_bf16(((const uint16_t *)array)[i]);
+    case CUDA_TYPE_F16: return (double)tandem_f32_of_f16(((const uint16_t *)array)[i]);
+    case CUDA_TYPE_E4M3: return (double)tandem_f32_of_e4m3(((const uint8_t *)array)[i]);
+    case CUDA_TYPE_E5M2: return (double)tandem_f32_of_e5m2(((const uint8_t *)array)[i]);
     case CUDA_TYPE_S8: return (double)((const int8_t *)array)[i];
     case CUDA_TYPE_S32: return (double)((const int32_t *)array)[i];
+    default: abort();
     }
-    abort();
 }
 
 static void store(void *array, cuda_type type, int64_t i, double value)
@@ -330,127 +339,177 @@ static void store(void *array, cuda_type type, int64_t i, double value)
     switch (type) {
     case CUDA_TYPE_F32: ((float *)array)[i] = (float)value; return;
     case CUDA_TYPE_BF16: ((uint16_t *)array)[i] = tandem_bf16_of((float)value); return;
+    case CUDA_TYPE_F16: ((uint16_t *)array)[i] = tandem_f16_of((float)value); return;
     case CUDA_TYPE_S32: ((int32_t *)array)[i] = (int32_t)value; return;
-    case CUDA_TYPE_S8: break;
+    default: abort();
     }
-    abort();
 }
 
-static double *load_all(const void *array, cuda_type type, int64_t n)
+/* To the 11 bits, sign aside, that a product reads of tf32: 13 less than a float has. */
+static double as_tf32(double value)
+{
+    int exponent = 0;
+    const double part = frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp(part, 11)), exponent - 11);
+}
+
+static double *load_all(const void *array, cuda_type type, int64_t n, int tf32)
 {
     double *value = malloc((size_t)n * sizeof *value);
     if (!value) abort();
-    for (int64_t i = 0; i < n; i++) value[i] = load(array, type, i);
+    for (int64_t i = 0; i < n; i++) value[i] = tf32 ? as_tf32(load(array, type, i)) : load(array, type, i);
     return value;
+}
+
+/* --- Work: of either kind there are N_ALGORITHM ways, which differ in workspace and in the time they pretend to take ---------- */
+
+enum { N_ALGORITHM = 4, BROKEN = 2 };
+static const struct {
+    uint64_t workspace_bytes;
+    int64_t ns;
+} algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
+int stand_in_breaks; /* whether it does */
+int stand_in_candidates = N_ALGORITHM;
+int stand_in_runs;
+
+struct cuda_work {
+    int is_product;
+    cuda_product_spec product;
+    cuda_convolution_spec convolution;
+};
+
+static void work_close(cuda_work *work) { closed(work); }
+
+static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
+{
+    (void)work;
+    for (int i = 0; i < stand_in_candidates; i++)
+        candidate[i] = (cuda_algorithm){{(uint64_t)i}, algorithms[i].workspace_bytes};
+    *n = stand_in_candidates;
+    return stand_in_fate();
+}
+
+static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
+{
+    (void)work;
+    if (algorithm->word[0] >= N_ALGORITHM) return UNSUPPORTED;
+    algorithm->workspace_bytes = algorithms[algorithm->word[0]].workspace_bytes;
+    return stand_in_fate();
 }
 
 /* --- Products --------------------------------------------------------------------------------------------------------------- */
 
-enum { WORKSPACE = 512 }; /* so that offsets behind it are met */
+static int is_fp8(cuda_type type) { return type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2; }
 
-struct cuda_product {
-    cuda_product_spec spec;
-};
+/* What cuBLASLt documents for these types. */
+static int is_supported(const cuda_product_spec *s)
+{
+    const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
+    if (s->a != CUDA_TYPE_S8 && !is_fp8(s->a))
+        return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
+    if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
+    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16))
+        return 0;
+    return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
+}
 
-static int product_open(cuda_product **product, uint64_t *workspace_bytes, cuda_libraries *libraries,
-                        const cuda_product_spec *spec)
+static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
 {
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
-    if (spec->from == CUDA_TYPE_S8 && (spec->transpose_a || !spec->transpose_b || spec->n % 4 || spec->k % 4))
-        return 15;
-    *product = opened(sizeof **product);
-    (*product)->spec = *spec;
-    *workspace_bytes = WORKSPACE;
+    if (!is_supported(spec)) return UNSUPPORTED;
+    *work = opened(sizeof **work);
+    **work = (cuda_work){.is_product = 1, .product = *spec};
     return 0;
 }
 
-static void product_close(cuda_product *product) { closed(product); }
-
-static int product_run(const cuda_product *product, const void *a, const void *b, void *c, void *workspace,
-                       tandem_cuda_stream stream)
+static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
-    (void)stream;
-    const cuda_product_spec *s = &product->spec;
-    stand_in_enter();
-    memset(workspace, 0x5A, WORKSPACE);
-    double *const left = load_all(a, s->from, s->batch * s->m * s->k), *const right = load_all(
-                                                                           b, s->from, s->batch * s->k * s->n);
+    double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
+    double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
+    const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
+                  b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
-            const int64_t group = i / s->m, row = i % s->m;
+            const double *a = left + i / s->m * s->m * s->k + i % s->m * a_row,
+                         *b = right + i / s->m * s->k * s->n + j * b_column;
             double sum = 0;
-            for (int64_t l = 0; l < s->k; l++)
-                sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
-                       right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
-            store(c, s->to, i * s->n + j, sum);
+            for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
+            store(o->c, s->to, i * s->n + j, is_fp8(s->a) ? sum * (double)*o->scale_a * (double)*o->scale_b : sum);
         }
     free(right);
     free(left);
-    stand_in_leave();
-    return stand_in_fate();
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
 
-struct cuda_convolution {
-    cuda_convolution_spec spec;
-};
-
-static int convolution_open(cuda_convolution **convolution, uint64_t *workspace_bytes,
-                            cuda_libraries *libraries, const cuda_convolution_spec *spec)
+static int convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
-    *convolution = opened(sizeof **convolution);
-    (*convolution)->spec = *spec;
-    *workspace_bytes = WORKSPACE;
+    *work = opened(sizeof **work);
+    (*work)->convolution = *spec;
     return 0;
 }
 
-static void convolution_close(cuda_convolution *convolution) { closed(convolution); }
-
-static int convolution_run(const cuda_convolution *convolution, void *x, void *w, void *y, void *workspace,
-                           tandem_cuda_stream stream)
+static void run_convolution(const cuda_convolution_spec *s, const cuda_operands *o)
 {
-    (void)stream;
-    const cuda_convolution_spec *s = &convolution->spec;
+    const void *const x = s->pass == CUDA_CONVOLUTION_DGRAD ? o->c : o->a,
+                      *const w = s->pass == CUDA_CONVOLUTION_WGRAD ? o->c : o->b,
+                      *const y = s->pass == CUDA_CONVOLUTION         ? o->c
+                                 : s->pass == CUDA_CONVOLUTION_DGRAD ? o->a
+                                                                     : o->b;
     const int64_t n_x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
                   n_w = (int64_t)s->c_out * s->kernel_h * s->kernel_w * s->c_in,
                   n_y = (int64_t)s->batch * s->out_h * s->out_w * s->c_out;
     const int64_t n = s->pass == CUDA_CONVOLUTION ? n_y : s->pass == CUDA_CONVOLUTION_DGRAD ? n_x : n_w;
     double *sum = calloc((size_t)n, sizeof *sum);
     if (!sum) abort();
-    stand_in_enter();
-    memset(workspace, 0x5A, WORKSPACE);
-    double *const in = load_all(x, s->type, n_x), *const weight = load_all(w, s->type, n_w),
-                  *const out = load_all(y, s->type, n_y);
+    double *const in = load_all(x, s->type, n_x, s->tf32), *const weight = load_all(w, s->type, n_w, s->tf32),
+                  *const out = load_all(y, s->type, n_y, s->tf32);
     for (int64_t i = 0; i < n_y; i++) {
-        const int64_t o = i % s->c_out, ox = i / s->c_out % s->out_w, oy = i / s->c_out / s->out_w % s->out_h,
-                      image = i / s->c_out / s->out_w / s->out_h;
-        for (int64_t k = 0; k < n_w / s->c_out; k++) {
-            const int64_t c = k % s->c_in, kx = k / s->c_in % s->kernel_w, ky = k / s->c_in / s->kernel_w;
-            const int64_t h = oy * s->stride + ky - s->pad, v = ox * s->stride + kx - s->pad;
+        const int64_t channel = i % s->c_out, ox = i / s->c_out % s->out_w,
+                      oy = i / s->c_out / s->out_w % s->out_h, image = i / s->c_out / s->out_w / s->out_h;
+        for (int64_t q = 0; q < (int64_t)s->kernel_h * s->kernel_w; q++) {
+            const int64_t h = oy * s->stride + q / s->kernel_w - s->pad,
+                          v = ox * s->stride + q % s->kernel_w - s->pad;
             if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
-            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c,
-                          at_w = o * (n_w / s->c_out) + k;
-            if (s->pass == CUDA_CONVOLUTION)
-                sum[i] += in[at_x] * weight[at_w];
-            else if (s->pass == CUDA_CONVOLUTION_DGRAD)
-                sum[at_x] += out[i] * weight[at_w];
-            else
-                sum[at_w] += out[i] * in[at_x];
+            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in,
+                          at_w = channel * (n_w / s->c_out) + q * s->c_in;
+            for (int64_t c = 0; c < s->c_in; c++)
+                if (s->pass == CUDA_CONVOLUTION)
+                    sum[i] += in[at_x + c] * weight[at_w + c];
+                else if (s->pass == CUDA_CONVOLUTION_DGRAD)
+                    sum[at_x + c] += out[i] * weight[at_w + c];
+                else
+                    sum[at_w + c] += out[i] * in[at_x + c];
         }
     }
-    void *const result = s->pass == CUDA_CONVOLUTION ? y : s->pass == CUDA_CONVOLUTION_DGRAD ? x : w;
-    for (int64_t i = 0; i < n; i++) store(result, s->type, i, sum[i]);
+    for (int64_t i = 0; i < n; i++) store(o->c, s->type, i, sum[i]);
     free(out);
     free(weight);
     free(in);
     free(sum);
+}
+
+static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
+                    void *workspace, tandem_cuda_stream stream)
+{
+    (void)stream;
+    const uint64_t way = algorithm->word[0];
+    if ((uintptr_t)workspace % 256) return UNSUPPORTED; /* as the libraries ask for */
+    if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
+    stand_in_enter();
+    memset(workspace, 0x5A, algorithms[way].workspace_bytes);
+    if (work->is_product)
+        run_product(&work->product, operands);
+    else
+        run_convolution(&work->convolution, operands);
     stand_in_leave();
+    clock_ns += algorithms[way].ns;
+    stand_in_runs++;
     return stand_in_fate();
 }
 
@@ -476,11 +535,11 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .product_open = product_open,
-                                        .product_close = product_close,
-                                        .product_run = product_run,
                                         .convolution_open = convolution_open,
-                                        .convolution_close = convolution_close,
-                                        .convolution_run = convolution_run};
+                                        .work_close = work_close,
+                                        .work_candidates = work_candidates,
+                                        .work_check = work_check,
+                                        .work_run = work_run};
 
 /* --- card.h --------------------------------------------------------------------------------------------------------------- */
 

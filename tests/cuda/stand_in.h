@@ -19,9 +19,13 @@ extern cuda_card stand_in_card;
 extern int stand_in_n_card;
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_fails_after;
-extern int stand_in_fails_once; /* 1: but that one alone, as a launch that is refused */
-int stand_in_fate(void); /* of the call that now comes: 0, or its error */
+extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that is refused */
+int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
+/* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
+extern int stand_in_candidates; /* how many it names */
+extern int stand_in_breaks;     /* whether the third fails when it is run */
+extern int stand_in_runs;       /* of work, so far */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
 int stand_in_open_things(void); /* what was opened or taken and not given back */
 

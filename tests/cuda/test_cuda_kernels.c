@@ -14,9 +14,7 @@
 
 enum {
     N = 5003,
-    ROWS = 37,
-    COLUMNS = 136
-}; /* no multiples of what threads and blocks work on; columns in eights */
+};
 
 static const tandem_isa_kernels *cpu(void)
 {
@@ -92,12 +90,13 @@ static void integers_are_the_same(void **state)
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         const float amax = cpu()->amax_f32(x, n);
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
-        assert_int_equal(tandem_cuda_quantise(q, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL), 0);
+        assert_int_equal(
+            tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL), 0);
         cpu()->quantise_f32(expected, x, n, amax > 0 ? 127 / amax : 0, &rounding);
         assert_memory_equal(q, expected, n);
         const float own = amax / 127;
         assert_memory_equal(scale, &own, sizeof own);
-        assert_int_equal(tandem_cuda_dequantise(back, TANDEM_CUDA_F32, q, n, scale, NULL), 0);
+        assert_int_equal(tandem_cuda_dequantise(back, TANDEM_CUDA_F32, q, TANDEM_CUDA_S8, n, scale, NULL), 0);
         cpu()->dequantise_f32(right, expected, n, own);
         assert_memory_equal(back, right, n * sizeof *right);
     }
@@ -110,52 +109,161 @@ static void integers_are_the_same(void **state)
     given(x);
 }
 
-static void a_matrix_and_its_transpose_have_the_same_integers(void **state)
+static float float_of_code(uint8_t code, tandem_cuda_code type)
+{
+    return type == TANDEM_CUDA_E4M3 ? tandem_f32_of_e4m3(code) : tandem_f32_of_e5m2(code);
+}
+
+/* Types of a byte that round to nearest: of every float type, at every length of the last octet. */
+static void codes_are_the_nearest(void **state)
 {
     (void)state;
-    const size_t n = (size_t)ROWS * COLUMNS;
-    float *x = numbers(n), *scale = taken(sizeof *scale);
-    int8_t *plain = taken(n), *q = taken(n), *turned = taken(n);
+    float *x = numbers(N), *scale = taken(sizeof *scale), *back = taken(N * sizeof *back);
+    uint16_t *half = taken(N * sizeof *half);
+    uint8_t *q = taken(N);
     uint32_t *bits = taken(sizeof *bits);
-    assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
-    assert_int_equal(tandem_cuda_quantise(plain, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL), 0);
-    assert_int_equal(
-        tandem_cuda_quantise_both(q, turned, scale, x, TANDEM_CUDA_F32, ROWS, COLUMNS, bits, &rounding, NULL), 0);
-    assert_memory_equal(q, plain, n);
-    for (size_t r = 0; r < ROWS; r++)
-        for (size_t c = 0; c < COLUMNS; c++) assert_int_equal(turned[c * ROWS + r], plain[r * COLUMNS + c]);
-    assert_int_equal(tandem_cuda_quantise_both(q, turned, scale, x, TANDEM_CUDA_F32, ROWS, 12, bits, &rounding, NULL),
-                     TANDEM_CUDA_UNALIGNED);
+    x[1] = 3, x[2] = -3, x[3] = -0.0f;
+    for (int type = TANDEM_CUDA_E4M3; type <= TANDEM_CUDA_E5M2; type++)
+        for (int from = TANDEM_CUDA_F32; from <= TANDEM_CUDA_F16; from++)
+            for (size_t n = 1; n <= N; n = n * 2 + 1) {
+                const tandem_cuda_code code = (tandem_cuda_code)type;
+                const tandem_cuda_float own = (tandem_cuda_float)from;
+                if (own != TANDEM_CUDA_F32)
+                    assert_int_equal(tandem_cuda_convert(half, own, x, TANDEM_CUDA_F32, n, NULL), 0);
+                const void *const in = own == TANDEM_CUDA_F32 ? (void *)x : half;
+                float amax = 0;
+                for (size_t i = 0; i < n; i++) {
+                    back[i] = own == TANDEM_CUDA_F32    ? x[i]
+                              : own == TANDEM_CUDA_BF16 ? tandem_f32_of_bf16(half[i])
+                                                        : tandem_f32_of_f16(half[i]);
+                    amax = fmaxf(amax, fabsf(back[i]));
+                }
+                const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
+                assert_int_equal(tandem_cuda_amax(bits, in, own, n, NULL), 0);
+                assert_memory_equal(bits, &amax, sizeof amax);
+                assert_int_equal(tandem_cuda_quantise(q, code, scale, in, own, n, bits, NULL, NULL), 0);
+                assert_true(*scale == amax / most);
+                for (size_t i = 0; i < n; i++) {
+                    const float scaled = back[i] * (most / amax);
+                    assert_int_equal(q[i], code == TANDEM_CUDA_E4M3 ? tandem_e4m3_of(scaled)
+                                                                    : tandem_e5m2_of(scaled));
+                }
+                assert_int_equal(tandem_cuda_dequantise(back, TANDEM_CUDA_F32, q, code, n, scale, NULL), 0);
+                for (size_t i = 0; i < n; i++) assert_true(back[i] == float_of_code(q[i], code) * *scale);
+            }
     given(bits);
-    given(turned);
     given(q);
-    given(plain);
+    given(half);
+    given(back);
     given(scale);
     given(x);
 }
 
-static void a_row_has_its_own_range(void **state)
+/* A range that is no number gives none: the step is told by the gradients. */
+static void a_range_that_is_none_spoils_the_scale(void **state)
 {
     (void)state;
-    static const size_t widths[] = {8, COLUMNS, 2056, 8200}; /* one to eight octets a thread */
-    for (size_t k = 0; k < sizeof widths / sizeof widths[0]; k++) {
-        const size_t columns = widths[k], rows = 3, n = rows * columns;
-        float *x = numbers(n), *scale = taken(rows * sizeof *scale);
-        int8_t *q = taken(n), *expected = taken(n);
-        assert_int_equal(tandem_cuda_quantise_rows(q, scale, x, TANDEM_CUDA_F32, rows, columns, &rounding, NULL), 0);
-        for (size_t r = 0; r < rows; r++) {
-            const float amax = cpu()->amax_f32(x + r * columns, columns), own = amax / 127;
-            tandem_rounding from = rounding;
-            from.block += (uint32_t)(r * columns / 8);
-            cpu()->quantise_f32(expected + r * columns, x + r * columns, columns, 127 / amax, &from);
-            assert_memory_equal(&scale[r], &own, sizeof own);
+    float *x = numbers(24), *scale = taken(sizeof *scale);
+    uint8_t *q = taken(24);
+    uint32_t *bits = taken(sizeof *bits);
+    x[20] = INFINITY;
+    for (int type = TANDEM_CUDA_S8; type <= TANDEM_CUDA_E5M2; type++) {
+        assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, 24, NULL), 0);
+        assert_int_equal(tandem_cuda_quantise(q, (tandem_cuda_code)type, scale, x, TANDEM_CUDA_F32, 24, bits,
+                                              &rounding, NULL),
+                         0);
+        assert_true(isnan(*scale));
+    }
+    given(bits);
+    given(q);
+    given(scale);
+    given(x);
+}
+
+/* Sides that are sixteens go by wide tiles, others by small ones; with whole and with broken tiles. */
+static void bytes_are_transposed_and_padded(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t batch, rows, columns, x_rows, x_columns;
+        int transposed;
+    } cases[] = {{1, 16, 16, 16, 16, 1}, {2, 144, 272, 144, 272, 1}, {1, 128, 128, 128, 128, 1},
+                 {3, 40, 24, 40, 24, 1}, {2, 36, 20, 35, 17, 1},     {1, 48, 32, 47, 32, 1},
+                 {2, 36, 20, 35, 17, 0}, {1, 16, 32, 16, 32, 0}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        const size_t rows = cases[k].rows, columns = cases[k].columns, x_rows = cases[k].x_rows,
+                     x_columns = cases[k].x_columns;
+        uint8_t *x = taken(cases[k].batch * x_rows * x_columns), *y = taken(cases[k].batch * rows * columns);
+        for (size_t i = 0; i < cases[k].batch * x_rows * x_columns; i++) x[i] = (uint8_t)(i * 167 + i / 251);
+        assert_int_equal(tandem_cuda_pad_bytes(y, x, cases[k].batch, rows, columns, x_rows, x_columns,
+                                               cases[k].transposed, NULL),
+                         0);
+        for (size_t i = 0; i < cases[k].batch * rows * columns; i++) {
+            const size_t c = i % columns, r = i / columns % rows, b = i / columns / rows;
+            const size_t at = b * x_rows * x_columns + (cases[k].transposed ? c * x_rows + r : r * x_columns + c);
+            assert_int_equal(y[i], r < x_rows && c < x_columns ? x[at] : 0);
         }
-        assert_memory_equal(q, expected, n);
-        given(expected);
-        given(q);
-        given(scale);
+        given(y);
         given(x);
     }
+}
+
+/* By words of 16 bytes, by elements, and as a matrix. */
+static void tensors_are_permuted(void **state)
+{
+    (void)state;
+    static const tandem_cuda_permutation cases[] = {
+        {{2, 3, 5, 16}, {240, 16, 48, 1}}, /* heads before places */
+        {{2, 3, 5, 7}, {105, 7, 21, 1}},   {{1, 1, 37, 70}, {0, 0, 1, 37}},
+        {{2, 3, 7, 5}, {105, 35, 1, 7}},   {{2, 2, 3, 8}, {48, 24, 8, 1}},
+    };
+    uint32_t *x = taken(N * sizeof *x), *y = taken(N * sizeof *y);
+    uint16_t *const half = (uint16_t *)x, *const half_out = (uint16_t *)y;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++) {
+            const size_t *const dim = cases[k].dim, *const stride = cases[k].stride,
+                                n = dim[0] * dim[1] * dim[2] * dim[3];
+            for (size_t i = 0; i < n; i++)
+                if (type == TANDEM_CUDA_F32)
+                    x[i] = (uint32_t)i;
+                else
+                    half[i] = (uint16_t)i;
+            assert_int_equal(tandem_cuda_transpose(y, x, (tandem_cuda_float)type, &cases[k], NULL), 0);
+            for (size_t i = 0; i < n; i++) {
+                const size_t at = i % dim[3] * stride[3] + i / dim[3] % dim[2] * stride[2] +
+                                  i / dim[3] / dim[2] % dim[1] * stride[1] +
+                                  i / dim[3] / dim[2] / dim[1] * stride[0];
+                assert_int_equal(type == TANDEM_CUDA_F32 ? y[i] : half_out[i], at);
+            }
+        }
+    given(y);
+    given(x);
+}
+
+/* What integers become behind a product, and biases: where rows are octets and where they are not. */
+static void rows_of_any_width_are_scaled_and_shifted(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {8, 40, 13, 1};
+    float *own = numbers(40), *y = taken(N * sizeof *y), *x = numbers(N), *scale = taken(2 * sizeof *scale);
+    int32_t *sum = taken(N * sizeof *sum);
+    scale[0] = 0.37f, scale[1] = 1.21f;
+    for (size_t i = 0; i < N; i++) sum[i] = (int32_t)(i * 7919) - 20000000;
+    for (size_t k = 0; k < 4; k++)
+        for (size_t beyond = 0; beyond < 2; beyond++) {
+            const size_t columns = widths[k], rows = 37, stride = columns + beyond;
+            assert_int_equal(
+                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, NULL), 0);
+            for (size_t i = 0; i < rows * columns; i++)
+                assert_true(y[i] == (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
+            assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
+            for (size_t i = 0; i < rows * columns; i++) assert_true(y[i] == x[i] + own[i % columns]);
+        }
+    given(sum);
+    given(scale);
+    given(x);
+    given(y);
+    given(own);
 }
 
 static void casts_are_the_same(void **state)
@@ -164,11 +272,16 @@ static void casts_are_the_same(void **state)
     float *x = numbers(N), *wide = taken(N * sizeof *wide), *right = taken(N * sizeof *right);
     x[1] = NAN, x[2] = INFINITY, x[3] = -0.0f, x[4] = 0x1.01p0f, x[5] = 0x1.03p0f; /* ties to even */
     uint16_t *expected = narrowed(x, N), *half = taken(N * sizeof *half);
-    assert_int_equal(tandem_cuda_narrow(half, x, N, NULL), 0);
+    assert_int_equal(tandem_cuda_convert(half, TANDEM_CUDA_BF16, x, TANDEM_CUDA_F32, N, NULL), 0);
     assert_memory_equal(half, expected, N * sizeof *half);
-    assert_int_equal(tandem_cuda_widen(wide, half, N, NULL), 0);
+    assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_BF16, N, NULL), 0);
     cpu()->f32_from_bf16(right, expected, N);
     assert_memory_equal(wide, right, N * sizeof *wide);
+    assert_int_equal(tandem_cuda_convert(half, TANDEM_CUDA_F16, x, TANDEM_CUDA_F32, N, NULL), 0);
+    for (size_t i = 0; i < N; i++) assert_int_equal(half[i], tandem_f16_of(x[i]));
+    assert_int_equal(tandem_cuda_convert(wide, TANDEM_CUDA_F32, half, TANDEM_CUDA_F16, N, NULL), 0);
+    for (size_t i = 0; i < N; i++)
+        assert_int_equal(tandem_bits_of(wide[i]), tandem_bits_of(tandem_f32_of_f16(half[i])));
     given(half);
     given(expected);
     given(right);
@@ -221,8 +334,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges_are_the_largest_magnitude),
         cmocka_unit_test(integers_are_the_same),
-        cmocka_unit_test(a_matrix_and_its_transpose_have_the_same_integers),
-        cmocka_unit_test(a_row_has_its_own_range),
+        cmocka_unit_test(codes_are_the_nearest),
+        cmocka_unit_test(a_range_that_is_none_spoils_the_scale),
+        cmocka_unit_test(bytes_are_transposed_and_padded),
+        cmocka_unit_test(tensors_are_permuted),
+        cmocka_unit_test(rows_of_any_width_are_scaled_and_shifted),
         cmocka_unit_test(casts_are_the_same),
         cmocka_unit_test(updates_are_the_same),
     };

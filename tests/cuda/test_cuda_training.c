@@ -2,7 +2,6 @@
  * product, but that the library is linked with stand_in.h instead of NVIDIA's. Its card's memory is apart: a host that touches it
  * dies. Its lanes beside the first do nothing before somebody waits for them. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "tests/cuda/stand_in_library.h"
 #include "tests/property/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
@@ -28,14 +28,7 @@ enum { N_MODEL = 3 };
 static int open_stand_in(void **state)
 {
     (void)state;
-    char path[PATH_MAX + 64];
-    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-    assert_true(n > 0);
-    path[n] = '\0';
-    *strrchr(path, '/') = '\0';
-    memcpy(strrchr(path, '/'), "/libtandem_cuda.so", sizeof "/libtandem_cuda.so");
-    assert_int_equal(setenv("TANDEM_CUDA", path, 1), 0);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
     fails_after = dlsym(library, "stand_in_fails_after");
     is_apart = dlsym(library, "stand_in_is_apart");

@@ -226,8 +226,8 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
     } flips[] = {
         {0, 'X', TANDEM_MALFORMED, "Move it away"},   {15, 1, TANDEM_MALFORMED, "Move it away"},
         {68, 0, TANDEM_FOREIGN, "another program"}, /* application id */
-        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 2, TANDEM_FOREIGN, "version 2"}, /* user version */
-        {60, 1, TANDEM_FOREIGN, "version 16777217"},
+        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 4, TANDEM_FOREIGN, "version 4"}, /* user version */
+        {60, 1, TANDEM_FOREIGN, "version 16777219"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -265,7 +265,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 1; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 3; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
         tandem_error error = {0};
@@ -295,6 +295,64 @@ static void an_older_store_is_migrated(void **state)
     assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
     assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
     assert_int_equal(n, 3);
+}
+
+/* What version 1 had instead of the tables of today. */
+static const char of_version_1[] =
+    "DROP TABLE algorithm; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device (id), neighbour TEXT NOT NULL, "
+    "elements INTEGER NOT NULL, operand TEXT NOT NULL, result TEXT NOT NULL, "
+    "known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)), n INTEGER NOT NULL, n_outlier INTEGER NOT NULL, "
+    "sum_ns REAL NOT NULL, sum_squares_ns2 REAL NOT NULL, median_ns INTEGER NOT NULL, p10_ns INTEGER NOT NULL, "
+    "p90_ns INTEGER NOT NULL, workspace_bytes INTEGER NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
+    "time_ns INTEGER NOT NULL, PRIMARY KEY (device, neighbour, elements, operand, result, known_range)) STRICT, WITHOUT ROWID; "
+    "INSERT INTO first SELECT device, neighbour, elements, operand, result, \"range\" = 'known', n, n_outlier, sum_ns, "
+    "sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns FROM cast_cost; "
+    "DROP TABLE cast_cost; ALTER TABLE first RENAME TO cast_cost; PRAGMA user_version = 1";
+
+/* A cast whose range is found, and one whose range is known; `puts` them, or finds them. */
+static void two_casts(const char *path, int puts)
+{
+    tandem_error error = {0};
+    tandem_store *store = NULL;
+    tandem_cost_table *table = NULL;
+    const int64_t ns[] = {900, 500};
+    assert_int_equal(tandem_store_open(&store, path, puts ? TANDEM_STORE_WRITE : TANDEM_STORE_READ, &error), TANDEM_OK);
+    if (!puts) assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
+    for (int k = 0; k < 2; k++) {
+        const tandem_cost_key key = {.kind = TANDEM_COST_CAST,
+                                     .from = TANDEM_F32,
+                                     .to = TANDEM_S8,
+                                     .elements = 64,
+                                     .range = k ? TANDEM_RANGE_KNOWN : TANDEM_RANGE_FOUND};
+        tandem_cost cost;
+        tandem_cost_from_samples(&cost, (int64_t[]){ns[k], ns[k]}, 2, 0);
+        if (puts)
+            assert_int_equal(tandem_store_put_cost(store, "cpu:avx2", "", &key, &cost, &error), TANDEM_OK);
+        else
+            assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &key)), ns[k]);
+    }
+    tandem_cost_table_free(table);
+    tandem_store_close(store);
+}
+
+/* One of the first version, which had no algorithms and other casts, keeps its costs. */
+static void a_store_of_the_first_version_is_migrated(void **state)
+{
+    const place *const p = *state;
+    const tandem_algorithm algorithm = {"card | work", "1"};
+    tandem_error error = {0};
+    tandem_store *store = NULL;
+    int64_t n = 0;
+    assert_int_equal(fill(p->path, 3, &error), TANDEM_OK);
+    two_casts(p->path, 1);
+    make_database(p->path, of_version_1);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_FOREIGN);
+    assert_int_equal(tandem_store_open(&store, p->path, TANDEM_STORE_WRITE, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, &algorithm, 1, &error), TANDEM_OK);
+    tandem_store_close(store);
+    assert_int_equal(read_all(p->path, TANDEM_STORE_READ, &n, &error), TANDEM_OK);
+    assert_int_equal(n, 5);
+    two_casts(p->path, 0);
 }
 
 static int is_answer(tandem_status status)
@@ -522,9 +580,26 @@ static int sqlite_begin(void *unused)
 }
 static void sqlite_end(void *unused) { (void)unused; }
 
+/* Files an algorithm and reads it back. */
+static tandem_status know_algorithms(const char *path, tandem_error *error)
+{
+    static const tandem_algorithm algorithm = {"card | work", "1"};
+    tandem_algorithm *known = NULL;
+    tandem_store *store = NULL;
+    int n = 0;
+    tandem_status status = tandem_store_open(&store, path, TANDEM_STORE_WRITE, error);
+    if (status == TANDEM_OK) status = tandem_store_put_algorithms(store, &algorithm, 1, error);
+    if (status == TANDEM_OK) status = tandem_store_load_algorithms(&known, &n, store, error);
+    if (status == TANDEM_OK) assert_int_equal(n, 1);
+    free(known);
+    tandem_store_close(store);
+    return status;
+}
+
 static tandem_status everything(const char *path, int64_t *n, tandem_error *error)
 {
-    const tandem_status status = fill(path, 2, error);
+    tandem_status status = fill(path, 2, error);
+    if (status == TANDEM_OK) status = know_algorithms(path, error);
     return status == TANDEM_OK ? read_all(path, TANDEM_STORE_READ, n, error) : status;
 }
 
@@ -575,6 +650,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_no_store_is_refused_as_it_is, make_place, remove_place),
         cmocka_unit_test_setup_teardown(other_programs_keep_their_databases, make_place, remove_place),
         cmocka_unit_test_setup_teardown(an_older_store_is_migrated, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(a_store_of_the_first_version_is_migrated, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_page_of_garbage_is_refused, make_place, remove_place),
         cmocka_unit_test_setup_teardown(random_damage_never_crashes, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_killed_transaction_leaves_nothing, make_place, remove_place),

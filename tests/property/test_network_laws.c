@@ -19,7 +19,8 @@ enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4
 static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as the wider one. */
-static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
+static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
+                                       "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
 static void must(tandem_status status, const tandem_error *error)

@@ -159,7 +159,8 @@ static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
 {
     static const int n_micro[] = {1, 1, 2, 5}, n_segment[] = {1, 1, TANDEM_SEGMENTS_SQRT, 3};
     *t = (trial){.contended = contended, .chance = {.series = series}};
-    t->step = (tandem_step_options){n_micro[draw(&t->chance, 4)], n_segment[draw(&t->chance, 4)]};
+    t->step.n_micro = n_micro[draw(&t->chance, 4)];
+    t->step.n_segment = n_segment[draw(&t->chance, 4)];
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
     t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];

@@ -295,11 +295,13 @@ static void check_bucket_task(run *r, int t)
 static void check_types(const run *r, const tandem_task *task)
 {
     const tandem_precision_row *row = tandem_precision_get(task->precision);
-    const int is_product = task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    const int is_product =
+        task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
     tandem_dtype from = row->forward, second = row->forward;
     if (task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
     if (task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
-    if (!is_product || (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
+    if (!is_product ||
+        (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
@@ -561,7 +563,7 @@ static void check_memory(const tandem_step *step, chance *c)
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
-    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.arena);
+    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
@@ -619,7 +621,9 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
     tandem_step *step = NULL;
     static const tandem_dtype wider_types[] = {TANDEM_F32, TANDEM_BF16, TANDEM_F16};
     const tandem_dtype wider = wider_types[draw_below(c, 3)];
-    const tandem_step_options options = {n_micro[draw_below(c, 3)], n_segment[draw_below(c, 4)]};
+    const tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)],
+                                         .n_segment = n_segment[draw_below(c, 4)],
+                                         .scaling.window = draw_below(c, 2) ? 5 : 0};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     return step;
 }

@@ -107,7 +107,7 @@ static void nothing_else_changes(void **state)
                               .steps = FEW_STEPS,
                               .seed = 3,
                               .killed_rank = -1,
-                              .variant = {2, k ? TANDEM_SEGMENTS_SQRT : 1},
+                              .variant = {.n_micro = 2, .n_segment = k ? TANDEM_SEGMENTS_SQRT : 1},
                               .save = path};
         training_forget(run(&e));
         bytes[k] = test_malloc(MOST_BYTES);

@@ -78,6 +78,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
         status = backend->executor_open(
             &executor, worker,
             &(tandem_executor_options){.step = step,
+                                       .data = e->data,
                                        .seed = e->seed,
                                        .global_batch = e->batch * step->options.n_micro * e->n_rank,
                                        .first_place = e->batch * step->options.n_micro * rank,

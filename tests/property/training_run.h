@@ -43,6 +43,7 @@ typedef struct experiment {
     const char *init, *export; /* weights: read before the first step, written behind the last */
     tandem_step_options variant;
     int hash_gradients;
+    const tandem_data *data;   /* NULL = noise */
     int fails;                 /* as it should: nothing is said of it on stderr */
     const char *second_device; /* of rank 1 */
     int64_t evaluate;          /* test samples, behind the last step */

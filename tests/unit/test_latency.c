@@ -26,10 +26,10 @@ static tandem_cost_key f32_key(const char *signature, tandem_pass pass)
     return op_key(signature, pass, TANDEM_F32, TANDEM_F32);
 }
 
-static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to, int known_range)
+static tandem_cost_key cast_key(int64_t elements, tandem_dtype from, tandem_dtype to, tandem_range range)
 {
     return (tandem_cost_key){
-        .kind = TANDEM_COST_CAST, .precision = "", .from = from, .to = to, .elements = elements, .known_range = known_range};
+        .kind = TANDEM_COST_CAST, .precision = "", .from = from, .to = to, .elements = elements, .range = range};
 }
 
 /* --- Work ----------------------------------------------------------------------------------------------- */
@@ -90,18 +90,15 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
     (void)state;
     const struct {
         tandem_dtype from, to;
-        int known_range;
+        tandem_range range;
         double bytes;
-    } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},
-                {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
-                {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5},
-                {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
-                {TANDEM_F32, TANDEM_E5M2, 0, 10 * 9},
-                {TANDEM_F32, TANDEM_F16, 0, 10 * 6},
+    } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},    {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
+                {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5}, {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
+                {TANDEM_F32, TANDEM_E5M2, 0, 10 * 9},  {TANDEM_F32, TANDEM_F16, 0, 10 * 6},
                 {TANDEM_S8, TANDEM_BF16, 0, 10 * 3}};
     for (size_t i = 0; i < N_OF(rows); i++) {
         tandem_work work;
-        const tandem_cost_key key = cast_key(10, rows[i].from, rows[i].to, rows[i].known_range);
+        const tandem_cost_key key = cast_key(10, rows[i].from, rows[i].to, rows[i].range);
         assert_true(tandem_work_of(&work, &key));
         assert_true(work.bytes == rows[i].bytes && work.flops == 0 && !work.is_product);
     }

@@ -348,10 +348,10 @@ static void the_way_of_a_step_comes_back(void **state)
     static const struct {
         tandem_step_options step;
         const char *micro, *recompute; /* as written; NULL = not */
-    } cases[] = {{{0, 0}, NULL, NULL},
-                 {{1, 1}, NULL, NULL},
-                 {{8, TANDEM_SEGMENTS_SQRT}, "\"micro_steps\": 8,", "\"recompute\": \"sqrt\","},
-                 {{1, 5}, NULL, "\"recompute\": \"5\","}};
+    } cases[] = {{{0}, NULL, NULL},
+                 {{.n_micro = 1, .n_segment = 1}, NULL, NULL},
+                 {{.n_micro = 8, .n_segment = TANDEM_SEGMENTS_SQRT}, "\"micro_steps\": 8,", "\"recompute\": \"sqrt\","},
+                 {{.n_micro = 1, .n_segment = 5}, NULL, "\"recompute\": \"5\","}};
     tandem_graph *const graph = open_graph("mlp");
     for (size_t i = 0; i < N_OF(cases); i++) {
         tandem_plan *const plan = full_plan(graph), *read = NULL;
@@ -411,8 +411,8 @@ static void an_operator_without_it_is_said(void **state)
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
-    char *const good = text_of(plan, graph), *const bad =
-                                                 with(good, "\"embedding\": \"fp32\"", "\"embedding\": \"int8_full\"");
+    char *const good = text_of(plan, graph), *const bad = with(good, "\"embedding\": \"fp32\"",
+                                                               "\"embedding\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "precision.embedding: no embedding exists in int8_full"));
     free(bad);

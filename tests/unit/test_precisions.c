@@ -233,7 +233,9 @@ static void rows_say_what_is_multiplied(void **state)
     for (int d = 0; d < TANDEM_N_VERSION; d++) {
         const uint64_t bytes = tandem_dtype_bytes((tandem_dtype)d);
         const char *name = tandem_dtype_name((tandem_dtype)d);
-        assert_true(bytes == (strcmp(name, "f32") == 0 ? 4 : strcmp(name, "bf16") == 0 || strcmp(name, "f16") == 0 ? 2 : 1));
+        assert_true(bytes == (strcmp(name, "f32") == 0                                ? 4
+                              : strcmp(name, "bf16") == 0 || strcmp(name, "f16") == 0 ? 2
+                                                                                      : 1));
     }
 }
 

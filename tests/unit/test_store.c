@@ -197,9 +197,12 @@ static void keys_have_a_text(void **state)
     key = (tandem_cost_key){.kind = TANDEM_COST_CAST, .from = TANDEM_F32, .to = TANDEM_S8, .elements = 1024};
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8");
-    key.known_range = 1;
+    key.range = TANDEM_RANGE_KNOWN;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | known range");
+    key.range = TANDEM_RANGE_DELAYED;
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "cast n=1024 | f32>s8 | delayed");
     key = (tandem_cost_key){.kind = TANDEM_COST_COLLECTIVE, .elements = INT64_MIN, .from = TANDEM_F32};
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "all-reduce n=-9223372036854775808 | f32");
@@ -227,22 +230,25 @@ static void costs_come_back(void **state)
     put(store, "cpu:avx2", "cpu:avx512", &op, 3000);
     put(store, "cpu:sse41", "", &op, 4000);
     put(store, "cpu:avx2", "", &cast, 5000);
-    cast.known_range = 7; /* any truth is one */
+    cast.range = TANDEM_RANGE_KNOWN;
     put(store, "cpu:avx2", "", &cast, 6000);
+    cast.range = TANDEM_RANGE_DELAYED;
+    put(store, "cpu:avx2", "", &cast, 7000);
     tandem_store_close(store);
 
     store = open_store(p->path, TANDEM_STORE_READ);
     tandem_cost_table *table = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
-    assert_int_equal(tandem_cost_table_count(table), 3);
+    assert_int_equal(tandem_cost_table_count(table), 4);
     const tandem_cost *const found = tandem_cost_table_find(table, &op);
     assert_non_null(found);
     const tandem_cost expected = cost_of(2000);
     assert_memory_equal(found, &expected, sizeof expected);
-    cast.known_range = 1;
+    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 7005);
+    cast.range = TANDEM_RANGE_KNOWN;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 6005);
-    cast.known_range = 0;
+    cast.range = TANDEM_RANGE_FOUND;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 5005);
     op.pass = TANDEM_PASS_DGRAD;
     assert_null(tandem_cost_table_find(table, &op));
@@ -358,8 +364,40 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 1);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 3);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
+}
+
+static void algorithms_are_replaced_and_come_back(void **state)
+{
+    enum { MANY = 300 }; /* more than one allocation holds */
+    const place *const p = *state;
+    tandem_error error = {0};
+    tandem_algorithm *known = NULL, one[MANY];
+    char spec[MANY][64];
+    int n = -1;
+    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_load_algorithms(&known, &n, store, &error), TANDEM_OK);
+    assert_int_equal(n, 0);
+    assert_null(known);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(spec[i], sizeof spec[i], "a card, a library 1.2 | product number %03d", i);
+        one[i] = (tandem_algorithm){spec[i], "first"};
+    }
+    assert_int_equal(tandem_store_put_algorithms(store, one, MANY, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, &(tandem_algorithm){spec[7], "second"}, 1, &error), TANDEM_OK);
+    assert_int_equal(tandem_store_put_algorithms(store, NULL, 0, &error), TANDEM_OK);
+    tandem_store_close(store);
+    store = open_store(p->path, TANDEM_STORE_READ);
+    assert_int_equal(tandem_store_put_algorithms(store, one, 1, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_store_load_algorithms(&known, &n, store, &error), TANDEM_OK);
+    tandem_store_close(store);
+    assert_int_equal(n, MANY);
+    for (int i = 0; i < MANY; i++) {
+        assert_string_equal(known[i].spec, spec[i]);
+        assert_string_equal(known[i].choice, i == 7 ? "second" : "first");
+    }
+    free(known);
 }
 
 static void collectives_come_back_in_order(void **state)
@@ -786,6 +824,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(thousands_of_costs_are_found, make_place, remove_place),
         cmocka_unit_test_setup_teardown(a_step_loads_its_own_costs, make_place, remove_place),
         cmocka_unit_test_setup_teardown(rows_know_who_and_when, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(algorithms_are_replaced_and_come_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
         cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(statistics_come_back, make_place, remove_place),

@@ -22,7 +22,7 @@ static tandem_step *open_step(const tandem_graph *graph, int n_micro, int n_segm
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
-    const tandem_step_options options = {n_micro, n_segment};
+    const tandem_step_options options = {.n_micro = n_micro, .n_segment = n_segment};
     if (tandem_step_open_with(&step, graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK)
         fail_msg("%s", error.text);
     return step;
@@ -64,7 +64,7 @@ static void segments_are_words(void **state)
 static void what_is_out_of_range_is_refused(void **state)
 {
     (void)state;
-    static const tandem_step_options wrong[] = {{-1, 0}, {TANDEM_MAX_MICRO + 1, 0}, {1, -2}};
+    static const tandem_step_options wrong[] = {{.n_micro = -1}, {.n_micro = TANDEM_MAX_MICRO + 1}, {.n_segment = -2}};
     tandem_graph *graph = open_graph("mlp");
     tandem_step *const untouched = (tandem_step *)(uintptr_t)16;
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {

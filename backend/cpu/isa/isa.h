@@ -67,6 +67,11 @@ void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
 void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
 void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
 
+float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+float ISA(quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
+float ISA(quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
+
 /* transpose.c */
 void ISA(transpose_s8)(int8_t *to, int64_t to_row, const int8_t *from, int64_t from_row, int64_t rows, int64_t columns);
 

@@ -75,6 +75,12 @@ static inline words rounded(floats x, floats inv_scale, floats u)
                                     _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 
+/* The larger of bits of magnitudes. */
+static inline words larger(words bits, floats x)
+{
+    return _mm512_max_epi32(bits, _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7FFFFFFF)));
+}
+
 static inline words nearest(floats x, floats inv_scale)
 {
     return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(127.0f), _mm512_mul_ps(x, inv_scale)));
@@ -135,6 +141,12 @@ static inline words rounded(floats x, floats inv_scale, floats u)
     return _mm256_cvttps_epi32(_mm256_floor_ps(_mm256_min_ps(_mm256_set1_ps(127.0f), sum)));
 }
 
+/* The larger of bits of magnitudes. */
+static inline words larger(words bits, floats x)
+{
+    return _mm256_max_epi32(bits, _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7FFFFFFF)));
+}
+
 static inline words nearest(floats x, floats inv_scale)
 {
     return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(127.0f), _mm256_mul_ps(x, inv_scale)));
@@ -190,6 +202,12 @@ static inline words rounded(floats x, floats inv_scale, floats u)
 {
     const floats sum = _mm_add_ps(_mm_mul_ps(x, inv_scale), u);
     return _mm_cvttps_epi32(_mm_floor_ps(_mm_min_ps(_mm_set1_ps(127.0f), sum)));
+}
+
+/* The larger of bits of magnitudes. */
+static inline words larger(words bits, floats x)
+{
+    return _mm_max_epi32(bits, _mm_and_si128(_mm_castps_si128(x), _mm_set1_epi32(0x7FFFFFFF)));
 }
 
 static inline words nearest(floats x, floats inv_scale)
@@ -284,8 +302,26 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
     }
 }
 
-/* Rounds GROUP elements and moves on by as many. */
-#define QUANTISE_GROUP(q, x, load)                                                                           \
+/* Where nobody wants the amax. */
+static inline words as_before(words bits, floats x)
+{
+    (void)x;
+    return bits;
+}
+
+static inline float largest_of(words bits)
+{
+    union {
+        words all;
+        int32_t of[WIDTH];
+    } each = {bits};
+    int32_t largest = 0;
+    for (int k = 0; k < WIDTH; k++) largest = each.of[k] > largest ? each.of[k] : largest;
+    return float_of_bits((uint32_t)largest);
+}
+
+/* Rounds GROUP elements and moves on by as many; `find` is larger or as_before. */
+#define QUANTISE_GROUP(q, x, load, find)                                                                     \
     do {                                                                                                     \
         words w01[CHAINS], w23[CHAINS];                                                                      \
         end(w01, w23, begin(p0, &g), &g);                                                                    \
@@ -293,66 +329,103 @@ static inline void end(words w01[CHAINS], words w23[CHAINS], chains s, const gen
             floats u[4];                                                                                     \
             words v[4];                                                                                      \
             spread(u, w01[c], w23[c]);                                                                       \
-            for (int part = 0; part < 4; part++)                                                             \
-                v[part] = rounded(load((x) + (4 * c + part) * WIDTH), factor, u[part]);                      \
+            for (int part = 0; part < 4; part++) {                                                           \
+                const floats value = load((x) + (4 * c + part) * WIDTH);                                     \
+                largest = find(largest, value);                                                              \
+                v[part] = rounded(value, factor, u[part]);                                                   \
+            }                                                                                                \
             store((q) + 4 * c * WIDTH, v);                                                                   \
             p0[c] = plus(p0[c], step);                                                                       \
         }                                                                                                    \
     } while (0)
 
-#define QUANTISE(type, load)                                                                                         \
+#define QUANTISE(type, load, find)                                                                                   \
     const generator g = prepare(rounding);                                                                           \
     const words step = splat((uint64_t)MULTIPLIER_0 * BLOCKS * CHAINS);                                              \
     const floats factor = splat_f32(inv_scale);                                                                      \
+    words largest = splat(0);                                                                                        \
     words p0[CHAINS];                                                                                                \
     for (int c = 0; c < CHAINS; c++)                                                                                 \
         p0[c] = product(plus(first_blocks(), splat(rounding->block + (uint64_t)(c * BLOCKS))), splat(MULTIPLIER_0)); \
     size_t i = 0;                                                                                                    \
-    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load);                                           \
+    for (; n - i >= GROUP; i += GROUP) QUANTISE_GROUP(q + i, x + i, load, find);                                     \
     if (i < n) {                                                                                                     \
         type padded[GROUP] = {0};                                                                                    \
         int8_t rest[GROUP];                                                                                          \
         for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                                     \
-        QUANTISE_GROUP(rest, padded, load);                                                                          \
+        QUANTISE_GROUP(rest, padded, load, find);                                                                    \
         for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                                       \
     }
 
 void ISA(quantise_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
 {
-    QUANTISE(float, load_f32)
+    QUANTISE(float, load_f32, as_before)
+    (void)largest;
+}
+
+float ISA(quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+{
+    QUANTISE(float, load_f32, larger)
+    return largest_of(largest);
 }
 
 void ISA(quantise_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
 {
-    QUANTISE(uint16_t, load_bf16)
+    QUANTISE(uint16_t, load_bf16, as_before)
+    (void)largest;
+}
+
+float ISA(quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding)
+{
+    QUANTISE(uint16_t, load_bf16, larger)
+    return largest_of(largest);
 }
 
 /* 4 · WIDTH elements. */
-#define NEAREST_GROUP(q, x, load)                                                                            \
+#define NEAREST_GROUP(q, x, load, find)                                                                      \
     do {                                                                                                     \
         words v[4];                                                                                          \
-        for (int part = 0; part < 4; part++) v[part] = nearest(load((x) + part * WIDTH), factor);            \
+        for (int part = 0; part < 4; part++) {                                                               \
+            const floats value = load((x) + part * WIDTH);                                                   \
+            largest = find(largest, value);                                                                  \
+            v[part] = nearest(value, factor);                                                                \
+        }                                                                                                    \
         store((q), v);                                                                                       \
     } while (0)
 
-#define NEAREST(type, load)                                                                                  \
+#define NEAREST(type, load, find)                                                                            \
     const floats factor = splat_f32(inv_scale);                                                              \
+    words largest = splat(0);                                                                                \
     size_t i = 0;                                                                                            \
-    for (; n - i >= 4 * WIDTH; i += 4 * WIDTH) NEAREST_GROUP(q + i, x + i, load);                            \
+    for (; n - i >= 4 * WIDTH; i += 4 * WIDTH) NEAREST_GROUP(q + i, x + i, load, find);                      \
     if (i < n) {                                                                                             \
         type padded[4 * WIDTH] = {0};                                                                        \
         int8_t rest[4 * WIDTH];                                                                              \
         for (size_t j = 0; j < n - i; j++) padded[j] = x[i + j];                                             \
-        NEAREST_GROUP(rest, padded, load);                                                                   \
+        NEAREST_GROUP(rest, padded, load, find);                                                             \
         for (size_t j = 0; j < n - i; j++) q[i + j] = rest[j];                                               \
     }
 
 void ISA(quantise_nearest_f32)(int8_t *q, const float *x, size_t n, float inv_scale)
 {
-    NEAREST(float, load_f32)
+    NEAREST(float, load_f32, as_before)
+    (void)largest;
+}
+
+float ISA(quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale)
+{
+    NEAREST(float, load_f32, larger)
+    return largest_of(largest);
 }
 
 void ISA(quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale)
 {
-    NEAREST(uint16_t, load_bf16)
+    NEAREST(uint16_t, load_bf16, as_before)
+    (void)largest;
+}
+
+float ISA(quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale)
+{
+    NEAREST(uint16_t, load_bf16, larger)
+    return largest_of(largest);
 }

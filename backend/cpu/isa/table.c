@@ -18,6 +18,10 @@
     {                                                                                                            \
         WINOGRAD.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),     \
         .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),                                  \
+        .quantise_amax_f32 = ISA(quantise_amax_f32),                                                             \
+        .quantise_amax_bf16 = ISA(quantise_amax_bf16),                                                           \
+        .quantise_nearest_amax_f32 = ISA(quantise_nearest_amax_f32),                                             \
+        .quantise_nearest_amax_bf16 = ISA(quantise_nearest_amax_bf16),                                           \
         .quantise_nearest_f32 = ISA(quantise_nearest_f32),                                                       \
         .quantise_nearest_bf16 = ISA(quantise_nearest_bf16), .transpose_s8 = ISA(transpose_s8),                  \
         .dequantise_f32 = ISA(dequantise_f32), .dequantise_bf16 = ISA(dequantise_bf16),                          \

@@ -18,7 +18,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it adds f32 to f32 or bf16 to bf16", error);
+        return cuda_kernel_refuse(kernel, "it adds floats of one type", error);
     kernel->run = run;
     return TANDEM_OK;
 }

@@ -39,7 +39,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+        return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
     const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
     kernel->workspace_bytes = tandem_cuda_norm_workspace(cuda_elements(kernel) / columns, columns);
     kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;

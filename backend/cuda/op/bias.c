@@ -58,8 +58,7 @@ static tandem_status run_gelu_dgrad(const tandem_kernel *kernel, const tandem_ke
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const int is_forward = kernel->task.kind == TANDEM_TASK_FORWARD;
-    if (!cuda_is_float(kernel->task.from))
-        return cuda_kernel_refuse(kernel, "it computes in f32 and bf16", error);
+    if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "it computes in floats", error);
     if (!is_forward)
         kernel->workspace_bytes =
             tandem_cuda_column_sum_workspace(cuda_elements(kernel) / period_of(kernel), period_of(kernel));

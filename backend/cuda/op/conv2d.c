@@ -1,12 +1,12 @@
-/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). f32 and bf16: cuDNN, which has c_out first, so that the weight, or
- * its gradient, is transposed in the workspace: kilobytes against megabytes of images. int8: products of columns. */
+/* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats: cuDNN, which has c_out first, so that the weight, or
+ * its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types of a byte: products of columns. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
 
 typedef struct conv_state {
-    cuda_convolution *convolution; /* none: int8 */
-    tandem_dtype made;             /* type in which cuDNN writes, where that is not the kernel's result */
+    cuda_chosen chosen; /* none: of bytes */
+    tandem_dtype made;  /* type in which cuDNN writes, where that is not the kernel's result */
     uint64_t weight_offset, result_offset, columns_offset;
     cuda_gemm matmul;
     int pointwise;
@@ -45,13 +45,12 @@ static tandem_status run_data(const tandem_kernel *kernel, const tandem_kernel_c
     void *const result = converts ? cuda_workspace_at(call->workspace, state->result_offset) : call->out[0];
     int failed = transpose(weight, call->in[1], kernel->task.from, rows, columns, device->stream);
     if (!failed)
-        failed = device->vendor->convolution_run(state->convolution, is_forward ? (void *)call->in[0] : result,
-                                                 weight, is_forward ? result : (void *)call->in[0],
-                                                 call->workspace, device->stream);
+        failed = cuda_chosen_run(&state->chosen, device,
+                                 &(cuda_operands){call->in[0], weight, result, NULL, NULL}, call->workspace);
     const size_t n = (size_t)tandem_shape_elements(is_forward ? &kernel->op->shape : cuda_input_shape(kernel, 0));
     if (!failed && converts)
-        failed = kernel->task.to == TANDEM_BF16 ? tandem_cuda_narrow(call->out[0], result, n, device->stream)
-                                                : tandem_cuda_widen(call->out[0], result, n, device->stream);
+        failed = tandem_cuda_convert(call->out[0], cuda_float_of(kernel->task.to), result,
+                                     cuda_float_of(state->made), n, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
@@ -62,16 +61,19 @@ static tandem_status run_wgrad(const tandem_kernel *kernel, const tandem_kernel_
     const size_t rows = weight_rows(kernel), columns = (size_t)tandem_shape_last(&kernel->op->shape);
     void *const gradient = cuda_workspace_at(call->workspace, state->weight_offset);
     void *const turned = cuda_workspace_at(call->workspace, state->result_offset);
-    const int widens = state->made == TANDEM_BF16;
-    int failed = device->vendor->convolution_run(state->convolution, (void *)call->in[0], gradient,
-                                                 (void *)call->in[1], call->workspace, device->stream);
+    const int widens = state->made != TANDEM_F32;
+    int failed = cuda_chosen_run(&state->chosen, device,
+                                 &(cuda_operands){call->in[0], call->in[1], gradient, NULL, NULL}, call->workspace);
     if (!failed)
         failed = transpose(widens ? turned : call->out[0], gradient, state->made, columns, rows, device->stream);
-    if (!failed && widens) failed = tandem_cuda_widen(call->out[0], turned, rows * columns, device->stream);
+    if (!failed && widens)
+        failed = tandem_cuda_convert(call->out[0], TANDEM_CUDA_F32, turned, cuda_float_of(state->made),
+                                     rows * columns, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 
-/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32 operands in f32. */
+/* cuDNN's types are the same throughout: an f32 gradient of bf16 operands is made in bf16, a bf16 one of f32 operands in f32; the
+ * same with f16. */
 static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
@@ -94,12 +96,12 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
                                         .kernel_w = w.kernel_w,
                                         .stride = w.stride,
                                         .pad = w.pad,
-                                        .type = task->from == TANDEM_BF16 ? CUDA_TYPE_BF16 : CUDA_TYPE_F32};
-    uint64_t library_bytes = 0, end = 0;
-    const int failed = kernel->device->vendor->convolution_open(&state->convolution, &library_bytes,
-                                                                kernel->device->libraries, &spec);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
-    cuda_workspace_reserve(&end, library_bytes);
+                                        .type = cuda_type_of(task->from),
+                                        .tf32 = tandem_precision_get(task->precision)->multiplied == TANDEM_TF32};
+    const tandem_status status = cuda_convolution_choose(&state->chosen, kernel, &spec, error);
+    if (status != TANDEM_OK) return status;
+    uint64_t end = 0;
+    cuda_workspace_reserve(&end, state->chosen.algorithm.workspace_bytes);
     state->weight_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
     if (task->kind == TANDEM_TASK_WGRAD)
         state->result_offset = cuda_workspace_reserve(&end, weight_elements * tandem_dtype_bytes(task->from));
@@ -110,7 +112,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     return TANDEM_OK;
 }
 
-/* --- int8: products of columns ---------------------------------------------------------------------------------------------- */
+/* --- Bytes: products of columns ---------------------------------------------------------------------------------------------- */
 
 /* The images' columns: themselves where the window is 1×1 without stride. */
 static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
@@ -119,14 +121,15 @@ static tandem_status columns_of(const void **columns, const tandem_kernel *kerne
     const conv_state *state = kernel->state;
     *columns = call->in[0];
     if (state->pointwise) return TANDEM_OK;
-    int8_t *const made = cuda_workspace_at(call->workspace, state->columns_offset);
+    void *const made = cuda_workspace_at(call->workspace, state->columns_offset);
     const tandem_cuda_pool window = window_of(kernel);
     *columns = made;
-    return cuda_kernel_result(kernel, tandem_cuda_im2col_s8(made, call->in[0], &window, kernel->device->stream), error);
+    return cuda_kernel_result(
+        kernel, tandem_cuda_im2col_bytes(made, call->in[0], &window, kernel->device->stream), error);
 }
 
 /* columns · W, and columnsᵀ · g */
-static tandem_status run_s8(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_bytes(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const void *columns = NULL;
@@ -137,7 +140,7 @@ static tandem_status run_s8(const tandem_kernel *kernel, const tandem_kernel_cal
 }
 
 /* g · Wᵀ are the columns' gradients, whose sums are the images'. */
-static tandem_status run_s8_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const conv_state *state = kernel->state;
     const tandem_status status =
@@ -145,21 +148,22 @@ static tandem_status run_s8_dgrad(const tandem_kernel *kernel, const tandem_kern
                       call->in_scale[0], call->in_scale[1], call->workspace, error);
     if (status != TANDEM_OK || state->pointwise) return status;
     const tandem_cuda_pool window = window_of(kernel);
-    return cuda_kernel_result(kernel,
-                              tandem_cuda_col2im_s32(call->out[0], cuda_float_of(kernel->task.to),
-                                                     cuda_gemm_integers(&state->matmul, call->workspace),
-                                                     (size_t)state->matmul.n, &window, call->in_scale[0],
-                                                     call->in_scale[1], kernel->device->stream),
-                              error);
+    const tandem_cuda_float to = cuda_float_of(kernel->task.to);
+    const void *const made = cuda_gemm_result(&state->matmul, call->workspace);
+    const size_t stride = (size_t)state->matmul.n;
+    const int failed =
+        kernel->task.from == TANDEM_S8
+            ? tandem_cuda_col2im_s32(call->out[0], to, made, stride, &window, call->in_scale[0],
+                                     call->in_scale[1], kernel->device->stream)
+            : tandem_cuda_col2im_f32(call->out[0], to, made, stride, &window, kernel->device->stream);
+    return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status prepare_bytes(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const tandem_task *task = &kernel->task;
     const int is_dgrad = task->kind == TANDEM_TASK_DGRAD;
-    if (!is_dgrad && task->to != TANDEM_F32)
-        return cuda_kernel_refuse(kernel, "int8 convolutions and their weight gradients are written in f32", error);
     const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n,
                   k = (int64_t)weight_rows(kernel);
     cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
@@ -167,20 +171,22 @@ static tandem_status prepare_s8(conv_state *state, tandem_kernel *kernel, tandem
     if (task->kind == TANDEM_TASK_WGRAD)
         spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
     state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
-    const tandem_status status = cuda_gemm_open(&state->matmul, kernel, &spec, TANDEM_S8, task->to, error);
+    const tandem_dtype operand[2] = {cuda_operand_type(kernel, 0), cuda_operand_type(kernel, 1)};
+    const tandem_status status =
+        cuda_gemm_open(&state->matmul, kernel, &spec, operand, task->to, is_dgrad && !state->pointwise, error);
     if (status != TANDEM_OK) return status;
     uint64_t end = state->matmul.workspace_bytes;
     if (!state->pointwise && !is_dgrad)
         state->columns_offset = cuda_workspace_reserve(&end, (uint64_t)(places * k));
     kernel->workspace_bytes = end;
-    kernel->run = is_dgrad ? run_s8_dgrad : run_s8;
+    kernel->run = is_dgrad ? run_bytes_dgrad : run_bytes;
     return TANDEM_OK;
 }
 
 static void destroy(void *state, const cuda_device *device)
 {
     conv_state *conv = state;
-    if (conv->convolution) device->vendor->convolution_close(conv->convolution);
+    cuda_chosen_close(&conv->chosen, device);
     cuda_gemm_close(&conv->matmul, device);
     free(conv);
 }
@@ -189,8 +195,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
-    const tandem_status status = kernel->task.from == TANDEM_S8 ? prepare_s8(state, kernel, error)
-                                                                : prepare_float(state, kernel, error);
+    const tandem_status status = cuda_is_code(kernel->task.from) ? prepare_bytes(state, kernel, error)
+                                                                 : prepare_float(state, kernel, error);
     if (status != TANDEM_OK) {
         destroy(state, kernel->device);
         return status;

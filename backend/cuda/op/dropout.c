@@ -24,7 +24,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+        return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
     kernel->run = run;
     return TANDEM_OK;
 }

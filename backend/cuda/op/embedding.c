@@ -24,7 +24,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "tables are f32 or bf16", error);
+    if (!cuda_is_float(kernel->task.from)) return cuda_kernel_refuse(kernel, "tables are floats", error);
     kernel->run = run;
     return TANDEM_OK;
 }

@@ -37,7 +37,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const tandem_op *op = kernel->op;
     const int is_max = op->kind == TANDEM_OP_MAXPOOL;
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
+        return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
     if (is_max && op->kernel_h * op->kernel_w > 256)
         return cuda_kernel_refuse(kernel, "windows have at most 256 places", error);
     if (!is_max && op->pad) return cuda_kernel_refuse(kernel, "means are taken without padding", error);

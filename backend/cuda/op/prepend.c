@@ -26,7 +26,7 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_shape *in = cuda_input_shape(kernel, 0);
     if (!cuda_is_float(kernel->task.from))
-        return cuda_kernel_refuse(kernel, "it moves f32 or bf16 as it is", error);
+        return cuda_kernel_refuse(kernel, "it moves floats as they are", error);
     if (kernel->task.kind == TANDEM_TASK_WGRAD) {
         const size_t batch = (size_t)in->dim[0], width = (size_t)in->dim[2];
         cuda_workspace_reserve(&kernel->workspace_bytes, batch * width * sizeof(float));

@@ -1,0 +1,326 @@
+#include "backend/cuda/choice.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+
+enum { WHERE_TEXT = 256, CHOICE_TEXT = CUDA_ALGORITHM_WORDS * 17 };
+
+typedef struct remembered {
+    char *spec; /* where, and the work's text */
+    cuda_algorithm algorithm;
+} remembered;
+
+struct cuda_choices {
+    char where[WHERE_TEXT];
+    uint64_t cache_bytes;
+    int tries;
+    remembered *known;
+    int n_known, n_place;
+    tandem_algorithm *tried;
+    int n_tried, n_tried_place;
+};
+
+tandem_status cuda_choices_open(cuda_choices **out, const cuda_card *card, const char *versions, tandem_error *error)
+{
+    cuda_choices *choices = calloc(1, sizeof *choices);
+    if (!choices) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to open card %s", card->name);
+    (void)snprintf(choices->where, sizeof choices->where, "%s %d.%d, %s | ", card->name, card->major,
+                   card->minor, versions);
+    choices->cache_bytes = card->cache_bytes;
+    *out = choices;
+    return TANDEM_OK;
+}
+
+void cuda_choices_close(cuda_choices *choices)
+{
+    if (!choices) return;
+    for (int i = 0; i < choices->n_known; i++) free(choices->known[i].spec);
+    for (int i = 0; i < choices->n_tried; i++) {
+        free((char *)choices->tried[i].spec);
+        free((char *)choices->tried[i].choice);
+    }
+    free(choices->known);
+    free(choices->tried);
+    free(choices);
+}
+
+/* --- Texts -------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    uint64_t bytes;
+} types[CUDA_N_TYPE] = {
+    [CUDA_TYPE_F32] = {"f32", 4},   [CUDA_TYPE_BF16] = {"bf16", 2}, [CUDA_TYPE_F16] = {"f16", 2},
+    [CUDA_TYPE_E4M3] = {"e4m3", 1}, [CUDA_TYPE_E5M2] = {"e5m2", 1}, [CUDA_TYPE_S8] = {"s8", 1},
+    [CUDA_TYPE_S32] = {"s32", 4},
+};
+
+uint64_t cuda_type_bytes(cuda_type type) { return types[type].bytes; }
+
+void cuda_product_print(char text[CUDA_WORK_TEXT], const cuda_product_spec *s)
+{
+    (void)snprintf(text, CUDA_WORK_TEXT,
+                   "product batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64 " %c%c %s*%s>%s%s%s", s->batch,
+                   s->m, s->n, s->k, s->transpose_a ? 't' : 'n', s->transpose_b ? 't' : 'n', types[s->a].name,
+                   types[s->b].name, types[s->to].name, s->tf32 ? " tf32" : "", s->fast_sums ? " fast" : "");
+}
+
+void cuda_convolution_print(char text[CUDA_WORK_TEXT], const cuda_convolution_spec *s)
+{
+    static const char *const pass[] = {"forward", "dgrad", "wgrad"};
+    (void)snprintf(text, CUDA_WORK_TEXT,
+                   "convolution %s batch=%d %dx%dx%d > %dx%dx%d window=%dx%d stride=%d pad=%d %s%s",
+                   pass[s->pass], s->batch, s->in_h, s->in_w, s->c_in, s->out_h, s->out_w, s->c_out,
+                   s->kernel_h, s->kernel_w, s->stride, s->pad, types[s->type].name, s->tf32 ? " tf32" : "");
+}
+
+static void print_algorithm(char text[CHOICE_TEXT], const cuda_algorithm *algorithm)
+{
+    size_t at = 0;
+    for (int i = 0; i < CUDA_ALGORITHM_WORDS; i++)
+        at += (size_t)snprintf(text + at, CHOICE_TEXT - at, "%s%" PRIx64, i ? "." : "", algorithm->word[i]);
+}
+
+static int parse_algorithm(cuda_algorithm *algorithm, const char *text)
+{
+    cuda_algorithm read = {{0}, 0};
+    for (int i = 0; i < CUDA_ALGORITHM_WORDS; i++) {
+        const size_t digits = strspn(text, "0123456789abcdef");
+        if (digits < 1 || digits > 16 || text[digits] != (i == CUDA_ALGORITHM_WORDS - 1 ? '\0' : '.'))
+            return 0;
+        read.word[i] = strtoull(text, NULL, 16);
+        text += digits + 1;
+    }
+    *algorithm = read;
+    return 1;
+}
+
+/* --- What is known ------------------------------------------------------------------------------------------------------ */
+
+static const remembered *find(const cuda_choices *choices, const char *text)
+{
+    const size_t n = strlen(choices->where);
+    for (int i = 0; i < choices->n_known; i++)
+        if (strcmp(choices->known[i].spec + n, text) == 0) return &choices->known[i];
+    return NULL;
+}
+
+static char *copy_of(const char *first, const char *second)
+{
+    const size_t n = strlen(first) + strlen(second) + 1;
+    char *text = malloc(n);
+    if (text) (void)snprintf(text, n, "%s%s", first, second);
+    return text;
+}
+
+/* Room for one more; 0 where there is no memory. */
+static int has_room(void **array, size_t size, int n, int *n_place)
+{
+    if (n < *n_place) return 1;
+    const int more = *n_place ? 2 * *n_place : 64;
+    void *grown = realloc(*array, (size_t)more * size);
+    if (!grown) return 0;
+    *array = grown;
+    *n_place = more;
+    return 1;
+}
+
+/* Takes the text over, in either case. */
+static int keep(cuda_choices *choices, char *spec, const cuda_algorithm *algorithm)
+{
+    if (!spec || !has_room((void **)&choices->known, sizeof *choices->known, choices->n_known, &choices->n_place)) {
+        free(spec);
+        return 0;
+    }
+    choices->known[choices->n_known++] = (remembered){spec, *algorithm};
+    return 1;
+}
+
+tandem_status cuda_choices_recall(cuda_choices *choices, const tandem_algorithm *choice, int n, int tries,
+                                  tandem_error *error)
+{
+    const size_t n_where = strlen(choices->where);
+    choices->tries = tries;
+    for (int i = 0; i < n; i++) {
+        cuda_algorithm algorithm;
+        if (strncmp(choice[i].spec, choices->where, n_where) != 0) continue;
+        if (find(choices, choice[i].spec + n_where) || !parse_algorithm(&algorithm, choice[i].choice))
+            continue;
+        if (!keep(choices, copy_of(choice[i].spec, ""), &algorithm))
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d algorithms chosen before", n);
+    }
+    return TANDEM_OK;
+}
+
+const tandem_algorithm *cuda_choices_tried(const cuda_choices *choices, int *n)
+{
+    *n = choices->n_tried;
+    return choices->tried;
+}
+
+/* That there is no memory to remember it costs another try later, and nothing now. */
+static void remember(cuda_choices *choices, const char *text, const cuda_algorithm *algorithm)
+{
+    char word[CHOICE_TEXT];
+    print_algorithm(word, algorithm);
+    char *spec = copy_of(choices->where, text), *chosen = copy_of(word, "");
+    if (spec && chosen &&
+        has_room((void **)&choices->tried, sizeof *choices->tried, choices->n_tried, &choices->n_tried_place) &&
+        keep(choices, copy_of(spec, ""), algorithm)) {
+        choices->tried[choices->n_tried++] = (tandem_algorithm){spec, chosen};
+        return;
+    }
+    free(spec);
+    free(chosen);
+}
+
+/* --- Tries -------------------------------------------------------------------------------------------------------------- */
+
+/* Sets of operands, so many that one has left the card's cache when its turn comes again. */
+enum { MOST_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
+
+typedef struct trial {
+    const cuda_vendor *vendor;
+    tandem_cuda_stream stream;
+    const cuda_candidate_work *work;
+    char *memory, *workspace;
+    float *scale;
+    uint64_t a_offset, b_offset, c_offset, set_bytes;
+    int n_set, turn;
+    tandem_cuda_event start, end;
+} trial;
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+
+static void close_trial(trial *t)
+{
+    if (t->end) t->vendor->event_close(t->end);
+    if (t->start) t->vendor->event_close(t->start);
+    if (t->memory) t->vendor->give(t->memory, 0);
+}
+
+/* Numbers below 2 in every float type, since the highest bit of the exponent of each byte's type is 0: all of them finite, and, as
+ * in work that counts, with bits that change, on which the power of a card and with it its clock depend. */
+static int fill(const trial *t, uint64_t bytes)
+{
+    unsigned char pattern[PATTERN];
+    for (uint32_t i = 0; i < PATTERN / 16; i++) {
+        const uint32_t counter[4] = {i, 0, 0, 0};
+        const tandem_philox_block block = tandem_philox(counter, 1);
+        memcpy(pattern + (size_t)16 * i, block.word, 16);
+    }
+    for (size_t i = 0; i < PATTERN; i++) pattern[i] &= 0xBF;
+    uint64_t done = bytes < PATTERN ? bytes : PATTERN;
+    int failed = t->vendor->copy(t->memory, pattern, done, t->stream);
+    if (!failed) failed = t->vendor->wait(t->stream); /* `pattern` is on this stack */
+    while (!failed && done < bytes) {
+        const uint64_t more = done < bytes - done ? done : bytes - done;
+        failed = t->vendor->copy(t->memory + done, t->memory, more, t->stream);
+        done += more;
+    }
+    return failed;
+}
+
+/* 0 also where there is no memory to be had: then t->memory is NULL. */
+static int open_trial(trial *t, uint64_t cache_bytes, const cuda_algorithm *candidate, int n)
+{
+    const cuda_candidate_work *work = t->work;
+    uint64_t workspace_bytes = 0;
+    for (int i = 0; i < n; i++)
+        if (candidate[i].workspace_bytes > workspace_bytes) workspace_bytes = candidate[i].workspace_bytes;
+    t->b_offset = aligned(work->a_bytes);
+    t->c_offset = t->b_offset + aligned(work->b_bytes);
+    t->set_bytes = t->c_offset + aligned(work->c_bytes);
+    const uint64_t sets = 2 * cache_bytes / t->set_bytes + 1;
+    t->n_set = (int)(sets < MOST_SETS ? sets : MOST_SETS);
+    const uint64_t bytes = (uint64_t)t->n_set * t->set_bytes;
+    if (t->vendor->take((void **)&t->memory, bytes + ALIGNMENT + aligned(workspace_bytes), 0)) {
+        t->memory = NULL;
+        return 0;
+    }
+    t->scale = (float *)(void *)(t->memory + bytes);
+    t->workspace = t->memory + bytes + ALIGNMENT;
+    int failed = fill(t, bytes + ALIGNMENT);
+    if (!failed) failed = t->vendor->event_open(&t->start);
+    if (!failed) failed = t->vendor->event_open(&t->end);
+    return failed;
+}
+
+static int run_once(trial *t, const cuda_algorithm *algorithm)
+{
+    char *const set = t->memory + (uint64_t)(t->turn++ % t->n_set) * t->set_bytes;
+    const cuda_operands operands = {set, set + t->b_offset, set + t->c_offset, t->scale, t->scale};
+    return t->vendor->work_run(t->work->work, algorithm, &operands, t->workspace, t->stream);
+}
+
+/* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for the first. */
+static int time_once(trial *t, int64_t *ns, const cuda_algorithm *algorithm)
+{
+    int64_t taken = 0;
+    int failed = run_once(t, algorithm);
+    if (!failed) failed = t->vendor->record(t->start, t->stream);
+    for (int i = 0; i < 2 && !failed; i++) failed = run_once(t, algorithm);
+    if (!failed) failed = t->vendor->record(t->end, t->stream);
+    if (!failed) failed = t->vendor->wait(t->stream);
+    if (!failed) failed = t->vendor->elapsed_ns(&taken, t->start, t->end);
+    if (!failed && taken < *ns) *ns = taken;
+    return failed;
+}
+
+/* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library cannot do what it named
+ * is no failure of the card, which the next call would tell. */
+static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
+{
+    int64_t ns[CUDA_CANDIDATES];
+    int failed = 0, n_failed = 0;
+    for (int i = 0; i < n; i++) ns[i] = INT64_MAX;
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < n; i++) {
+            if (ns[i] < 0) continue;
+            const int gone = time_once(t, &ns[i], &candidate[i]);
+            if (!gone) continue;
+            failed = gone;
+            ns[i] = -1;
+            n_failed++;
+        }
+    if (n_failed == n) return failed;
+    int fastest = -1;
+    for (int i = 0; i < n; i++)
+        if (ns[i] >= 0 && (fastest < 0 || ns[i] < ns[fastest] - ns[fastest] / 50)) fastest = i;
+    *best = fastest;
+    return 0;
+}
+
+int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_vendor *vendor,
+                tandem_cuda_stream stream, const cuda_candidate_work *work)
+{
+    const remembered *known = find(choices, work->text);
+    cuda_algorithm candidate[CUDA_CANDIDATES], chosen;
+    int n = 0, best = 0;
+    if (known) {
+        chosen = known->algorithm;
+        if (!vendor->work_check(&chosen, work->work)) {
+            *algorithm = chosen;
+            return 0;
+        }
+    }
+    int failed = vendor->work_candidates(candidate, &n, work->work);
+    if (failed) return failed;
+    trial t = {.vendor = vendor, .stream = stream, .work = work};
+    const int tries = choices->tries && !known && n > 1 && work->c_bytes;
+    if (tries) failed = open_trial(&t, choices->cache_bytes, candidate, n);
+    if (!failed && t.memory) failed = try_all(&t, &best, candidate, n);
+    const int tried = t.memory != NULL;
+    close_trial(&t);
+    if (failed) return failed;
+    chosen = candidate[best];
+    failed = vendor->work_check(&chosen, work->work); /* the same bytes as when it is recalled */
+    if (failed) return failed;
+    if (tried) remember(choices, work->text, &chosen);
+    *algorithm = chosen;
+    return 0;
+}

@@ -1,0 +1,213 @@
+/* Which algorithm of a library a piece of work takes: the one that a try finds fastest, the same one again in later openings, and
+ * what happens to a choice that is damaged, or for another card. The library is stood in for (stand_in.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/choice.h"
+#include "tests/cuda/stand_in.h"
+
+static const cuda_product_spec spec = {
+    .batch = 2, .m = 24, .n = 16, .k = 32, .transpose_b = 1, .a = CUDA_TYPE_BF16, .b = CUDA_TYPE_BF16, .to = CUDA_TYPE_F32};
+
+typedef struct chosen {
+    cuda_choices *choices;
+    tandem_cuda_stream stream;
+    cuda_work *work;
+    cuda_candidate_work candidate;
+} chosen;
+
+static chosen opened(const char *versions)
+{
+    chosen c = {0};
+    assert_int_equal(cuda_choices_open(&c.choices, &stand_in_card, versions, NULL), TANDEM_OK);
+    assert_int_equal(stand_in_vendor.stream_open(&c.stream), 0);
+    assert_int_equal(stand_in_vendor.product_open(&c.work, NULL, &spec), 0);
+    c.candidate = (cuda_candidate_work){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
+    cuda_product_print(c.candidate.text, &spec);
+    return c;
+}
+
+static void closed(chosen *c)
+{
+    stand_in_vendor.stream_close(c->stream);
+    stand_in_vendor.work_close(c->work);
+    cuda_choices_close(c->choices);
+    assert_int_equal(stand_in_open_things(), 0);
+}
+
+static cuda_algorithm choice_of(const chosen *c)
+{
+    cuda_algorithm algorithm = {{99}, 99};
+    assert_int_equal(cuda_choose(&algorithm, c->choices, &stand_in_vendor, c->stream, &c->candidate), 0);
+    return algorithm;
+}
+
+static void recalled(chosen *c, const char *text, const char *word, int tries)
+{
+    const tandem_algorithm known = {text, word};
+    assert_int_equal(cuda_choices_recall(c->choices, &known, text ? 1 : 0, tries, NULL), TANDEM_OK);
+}
+
+static int tried(const chosen *c)
+{
+    int n = -1;
+    (void)cuda_choices_tried(c->choices, &n);
+    return n;
+}
+
+static void the_librarys_guess_is_taken_untried(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0");
+    const int before = stand_in_runs;
+    const cuda_algorithm algorithm = choice_of(&c);
+    assert_int_equal(algorithm.word[0], 0);
+    assert_int_equal(algorithm.workspace_bytes, 512);
+    assert_int_equal(stand_in_runs, before);
+    assert_int_equal(tried(&c), 0);
+    closed(&c);
+}
+
+static void the_fastest_is_chosen_and_known_again(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0"), later = opened("1.0"), other = opened("1.1");
+    int n = 0;
+    recalled(&c, NULL, NULL, 1);
+    cuda_algorithm algorithm = choice_of(&c);
+    assert_int_equal(algorithm.word[0], 2);
+    assert_int_equal(algorithm.workspace_bytes, 256);
+    const int runs = stand_in_runs;
+    algorithm = choice_of(&c);
+    assert_int_equal(algorithm.word[0], 2);
+    assert_int_equal(stand_in_runs, runs);
+
+    const tandem_algorithm *all = cuda_choices_tried(c.choices, &n);
+    assert_int_equal(n, 1);
+    assert_string_equal(all[0].spec, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32");
+    assert_string_equal(all[0].choice, "2.0.0.0.0.0.0.0");
+    recalled(&later, all[0].spec, all[0].choice, 1);
+    algorithm = choice_of(&later);
+    assert_int_equal(algorithm.word[0], 2);
+    assert_int_equal(algorithm.workspace_bytes, 256);
+    assert_int_equal(tried(&later), 0);
+    recalled(&other, all[0].spec, all[0].choice, 0); /* of another version: the guess */
+    assert_int_equal(choice_of(&other).word[0], 0);
+    assert_int_equal(stand_in_runs, runs);
+    stand_in_vendor.stream_close(later.stream);
+    stand_in_vendor.work_close(later.work);
+    cuda_choices_close(later.choices);
+    stand_in_vendor.stream_close(other.stream);
+    stand_in_vendor.work_close(other.work);
+    cuda_choices_close(other.choices);
+    closed(&c);
+}
+
+static void candidates_that_fail_are_out_of_the_running(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0");
+    recalled(&c, NULL, NULL, 1);
+    stand_in_breaks = 1;
+    const cuda_algorithm algorithm = choice_of(&c);
+    stand_in_breaks = 0;
+    assert_int_equal(algorithm.word[0], 1);
+    assert_int_equal(algorithm.workspace_bytes, 1000);
+    closed(&c);
+}
+
+static void a_single_candidate_is_not_tried(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0");
+    recalled(&c, NULL, NULL, 1);
+    stand_in_candidates = 1;
+    assert_int_equal(choice_of(&c).word[0], 0);
+    stand_in_candidates = 4;
+    assert_int_equal(tried(&c), 0);
+    closed(&c);
+}
+
+static void without_memory_to_try_in_the_guess_is_taken(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0");
+    const int64_t before = stand_in_memory_left;
+    recalled(&c, NULL, NULL, 1);
+    stand_in_memory_left = 4096;
+    assert_int_equal(choice_of(&c).word[0], 0);
+    stand_in_memory_left = before;
+    assert_int_equal(tried(&c), 0);
+    assert_int_equal(choice_of(&c).word[0], 2);
+    closed(&c);
+}
+
+static void damaged_choices_are_passed_over(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"",
+                                        "2",
+                                        "2.0.0.0.0.0.0",
+                                        "2.0.0.0.0.0.0.0.0",
+                                        "2.0.0.0.0.0.0.x",
+                                        "2.0.0.0.0.0.0.0 ",
+                                        "-2.0.0.0.0.0.0.0",
+                                        "+2.0.0.0.0.0.0.0",
+                                        "2..0.0.0.0.0.0",
+                                        "400.0.0.0.0.0.0.0",
+                                        "0x2.0.0.0.0.0.0.0"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        chosen c = opened("1.0");
+        recalled(&c, "stand-in 9.0, 1.0 | product batch=2 m=24 n=16 k=32 nt bf16*bf16>f32", words[i], 0);
+        assert_int_equal(choice_of(&c).word[0], 0);
+        closed(&c);
+    }
+}
+
+/* Whenever a card is lost meanwhile it is told, and nothing stays open. */
+static void a_card_lost_in_a_try_is_told(void **state)
+{
+    (void)state;
+    int lost = 1;
+    for (int after = 0; lost; after++) {
+        chosen c = opened("1.0");
+        recalled(&c, NULL, NULL, 1);
+        cuda_algorithm algorithm = {{99}, 99};
+        stand_in_fails_after = after;
+        lost = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
+        stand_in_fails_after = -1;
+        assert_int_equal(algorithm.word[0], lost ? 99 : 2);
+        closed(&c);
+        assert_in_range(after, 0, 1000);
+    }
+}
+
+static void every_part_of_a_convolution_is_in_its_text(void **state)
+{
+    (void)state;
+    char text[CUDA_WORK_TEXT];
+    const cuda_convolution_spec s = {CUDA_CONVOLUTION_WGRAD, 8, 28, 27, 64, 14, 13, 128, 3, 5, 2, 1,
+                                     CUDA_TYPE_F32,          1};
+    cuda_convolution_print(text, &s);
+    assert_string_equal(text, "convolution wgrad batch=8 28x27x64 > 14x13x128 window=3x5 stride=2 pad=1 f32 tf32");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_librarys_guess_is_taken_untried),
+        cmocka_unit_test(the_fastest_is_chosen_and_known_again),
+        cmocka_unit_test(candidates_that_fail_are_out_of_the_running),
+        cmocka_unit_test(a_single_candidate_is_not_tried),
+        cmocka_unit_test(without_memory_to_try_in_the_guess_is_taken),
+        cmocka_unit_test(damaged_choices_are_passed_over),
+        cmocka_unit_test(a_card_lost_in_a_try_is_told),
+        cmocka_unit_test(every_part_of_a_convolution_is_in_its_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

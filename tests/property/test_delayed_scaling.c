@@ -1,0 +1,301 @@
+/* Laws of delayed scaling in real runs: the range of every cast is that of the library's history of what the same cast has seen,
+ * a cast that is done again has the same bits, runs repeat and resume to the bit, and training converges as without. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/property/training_run.h"
+
+enum { STEPS = 12, LONG = 60, TAIL = 15 };
+
+static record *run(const experiment *e)
+{
+    record *r = training_run(e);
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        assert_int_equal(r->status[rank], TANDEM_OK);
+        assert_int_equal(r->steps_done[rank], e->steps);
+        assert_true(r->allocated[rank] == r->planned[rank]);
+    }
+    return r;
+}
+
+static void check_same_bits(const record *a, const record *b, const experiment *e)
+{
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        assert_memory_equal(a->loss[rank], b->loss[rank], (size_t)e->steps * sizeof *a->loss[rank]);
+        assert_memory_equal(a->gradients[rank], b->gradients[rank], (size_t)e->steps * sizeof *a->gradients[rank]);
+    }
+}
+
+/* --- Against the library's history ---------------------------------------------------------------------- */
+
+/* What a rank's process has seen so far. Whatever is wrong aborts it, which training_run notices. */
+static tandem_amax_history *seen[8192];
+static int n_clamped;
+
+static void expect(int holds, const char *what, const tandem_step *step, int t)
+{
+    if (holds) return;
+    fprintf(stderr, "task %d, the %s of operator '%s': %s\n", t, tandem_task_kind_name(step->task[t].kind),
+            step->graph->op[step->task[t].op].name, what);
+    abort();
+}
+
+static float amax_of(const void *x, tandem_dtype type, int64_t n)
+{
+    float amax = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float value;
+        if (type == TANDEM_BF16) {
+            const uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
+            memcpy(&value, &bits, sizeof value);
+        } else {
+            value = ((const float *)x)[i];
+        }
+        amax = fabsf(value) > amax ? fabsf(value) : amax;
+    }
+    return amax;
+}
+
+static int64_t elements_of(const tandem_step *step, const tandem_task *task)
+{
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return step->graph->parameter[task->parameter].elements;
+    return tandem_shape_elements(&step->graph->op[task->op].shape);
+}
+
+static void hold_against_history(void *context, const tandem_executor *executor, int t)
+{
+    const training_view *view = context;
+    const tandem_backend_api *backend = tandem_backend_get(TANDEM_BACKEND_VERSION);
+    const tandem_step *step = view->step;
+    const tandem_task *task = &step->task[t];
+    const tandem_cast_scaling scaling = step->options.scaling;
+    const int first = tandem_step_history(step, t);
+    if (scaling.margin <= 0 && view->index == STEPS - 1 && t == step->n_task - 1)
+        expect(n_clamped > 0, "nothing was clamped", step, 0);
+    if (first < 0) return;
+    expect(first < 8192, "too many tasks for this test", step, t);
+    if (!seen[first]) {
+        seen[first] = malloc(sizeof *seen[first]);
+        expect(seen[first] && tandem_amax_history_init(seen[first], scaling.window, scaling.margin, NULL) == TANDEM_OK,
+               "no history", step, t);
+    }
+    tandem_amax_history *history = seen[first];
+    const float amax =
+        amax_of(backend->executor_value(executor, task->read[0], 0, NULL), task->from, elements_of(step, task));
+    float range = first == t ? tandem_amax_history_range(history) : history->before, scale = -1;
+    if (!(range > 0)) range = amax;
+    const int8_t *q = backend->executor_value(executor, task->write[0], 0, &scale);
+    expect(scale == range / 127, "another range than the history's", step, t);
+    if (amax > range) {
+        int most = 0;
+        for (int64_t i = 0; i < elements_of(step, task); i++) most = abs(q[i]) > most ? abs(q[i]) : most;
+        expect(most == 127, "what outgrows the range is not clamped to it", step, t);
+        n_clamped++;
+    }
+    if (first == t) expect(tandem_amax_history_add(history, amax, NULL) == TANDEM_OK, "not finite", step, t);
+}
+
+static void ranges_are_those_of_the_history(void **state)
+{
+    (void)state;
+    training_require_device();
+    static const tandem_step_options variants[] = {
+        {.scaling = {3, 0}},
+        {.scaling = {1, -1}},
+        {.n_micro = 2, .n_segment = TANDEM_SEGMENTS_SQRT, .scaling = {4, 1}}};
+    const char *const devices[] = {training_weakest(), training_strongest()};
+    for (int d = 0; d < 2; d++)
+        for (size_t v = 0; v < sizeof variants / sizeof *variants; v++) {
+            const experiment e = {.model = d ? "vit_tiny:depth=1,width=48" : "resnet20:blocks=1,width=8",
+                                  .device = devices[d],
+                                  .batch = 2,
+                                  .n_rank = 1,
+                                  .steps = STEPS,
+                                  .precision = v == 1 ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_INT8_FULL,
+                                  .seed = 3,
+                                  .killed_rank = -1,
+                                  .variant = variants[v],
+                                  .observer = hold_against_history};
+            training_forget(run(&e));
+        }
+}
+
+/* --- The same bits -------------------------------------------------------------------------------------- */
+
+static void recomputation_and_repetition_change_no_bit(void **state)
+{
+    (void)state;
+    training_require_device();
+    for (int n_micro = 1; n_micro <= 2; n_micro++) {
+        experiment e = {.model = "vit_tiny:depth=2,width=48",
+                        .device = training_strongest(),
+                        .batch = 2,
+                        .n_rank = 1,
+                        .steps = 5,
+                        .precision = TANDEM_PRECISION_INT8_FULL,
+                        .seed = 7,
+                        .killed_rank = -1,
+                        .variant = {.n_micro = n_micro, .scaling = {4, 0}},
+                        .hash_gradients = 1};
+        record *kept = run(&e), *repeated = run(&e);
+        e.variant.n_segment = TANDEM_SEGMENTS_SQRT;
+        record *again = run(&e);
+        check_same_bits(kept, repeated, &e);
+        check_same_bits(kept, again, &e);
+        e.variant.scaling.window = 0;
+        record *current = run(&e);
+        assert_true(current->gradients[0][0] == again->gradients[0][0] || n_micro > 1); /* the first step finds its ranges */
+        assert_true(current->gradients[0][4] != again->gradients[0][4]);
+        training_forget(current);
+        training_forget(again);
+        training_forget(repeated);
+        training_forget(kept);
+    }
+}
+
+/* --- Checkpoints ---------------------------------------------------------------------------------------- */
+
+static size_t read_whole(unsigned char *bytes, size_t most, const char *path)
+{
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    const size_t n = fread(bytes, 1, most, stream);
+    assert_int_equal(fclose(stream), 0);
+    return n;
+}
+
+static void check_resumed(const char *folder, const experiment *whole, const experiment *changed, int same)
+{
+    enum { MOST_BYTES = 1 << 22 };
+    char half[96], end[96];
+    (void)snprintf(half, sizeof half, "%s/half", folder);
+    (void)snprintf(end, sizeof end, "%s/end", folder);
+    unsigned char *bytes[2];
+    size_t n[2];
+    experiment e = *whole;
+    e.save = end;
+    record *straight = run(&e);
+    bytes[0] = test_malloc(MOST_BYTES);
+    n[0] = read_whole(bytes[0], MOST_BYTES, end);
+    e.save = half;
+    e.steps = whole->steps / 2;
+    training_forget(run(&e));
+    e = *changed;
+    e.resume = half;
+    e.save = end;
+    record *resumed = run(&e);
+    assert_int_equal(resumed->resumed_at[0], whole->steps / 2);
+    bytes[1] = test_malloc(MOST_BYTES);
+    n[1] = read_whole(bytes[1], MOST_BYTES, end);
+    if (same) {
+        for (int i = whole->steps / 2; i < whole->steps; i++)
+            assert_true(straight->loss[0][i] == resumed->loss[0][i]);
+        assert_int_equal(n[0], n[1]);
+        assert_memory_equal(bytes[0], bytes[1], n[0]);
+    }
+    test_free(bytes[1]);
+    test_free(bytes[0]);
+    training_forget(resumed);
+    training_forget(straight);
+    (void)unlink(half);
+    (void)unlink(end);
+}
+
+static void a_resumed_run_has_the_same_bits(void **state)
+{
+    (void)state;
+    training_require_device();
+    char folder[] = "/tmp/tandem-delayed-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    const experiment e = {.model = "resnet20:blocks=1,width=8",
+                          .device = training_weakest(),
+                          .batch = 2,
+                          .n_rank = 2,
+                          .steps = 6,
+                          .precision = TANDEM_PRECISION_INT8_FULL,
+                          .seed = 3,
+                          .killed_rank = -1,
+                          .variant.scaling = {5, 0}};
+    check_resumed(folder, &e, &e, 1);
+    /* what cannot go on with the histories begins with new ones */
+    experiment alone = e, longer = e, current = e, other = e;
+    alone.n_rank = 1;
+    longer.variant.scaling.window = 9;
+    current.variant.scaling.window = 0;
+    other.precision = TANDEM_PRECISION_INT8;
+    check_resumed(folder, &e, &alone, 0);
+    check_resumed(folder, &e, &longer, 0);
+    check_resumed(folder, &e, &current, 0);
+    check_resumed(folder, &e, &other, 0);
+    check_resumed(folder, &current, &e, 0);
+    (void)rmdir(folder);
+}
+
+/* --- Convergence ---------------------------------------------------------------------------------------- */
+
+static double tail_of(const record *r)
+{
+    double sum = 0;
+    for (int i = LONG - TAIL; i < LONG; i++) sum += r->loss[0][i] / TAIL;
+    return sum;
+}
+
+static void training_converges_as_with_current_ranges(void **state)
+{
+    (void)state;
+    training_require_device();
+    char folder[] = "/tmp/tandem-delayed-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/words.txt", folder);
+    FILE *stream = fopen(path, "w");
+    assert_non_null(stream);
+    for (int i = 0; i < 4000; i++)
+        (void)fprintf(stream, "%s %s. ", i % 3 ? "a tandem" : "two wheels", i % 7 ? "rolls" : "stands");
+    assert_int_equal(fclose(stream), 0);
+    tandem_data data = {0};
+    assert_int_equal(tandem_data_open(&data, path, 32, NULL), TANDEM_OK);
+    const tandem_optimizer_options quick = {
+        .kind = TANDEM_ADAMW, .rate = 5e-3f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
+    experiment e = {.model = "gpt_tiny:width=32,depth=2,heads=2,length=32",
+                    .device = training_strongest(),
+                    .batch = 8,
+                    .n_rank = 1,
+                    .steps = LONG,
+                    .precision = TANDEM_PRECISION_INT8_FULL,
+                    .seed = 1,
+                    .killed_rank = -1,
+                    .optimizer = &quick,
+                    .data = &data};
+    record *current = run(&e);
+    e.variant.scaling = (tandem_cast_scaling){16, 0};
+    record *delayed = run(&e);
+    const double with = tail_of(delayed), without = tail_of(current);
+    assert_true(without < 0.5 * current->loss[0][0]);
+    if (fabs(with - without) > 0.05 * without)
+        fail_msg("a loss of %.4g with delayed scaling, %.4g with current", with, without);
+    training_forget(delayed);
+    training_forget(current);
+    tandem_data_close(&data);
+    (void)unlink(path);
+    (void)rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranges_are_those_of_the_history),
+        cmocka_unit_test(recomputation_and_repetition_change_no_bit),
+        cmocka_unit_test(a_resumed_run_has_the_same_bits),
+        cmocka_unit_test(training_converges_as_with_current_ranges),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
