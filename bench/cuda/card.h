@@ -58,6 +58,7 @@ typedef struct card_arrays {
     int8_t *q, *turned;              /* [n] */
     float *of_row, *mean, *variance; /* [rows], at least [columns] */
     uint32_t *words;                 /* [16] 0 */
+    tandem_amax_history *history;    /* whose range is 1 */
     int32_t *label;                  /* [rows] below columns */
     void *workspace;
     void *start; /* of all of them */
