@@ -47,7 +47,7 @@ static int open_fixture(void **out)
     memcpy(f.path + strlen(f.path), "/c", 3);
     assert_int_equal(tandem_device_find(&found, device, NULL), TANDEM_OK);
     assert_int_equal(tandem_graph_open(&f.graph, "mlp:width=8,depth=1", 4, NULL), TANDEM_OK);
-    const tandem_step_options varied = {2, TANDEM_SEGMENTS_SQRT};
+    const tandem_step_options varied = {.n_micro = 2, .n_segment = TANDEM_SEGMENTS_SQRT};
     assert_int_equal(tandem_step_open_with(&f.step, f.graph, found.wider, 0, &varied, NULL), TANDEM_OK);
     for (int i = 0; i < f.graph->n_op; i++)
         if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
