@@ -36,7 +36,8 @@ CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
-CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
+CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS)) \
+               $(B)/obj/backend/kernel_name.o
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
@@ -173,7 +174,7 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
-CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+CUDA_STAND_IN = $(CUDA_HOST) $(B)/obj/backend/kernel_name.o $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
 $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
