@@ -108,7 +108,9 @@ static void *address(const tandem_executor *executor, int id, int gradient)
 
 static float *scale_of(const tandem_executor *executor, int id)
 {
-    return id >= 0 && executor->step->value[id].dtype == TANDEM_S8 ? &executor->scale[id] : NULL;
+    if (id < 0) return NULL;
+    const tandem_dtype dtype = executor->step->value[id].dtype;
+    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2 ? &executor->scale[id] : NULL;
 }
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
