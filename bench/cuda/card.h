@@ -37,7 +37,7 @@ typedef struct card {
 /* Memory of the card until card_give_all. TANDEM_NO_MEMORY. */
 tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *error);
 void card_give_all(card *c);
-/* n random numbers: of f32 and bf16 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32 below `below`. The same each time. */
+/* n random numbers: of f32, bf16, f16 and e4m3 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32 below `below`. The same each time. */
 tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t n, int positive,
                         int32_t below, tandem_error *error);
 
@@ -58,6 +58,7 @@ typedef struct card_arrays {
     int8_t *q, *turned;              /* [n] */
     float *of_row, *mean, *variance; /* [rows], at least [columns] */
     uint32_t *words;                 /* [16] 0 */
+    tandem_amax_history *history;    /* whose range is 1 */
     int32_t *label;                  /* [rows] below columns */
     void *workspace;
     void *start; /* of all of them */

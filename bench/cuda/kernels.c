@@ -39,6 +39,7 @@ static char *lay_out(card_arrays *a, char *start)
     a->variance = part(&end, of_row);
     a->label = part(&end, of_row);
     a->words = part(&end, 64);
+    a->history = part(&end, sizeof *a->history);
     a->workspace =
         part(&end, largest(of_row, largest(tandem_cuda_column_sum_workspace(a->rows, a->columns),
                                            largest(tandem_cuda_norm_workspace(a->rows, a->columns),
@@ -80,7 +81,8 @@ tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error
                            (int32_t)(a->rows < a->columns ? a->rows : a->columns), error);
     if (status != TANDEM_OK) return status;
     const uint32_t one = 0x3F800000u, none = 0; /* amax is 1 */
-    int failed = 0;
+    const tandem_amax_history history = {.window = 16, .updates = 1, .before = 1, .amax = {1}};
+    int failed = c->device->vendor->copy(a->history, &history, sizeof history, c->device->stream);
     for (int k = 0; k < 16 && !failed; k++)
         failed = tandem_cuda_set_word(&a->words[k], k == 0 ? one : none, c->device->stream);
     if (!failed)
@@ -133,6 +135,10 @@ LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
 LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, s))
 LAUNCH_OF(quantise_bf16,
           tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, s))
+LAUNCH_OF(delayed_f32, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n,
+                                                    a->history, 0, a->words + 4, &rounding, s))
+LAUNCH_OF(delayed_bf16, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n,
+                                                     a->history, 0, a->words + 4, &rounding, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
@@ -218,6 +224,8 @@ const card_kernel card_kernels[] = {
     {"amax bf16", 2, amax_bf16},
     {"quantise f32", 5, quantise_f32},
     {"quantise bf16", 3, quantise_bf16},
+    {"quantise f32, delayed", 5, delayed_f32},
+    {"quantise bf16, delayed", 3, delayed_bf16},
     {"dequantise to f32", 5, dequantise_f32},
     {"dequantise to bf16", 3, dequantise_bf16},
     {"f32 to bf16", 6, narrow},

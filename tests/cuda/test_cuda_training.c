@@ -126,7 +126,8 @@ static void variants_are_those_of_the_cpu(void **state)
             experiment e = on_card(models[m]);
             e.batch = 2;
             e.bucket_bytes = 4096;
-            e.variant = (tandem_step_options){.n_micro = v == 0 ? 3 : 1, .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
+            e.variant =
+                (tandem_step_options){.n_micro = v == 0 ? 3 : 1, .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
             e.clip = v == 2 ? 0.05 : 0;
             e.loss_scale = v == 3 ? 256 : 0;
             e.label_smoothing = v == 3 ? 0.1f : 0;

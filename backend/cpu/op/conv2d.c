@@ -215,9 +215,10 @@ static int wants_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
-    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 && op->kernel_w == 3 &&
-           op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
-           tandem_shape_last(in) % WINOGRAD_CHANNELS == 0 && tandem_shape_last(&op->shape) % WINOGRAD_CHANNELS == 0 &&
+    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 &&
+           op->kernel_w == 3 && op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
+           tandem_shape_last(in) % WINOGRAD_CHANNELS == 0 &&
+           tandem_shape_last(&op->shape) % WINOGRAD_CHANNELS == 0 &&
            in->dim[0] * ((in->dim[1] + 3) / 4) * ((in->dim[2] + 3) / 4) >= WINOGRAD_TILES;
 }
 
