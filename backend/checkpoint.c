@@ -141,8 +141,8 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
     if (n >= sizeof magic + sizeof h->version && h->version != TANDEM_CHECKPOINT_VERSION &&
         h->version != VERSION_WITHOUT_HISTORIES)
         return tandem_error_set(error, TANDEM_FOREIGN,
-                                "checkpoint '%.200s' is of version %u, this tandem reads versions %d and %d", path,
-                                h->version, VERSION_WITHOUT_HISTORIES, TANDEM_CHECKPOINT_VERSION);
+                                "checkpoint '%.200s' is of version %u, this tandem reads versions %d and %d",
+                                path, h->version, VERSION_WITHOUT_HISTORIES, TANDEM_CHECKPOINT_VERSION);
     if (n < sizeof *h)
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
@@ -223,8 +223,8 @@ static tandem_status check_part(FILE *stream, uint64_t left, uint32_t awaited, c
     return crc == awaited ? TANDEM_OK : damaged(error, path, part);
 }
 
-static tandem_status check_arrays(const header *h, const trailer *t, const tandem_history_image *image, FILE *stream,
-                                  const char *path, tandem_error *error)
+static tandem_status check_arrays(const header *h, const trailer *t, const tandem_history_image *image,
+                                  FILE *stream, const char *path, tandem_error *error)
 {
     static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
                                                                "optimizer's second numbers"};
@@ -283,7 +283,8 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
         found = fread(state->running, sizeof *state->running, n_running, checkpoint->stream) == n_running;
     if (found && state->histories.n > 0)
         found = fseek(checkpoint->stream, (long)sizeof(trailer), SEEK_CUR) == 0 &&
-                fread(state->histories.record, (size_t)tandem_history_image_bytes(&state->histories), 1, checkpoint->stream) == 1;
+                fread(state->histories.record, (size_t)tandem_history_image_bytes(&state->histories), 1,
+                      checkpoint->stream) == 1;
     return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
 }
 

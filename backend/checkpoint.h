@@ -61,7 +61,7 @@ typedef struct tandem_checkpoint {
     FILE *stream;
     tandem_checkpoint_info info;
     tandem_scaling scaling;
-    int n_rank; /* whose running statistics it holds */
+    int n_rank;                     /* whose running statistics it holds */
     tandem_history_image histories; /* all but the records */
 } tandem_checkpoint;
 

@@ -173,8 +173,10 @@ static tandem_status restore_histories(tandem_executor *executor, tandem_history
     if (image->n == 0) return TANDEM_OK;
     if (!image->record) status = take_records(image, path, error);
     if (status == TANDEM_OK)
-        status = tandem_worker_broadcast(executor->worker, image->record, (size_t)tandem_history_image_bytes(image), 0, error);
-    return status == TANDEM_OK ? tandem_histories_restore(&executor->histories, image, executor->worker, error) : status;
+        status = tandem_worker_broadcast(executor->worker, image->record,
+                                         (size_t)tandem_history_image_bytes(image), 0, error);
+    return status == TANDEM_OK ? tandem_histories_restore(&executor->histories, image, executor->worker, error)
+                               : status;
 }
 
 /* A fixed scale is as this run says, and so is the first of one that has none behind it. */
@@ -198,7 +200,8 @@ static tandem_status restore(tandem_executor *executor, tandem_training_state *s
     for (int k = 0; k < state->n_array && status == TANDEM_OK; k++)
         status = tandem_worker_broadcast(worker, state->array[k], array_bytes(executor), 0, error);
     if (status == TANDEM_OK) status = restore_statistics(executor, &state->running, read->n_rank, error);
-    return status == TANDEM_OK ? restore_histories(executor, &state->histories, &read->histories, path, error) : status;
+    return status == TANDEM_OK ? restore_histories(executor, &state->histories, &read->histories, path, error)
+                               : status;
 }
 
 tandem_status tandem_executor_restore(tandem_executor *executor, const char *path,

@@ -37,7 +37,8 @@ tandem_amax_history *tandem_histories_of(const tandem_histories *histories, int 
 {
     const int *found = bsearch(&task, histories->task, (size_t)histories->n, sizeof task, compare);
     assert(found);
-    return (tandem_amax_history *)(void *)(histories->memory + (uint64_t)(found - histories->task) * histories->stride_bytes);
+    return (tandem_amax_history *)(void *)(histories->memory +
+                                           (uint64_t)(found - histories->task) * histories->stride_bytes);
 }
 
 /* Of a view of them. */
@@ -98,8 +99,8 @@ static tandem_status most_records(int32_t *most, const tandem_histories *h, tand
     return status;
 }
 
-tandem_status tandem_histories_gather(tandem_history_image *out, const tandem_histories *h, tandem_worker *worker,
-                                      tandem_error *error)
+tandem_status tandem_histories_gather(tandem_history_image *out, const tandem_histories *h,
+                                      tandem_worker *worker, tandem_error *error)
 {
     tandem_history_image image = {.n_rank = worker->n_rank, .window = h->step->options.scaling.window};
     unsigned char *own = NULL;
@@ -112,7 +113,8 @@ tandem_status tandem_histories_gather(tandem_history_image *out, const tandem_hi
     image.record_bytes = tandem_history_record_bytes(image.window);
     own = calloc((size_t)image.n, image.record_bytes);
     image.record = malloc((size_t)image.n_rank * (size_t)image.n * image.record_bytes);
-    status = own && image.record ? fill_records(own, h, image.record_bytes, worker, error) : no_memory(image.n, error);
+    status = own && image.record ? fill_records(own, h, image.record_bytes, worker, error)
+                                 : no_memory(image.n, error);
     if (status == TANDEM_OK)
         status = tandem_worker_gather(worker, own, image.record, (size_t)image.n * image.record_bytes, error);
     free(own);
@@ -123,8 +125,8 @@ tandem_status tandem_histories_gather(tandem_history_image *out, const tandem_hi
     return status;
 }
 
-static const tandem_history_record *find_record(const tandem_histories *h, int k, const tandem_history_image *image,
-                                                int rank)
+static const tandem_history_record *find_record(const tandem_histories *h, int k,
+                                                const tandem_history_image *image, int rank)
 {
     tandem_history_record wanted = {.op = 0};
     name_record(&wanted, h, k);
@@ -135,8 +137,8 @@ static const tandem_history_record *find_record(const tandem_histories *h, int k
     return NULL;
 }
 
-tandem_status tandem_histories_restore(tandem_histories *h, const tandem_history_image *image, tandem_worker *worker,
-                                       tandem_error *error)
+tandem_status tandem_histories_restore(tandem_histories *h, const tandem_history_image *image,
+                                       tandem_worker *worker, tandem_error *error)
 {
     if (h->n == 0) return TANDEM_OK;
     const tandem_cast_scaling scaling = h->step->options.scaling;

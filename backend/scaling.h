@@ -7,10 +7,10 @@
 
 typedef struct tandem_histories {
     const tandem_step *step;
-    int n;                  /* 0 without delayed scaling */
-    int *task;              /* [n] whose they are, ascending */
-    uint64_t stride_bytes;  /* from one to the next */
-    unsigned char *memory;  /* [n × stride_bytes], the caller's, where operands lie; tandem_memory.histories */
+    int n;                 /* 0 without delayed scaling */
+    int *task;             /* [n] whose they are, ascending */
+    uint64_t stride_bytes; /* from one to the next */
+    unsigned char *memory; /* [n × stride_bytes], the caller's, where operands lie; tandem_memory.histories */
 } tandem_histories;
 
 /* Finds which tasks have one. TANDEM_NO_MEMORY. */
@@ -29,7 +29,7 @@ typedef struct tandem_history_record {
     tandem_amax_history history; /* as far as its window goes */
 } tandem_history_record;
 typedef struct tandem_history_image {
-    int32_t n_rank, n, window;  /* n: records of a rank; 0 = there are none */
+    int32_t n_rank, n, window; /* n: records of a rank; 0 = there are none */
     uint64_t record_bytes;
     unsigned char *record; /* [n_rank × n × record_bytes] */
 } tandem_history_image;
@@ -40,8 +40,8 @@ static inline uint64_t tandem_history_image_bytes(const tandem_history_image *im
 }
 
 /* All ranks call together; every rank has the image, whose `record` becomes the caller's. TANDEM_NO_MEMORY, TANDEM_NO_DEVICE. */
-tandem_status tandem_histories_gather(tandem_history_image *image, const tandem_histories *histories, tandem_worker *worker,
-                                      tandem_error *error);
+tandem_status tandem_histories_gather(tandem_history_image *image, const tandem_histories *histories,
+                                      tandem_worker *worker, tandem_error *error);
 /* A rank's own casts go on with their histories. Of as many ranks and as long a window; else all begin anew, and so does
  * a cast that the image does not have. */
 tandem_status tandem_histories_restore(tandem_histories *histories, const tandem_history_image *image,

@@ -26,7 +26,8 @@ static tandem_status not_finite(const tandem_kernel *kernel, uint32_t step, tand
 /* The range known before the tensor is read; ≤ 0 = none. */
 static float range_before(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
-    if (call->history) return call->repeats ? call->history->before : tandem_amax_history_range(call->history);
+    if (call->history)
+        return call->repeats ? call->history->before : tandem_amax_history_range(call->history);
     return kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
 }
 

@@ -181,6 +181,40 @@ static void every_cut_is_found(void **state)
     free(bytes);
 }
 
+/* A training with delayed scaling has its histories behind all else; each byte and the end of them are looked at. */
+static void histories_are_saved_and_their_damage_is_found(void **state)
+{
+    enum { RANKS = 1, CASTS = 3, WINDOW = 5 };
+    fixture *f = *state;
+    tandem_history_image *image = &f->state.histories;
+    *image = (tandem_history_image){RANKS, CASTS, WINDOW, tandem_history_record_bytes(WINDOW), NULL};
+    const size_t bytes = (size_t)tandem_history_image_bytes(image);
+    image->record = malloc(2 * bytes);
+    assert_non_null(image->record);
+    for (size_t k = 0; k < bytes; k++) image->record[k] = (unsigned char)(k * 7);
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    unsigned char *const written = image->record, *const read = image->record + bytes;
+    image->record = read;
+    assert_int_equal(load(f, f->path, NULL), 12);
+    assert_memory_equal(read, written, bytes);
+
+    size_t n = 0;
+    const size_t first = HEADER + 3 * 4 * (size_t)tandem_graph_n_weight(f->graph);
+    char *file = bytes_of(f->path, &n);
+    assert_int_equal(n, first + 16 + bytes);
+    for (size_t at = first; at < n; at++) {
+        file[at] = (char)(file[at] ^ (1 << at % 8));
+        write_bytes(f->path, file, n);
+        expect_refused(f, TANDEM_MALFORMED, "amax histories");
+        file[at] = (char)(file[at] ^ (1 << at % 8));
+        write_bytes(f->path, file, at);
+        expect_refused(f, TANDEM_MALFORMED, "cut short");
+    }
+    free(file);
+    free(written);
+    *image = (tandem_history_image){0};
+}
+
 /* Another header, whose own checksum is right. */
 static void rewrite(const fixture *f, size_t at, const void *bytes, size_t n)
 {
@@ -199,7 +233,7 @@ static void what_is_foreign_is_refused_by_name(void **state)
     const uint32_t newer = TANDEM_CHECKPOINT_VERSION + 1;
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     rewrite(f, AT_VERSION, &newer, sizeof newer);
-    expect_refused(f, TANDEM_FOREIGN, "of version 3, this tandem reads version 2");
+    expect_refused(f, TANDEM_FOREIGN, "of version 4, this tandem reads versions 2 and 3");
     write_bytes(f->path, "SQLite format 3", 16);
     expect_refused(f, TANDEM_FOREIGN, "no checkpoint");
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
@@ -345,6 +379,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_is_saved_is_loaded),
         TEST(every_flipped_bit_is_found),
+        TEST(histories_are_saved_and_their_damage_is_found),
         TEST(every_cut_is_found),
         TEST(what_is_foreign_is_refused_by_name),
         TEST(a_negative_step_is_no_step),
