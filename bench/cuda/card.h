@@ -52,10 +52,10 @@ tandem_status card_time(int64_t *launch_ns, const card *c, const char *what, int
 /* One set of arrays, all of them on the card. */
 typedef struct card_arrays {
     size_t n, rows, columns;
-    float *x, *y, *z;                /* [n] in [−1, 1) */
+    void *x, *y, *z;                 /* [n] of f32 in [−1, 1) */
     float *positive;                 /* [n] in [0, 1) */
     uint16_t *half, *half_out;       /* [n] */
-    int8_t *q, *turned;              /* [n] */
+    void *q, *turned;                /* [n] of s8 */
     float *of_row, *mean, *variance; /* [rows], at least [columns] */
     uint32_t *words;                 /* [16] 0 */
     tandem_amax_history *history;    /* whose range is 1 */
