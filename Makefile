@@ -36,6 +36,7 @@ CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
+CUDA_BELOW = $(B)/obj/backend/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
@@ -93,7 +94,7 @@ $(B)/job_submit_tandem.so: $(JOB_SUBMIT) allocator/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) -lm
 
-$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_ON_CARD) $(FOUNDATION)
+$(B)/libtandem_cuda.so: backend/cuda/libtandem_cuda.map $(CUDA_ON_CARD) $(CUDA_BELOW)
 	@echo "  link  $@"
 	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(filter %.o,$^) $(CUDA_LIBS)
 
@@ -173,7 +174,7 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
-CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(FOUNDATION)
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(CUDA_BELOW)
 $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
@@ -199,12 +200,12 @@ CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradie
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
-$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(FOUNDATION) $(B)/obj/predictor/robust.o $(KERNELS)
+$(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
 	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
-tests: $(TESTS) $(CARD_PROGRAMS)
+tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 
 # --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
 ifeq ($(CARD_PROGRAMS),)

@@ -49,7 +49,9 @@ tandem_status tandem_allocation_open_plan(tandem_plan **plan, const tandem_alloc
 {
     tandem_cluster cluster = *tandem_replayer_cluster(problem->replayer);
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = graph_of(problem, c)->batch;
-    return tandem_plan_open(plan, problem->graph, &cluster, name, error);
+    const tandem_status status = tandem_plan_open(plan, problem->graph, &cluster, name, error);
+    if (status == TANDEM_OK) (*plan)->step = tandem_replayer_step(problem->replayer, 0)->options;
+    return status;
 }
 
 tandem_status tandem_allocation_open_base(tandem_plan **out, const tandem_allocation_problem *problem,

@@ -39,7 +39,8 @@ static tandem_status hold(const tandem_allocation_problem *problem, unsigned hel
     return status;
 }
 
-static tandem_status prove(tandem_proof *proof, double sensitivity, double seconds, tandem_error *error)
+/* claimed: a bound that somebody has proven, perhaps by a longer search. */
+static tandem_status prove(tandem_proof *proof, double sensitivity, double claimed, double seconds, tandem_error *error)
 {
     const int64_t begin_ns = tandem_now_ns();
     int found = 0;
@@ -47,12 +48,14 @@ static tandem_status prove(tandem_proof *proof, double sensitivity, double secon
     tandem_status status = tandem_proof_bound(proof, 0.7 * seconds, error);
     if (status != TANDEM_OK || sensitivity - proof->lower_bound <= tolerable_gap * sensitivity) return status;
     const double left = seconds - (double)(tandem_now_ns() - begin_ns) * 1e-9;
-    return tandem_proof_search(proof, sensitivity, fmin(left, search_seconds), &found, &replays, error);
+    const int is_open = proof->lower_bound < claimed;
+    return tandem_proof_search(proof, sensitivity, is_open ? left : fmin(left, search_seconds), &found,
+                               &replays, error);
 }
 
-tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
-                             int64_t target_ns, unsigned held, double sensitivity, double most_seconds,
-                             tandem_error *error)
+tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
+                                   int64_t target_ns, unsigned held, double sensitivity, double claimed,
+                                   double most_seconds, tandem_error *error)
 {
     const int n_class = tandem_replayer_cluster(problem->replayer)->n_class, n_op = problem->graph->n_op;
     tandem_proof proof = {0};
@@ -61,10 +64,18 @@ tandem_status tandem_certify(tandem_certificate *certificate, const tandem_alloc
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to certify a plan of %d operators", n_op);
     tandem_status status = hold(problem, held, error);
     if (status == TANDEM_OK) status = tandem_proof_open(&proof, problem, target_ns, held, error);
-    if (status == TANDEM_OK) status = prove(&proof, sensitivity, tandem_allowed_seconds(most_seconds), error);
+    if (status == TANDEM_OK)
+        status = prove(&proof, sensitivity, claimed, tandem_allowed_seconds(most_seconds), error);
     if (status == TANDEM_OK) tandem_proof_certify(certificate, &proof, sensitivity);
     tandem_proof_close(&proof);
     for (int c = 0; c < n_class; c++) put_back(problem, c, kept + c * n_op);
     free(kept);
     return status;
+}
+
+tandem_status tandem_certify(tandem_certificate *certificate, const tandem_allocation_problem *problem,
+                             int64_t target_ns, unsigned held, double sensitivity, double most_seconds,
+                             tandem_error *error)
+{
+    return tandem_certify_claim(certificate, problem, target_ns, held, sensitivity, 0, most_seconds, error);
 }

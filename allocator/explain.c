@@ -13,7 +13,8 @@ static int64_t own_ns(const tandem_replayer *replayer, int c, int op)
             task->kind != TANDEM_TASK_RESTORE && task->kind != TANDEM_TASK_WGRAD && task->kind != TANDEM_TASK_DGRAD)
             continue;
         const int64_t beside_ns = tandem_replayer_task_ns(replayer, c, t, 1);
-        sum_ns += beside_ns >= 0 ? beside_ns : tandem_replayer_task_ns(replayer, c, t, 0);
+        sum_ns += tandem_step_repeats(step, task) *
+                  (beside_ns >= 0 ? beside_ns : tandem_replayer_task_ns(replayer, c, t, 0));
     }
     return sum_ns;
 }

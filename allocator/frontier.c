@@ -12,12 +12,10 @@ enum role {
     WANTED = NARROW + N_NATIVE - 1,
     KEPT = WANTED + TANDEM_N_VERSION,
     GRADIENT = KEPT + TANDEM_N_VERSION,
-    N_ROLE = GRADIENT + TANDEM_N_VERSION
+    AGAIN = GRADIENT + TANDEM_N_VERSION,
+    N_ROLE = AGAIN + TANDEM_N_VERSION
 };
-enum {
-    ALIGNMENT = 64,
-    MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT
-};
+enum { ALIGNMENT = 64, MOST_TOUCHED_BY_OP = 2 + TANDEM_MAX_INPUT };
 
 typedef struct fact {
     int tensor, role;
@@ -49,7 +47,7 @@ struct tandem_frontier {
     int *first_follower, *follower; /* [n_op], [n_task]: lists of the tasks whose only question is the type of this
                                         tensor's gradient: sums of it, the wgrad of biases; −1 ends them */
     /* of the plan under way */
-    unsigned *facts; /* [n_op] bit role */
+    unsigned *facts;       /* [n_op] bit role */
     tandem_effect *effect; /* NULL: settling is being explored, nothing is counted */
     /* while exploring */
     int at;                        /* the stretch */
@@ -70,7 +68,10 @@ static void occupy(tandem_frontier *f, uint64_t bytes)
 }
 
 /* Whether a tensor's native type is not the same in all plans. */
-static int varies(const tandem_frontier *f, int tensor) { return (f->natives[tensor] & (f->natives[tensor] - 1)) != 0; }
+static int varies(const tandem_frontier *f, int tensor)
+{
+    return (f->natives[tensor] & (f->natives[tensor] - 1)) != 0;
+}
 
 static int gradient_varies(const tandem_frontier *f, int tensor)
 {
@@ -106,6 +107,8 @@ static void settle(tandem_frontier *f, int tensor, int first_role, tandem_dtype 
     f->facts[tensor] |= bit;
     if (first_role == WANTED)
         add(f, f->index.cast[tensor] + (int)type, cast_form(f->step.native[tensor], type));
+    else if (first_role == AGAIN)
+        add(f, f->index.cast_again[tensor] + (int)type, cast_form(f->step.native[tensor], type));
     else if (first_role == KEPT)
         occupy(f, (uint64_t)tandem_shape_elements(&f->step.graph->op[tensor].shape) * tandem_dtype_bytes(type));
     else if (!gradient_varies(f, tensor))
@@ -117,6 +120,12 @@ static int narrow_role(tandem_dtype type) { return NARROW + native_place(type) -
 static void want(tandem_frontier *f, int tensor, tandem_dtype type)
 {
     if (type != f->step.native[tensor]) settle(f, tensor, WANTED, type);
+}
+
+/* The same of a tensor that is computed again, by the backward pass or by what is computed again, too. */
+static void want_again(tandem_frontier *f, int tensor, tandem_dtype type)
+{
+    if (type != f->step.native[tensor]) settle(f, tensor, AGAIN, type);
 }
 
 /* The gradient of operator i's output is read in `type`. Where its own type is not the same in all plans it is known when
@@ -133,15 +142,30 @@ static int input_of(const tandem_frontier *f, int i, int slot)
     return graph->view[graph->op[i].input[slot]];
 }
 
+/* What operator i's forward task reads, when it runs first and when again, and what its backward tasks read of tensors that are
+ * computed again. */
+static void settle_operands(tandem_frontier *f, int i)
+{
+    const tandem_graph *graph = f->step.graph;
+    const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
+    const int is_saved = (row->saves & TANDEM_SAVES_INPUT) && (f->index.wgrad[i] >= 0 || f->index.dgrad[i] >= 0);
+    for (int slot = 0; slot < row->n_input; slot++) {
+        const int x = input_of(f, i, slot);
+        if (graph->op[x].dtype != TANDEM_F32) continue;
+        want(f, x, operand_type(&f->step, i));
+        if (f->index.is_again[x] && (f->index.is_again[i] || is_saved))
+            want_again(f, x, operand_type(&f->step, i));
+    }
+}
+
 static void settle_wants(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
     const int has_dgrad = f->index.dgrad[i] >= 0;
-    for (int slot = 0; slot < row->n_input; slot++)
-        if (graph->op[input_of(f, i, slot)].dtype == TANDEM_F32)
-            want(f, input_of(f, i, slot), operand_type(&f->step, i));
-    if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT)) want(f, i, dgrad_type(&f->step, i));
+    settle_operands(f, i);
+    if (has_dgrad && (row->saves & TANDEM_SAVES_OUTPUT))
+        (f->index.is_again[i] ? want_again : want)(f, i, dgrad_type(&f->step, i));
     if (has_dgrad && i != graph->loss) want_gradient(f, i, dgrad_type(&f->step, i));
     if (f->index.wgrad[i] >= 0 && row->op_class == TANDEM_ADJUSTABLE)
         want_gradient(f, i, wgrad_type(&f->step, i)); /* others take it as it comes */
@@ -162,8 +186,14 @@ static int keeps_input(const tandem_frontier *f, int i, int slot)
     return reader >= 0;
 }
 
-/* Which versions are alive while the loss is computed: those that the backward pass reads, and what the loss itself reads
- * and writes. */
+/* Alive while the loss is computed, unless it is dropped and computed again later. */
+static void keep(tandem_frontier *f, int tensor, tandem_dtype type)
+{
+    if (!f->index.is_again[tensor]) settle(f, tensor, KEPT, type);
+}
+
+/* Which versions are alive while the loss is computed: those that the backward pass reads, or operators that are computed again
+ * for it, and what the loss itself reads and writes. */
 static void settle_kept(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
@@ -174,11 +204,12 @@ static void settle_kept(tandem_frontier *f, int i)
         const tandem_dtype type = is_cast ? tandem_precision_get(f->step.precision[i])->saved
                                   : row->op_class == TANDEM_DEPENDENT ? dgrad_type(&f->step, i)
                                                                       : TANDEM_F32;
-        if (keeps_input(f, i, slot)) settle(f, x, KEPT, type);
+        if (keeps_input(f, i, slot)) keep(f, x, type);
+        if (f->index.is_again[i])
+            keep(f, x, graph->op[x].dtype == TANDEM_F32 ? operand_type(&f->step, i) : TANDEM_F32);
     }
-    if (f->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT))
-        settle(f, i, KEPT, dgrad_type(&f->step, i));
-    if (i == graph->loss) settle(f, i, KEPT, TANDEM_F32);
+    if (f->index.dgrad[i] >= 0 && (row->saves & TANDEM_SAVES_OUTPUT)) keep(f, i, dgrad_type(&f->step, i));
+    if (i == graph->loss) keep(f, i, TANDEM_F32);
 }
 
 /* --- Tasks -------------------------------------------------------------------------------------------------------- */
@@ -190,8 +221,20 @@ static void count_forward(tandem_frontier *f, int i)
     if (f->index.weight_cast[i] >= 0 && from != TANDEM_F32)
         add(f, f->index.weight_cast[i], cast_form(TANDEM_F32, from));
     add(f, f->index.forward[i], form_of(&f->step, i, f->step.native[i]));
-    const int is_read = f->index.dgrad[i] >= 0 && (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX);
+    if (f->index.is_again[i]) add(f, f->index.forward_again[i], form_of(&f->step, i, f->step.native[i]));
+    const int is_read = f->index.dgrad[i] >= 0 && (tandem_op_row_get(op->kind)->saves & TANDEM_SAVES_AUX) &&
+                        !f->index.is_again[i];
     if (is_read || i == f->step.graph->loss) occupy(f, op->aux_bytes);
+}
+
+/* The forward pass's copy of a weight lives on where a dgrad reads it, or the forward task that runs again. */
+static void keep_weight(tandem_frontier *f, int i)
+{
+    const tandem_op *op = &f->step.graph->op[i];
+    const tandem_dtype type = operand_type(&f->step, i);
+    const int is_read = f->index.is_again[i] || (f->index.dgrad[i] >= 0 && second_type(&f->step, i) == type);
+    if (f->index.weight_cast[i] >= 0 && type != TANDEM_F32 && is_read)
+        occupy(f, (uint64_t)f->step.graph->parameter[op->parameter[0]].elements * tandem_dtype_bytes(type));
 }
 
 static void count_wgrad(tandem_frontier *f, int i)
@@ -212,13 +255,11 @@ static void count_dgrad(tandem_frontier *f, int i)
     if (row->op_class == TANDEM_ADJUSTABLE) {
         const tandem_dtype second = second_type(&f->step, i);
         const tandem_precision_row *precision = tandem_precision_get(f->step.precision[i]);
-        const int p = graph->op[i].parameter[0];
         if (row->n_parameter == 0) {
-            if (precision->saved != second) add(f, f->index.restore[i] + 1, cast_form(precision->saved, second));
+            if (precision->saved != second)
+                add(f, f->index.restore[i] + 1, cast_form(precision->saved, second));
         } else if (second != TANDEM_F32 && second != precision->forward) {
             add(f, f->index.backward_weight_cast[i], cast_form(TANDEM_F32, second));
-        } else if (second != TANDEM_F32) { /* the forward pass's copy lives on */
-            occupy(f, (uint64_t)graph->parameter[p].elements * tandem_dtype_bytes(second));
         }
     }
     const tandem_dtype to =
@@ -245,6 +286,7 @@ static void run_operator(tandem_frontier *f, int i)
     settle_wants(f, i);
     settle_kept(f, i);
     count_forward(f, i);
+    keep_weight(f, i);
     if (f->index.wgrad[i] >= 0 && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE)
         count_wgrad(f, i);
     if (f->index.dgrad[i] >= 0) count_dgrad(f, i);
@@ -354,9 +396,10 @@ static void find_questions(tandem_frontier *f, const unsigned *allowed)
             f->gradient_is_f32[input_of(f, i, 0)] = 1;
     explore(f, allowed, note_native);
     for (int i = 0; i < graph->n_op; i++) /* what does not vary stays as it is set here */
-        set_native(f, i, f->natives[i] == 1u << TANDEM_F16    ? TANDEM_F16
-                         : f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
-                                                              : TANDEM_F32);
+        set_native(f, i,
+                   f->natives[i] == 1u << TANDEM_F16    ? TANDEM_F16
+                   : f->natives[i] == 1u << TANDEM_BF16 ? TANDEM_BF16
+                                                        : TANDEM_F32);
     explore(f, allowed, note_questions);
 }
 
@@ -367,7 +410,8 @@ static void find_followers(tandem_frontier *f)
     for (int t = 0; t < f->step.n_task; t++) {
         const tandem_task *task = &f->step.task[t];
         int tensor = -1;
-        if (task->kind == TANDEM_TASK_ACCUMULATE) tensor = input_of(f, task->op, task->slot);
+        if (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter < 0)
+            tensor = input_of(f, task->op, task->slot);
         if (task->kind == TANDEM_TASK_WGRAD && tandem_op_row_get(graph->op[task->op].kind)->op_class != TANDEM_ADJUSTABLE)
             tensor = f->index.gradient_root[task->op];
         if (tensor < 0) continue;

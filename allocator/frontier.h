@@ -8,6 +8,7 @@
  *   wanted d  somebody reads it in type d, which is not its own: the cast to d has been counted
  *   kept d    its version in d is still read by the backward pass: its bytes have been counted
  *   gradient d  its gradient is read in type d
+ *   again d   it is computed again for the backward pass, and read in type d then: that cast has been counted
  * A state is those facts that can still change what a later stretch adds, each in a bit of its own (a *slot*). A fact that
  * is the same in all plans takes none, nor does one that nobody can ask about any more. There are as many words of 64 slots
  * as the widest frontier of the graph needs. */

@@ -248,7 +248,8 @@ static tandem_status begin_at(tandem_search *search, const tandem_starts *all, i
 {
     const int is_within = all->plan[s] && fits(&all->figures[s], target_ns);
     *goes_on = 0;
-    if (!all->plan[s] || (s != TANDEM_OFFERED && (!is_within || is_outdone(all, s, target_ns)))) return TANDEM_OK;
+    if (!all->plan[s] || (s != TANDEM_OFFERED && (!is_within || is_outdone(all, s, target_ns))))
+        return TANDEM_OK;
     tandem_status status = tandem_search_go(search, all->plan[s], error);
     if (status == TANDEM_OK && !is_within) status = walk(search, q, LOWER, target_ns, error);
     *goes_on = fits(&search->figures, target_ns);

@@ -259,12 +259,19 @@ static tandem_status grow_layer(builder *b, int l, uint64_t *key, tandem_error *
     return TANDEM_OK;
 }
 
-/* What comes before the first choice, and the updates of the buckets: bundle 0. */
+/* Updates of buckets, the norm before them, and sums over micro-steps: every plan has them, in one form. */
+static int is_fixed(const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_UPDATE || task->kind == TANDEM_TASK_NORM ||
+           (task->kind == TANDEM_TASK_ACCUMULATE && task->parameter >= 0);
+}
+
+/* What comes before the first choice, and what every plan has: bundle 0. */
 static tandem_status grow_root(builder *b, uint64_t *key, tandem_error *error)
 {
     tandem_frontier_run(b->frontier, 0, TANDEM_PRECISION_FP32, NULL, &b->effect, key);
-    for (int k = 0; k < b->step->n_bucket; k++)
-        b->effect.term[b->effect.n_term++] = (tandem_term){b->step->bucket[k].update_task, 0};
+    for (int t = 0; t < b->step->n_task; t++)
+        if (is_fixed(&b->step->task[t])) b->effect.term[b->effect.n_term++] = (tandem_term){t, 0};
     if (!is_measured(b))
         return tandem_replayer_missing(b->replayer, b->c, b->missing.task, b->missing.variant, error);
     return append_bundle(b) < 0 || number_of(&b->state, key) < 0 ? no_memory(b, error) : TANDEM_OK;

@@ -53,4 +53,9 @@ tandem_status tandem_qsync_plan(const tandem_allocation_problem *problem, int64_
 void tandem_allocation_record(tandem_plan *plan, const tandem_allocation_problem *problem,
                               const tandem_allocation *allocation);
 
+/* certify.c: tandem_certify, of a plan for which a bound is claimed: where its own is lower, it searches for as long as it may. */
+tandem_status tandem_certify_claim(tandem_certificate *certificate, const tandem_allocation_problem *problem,
+                                   int64_t target_ns, unsigned held, double sensitivity, double claimed,
+                                   double most_seconds, tandem_error *error);
+
 #endif

@@ -45,13 +45,12 @@ static tandem_status open_relaxation(tandem_proof *proof, int c, unsigned *allow
 static int64_t held_beside_ns(const tandem_proof *proof, int c)
 {
     const tandem_step *step = tandem_replayer_step(replayer_of(proof), c);
-    const int last_update = step->bucket[step->n_bucket - 1].update_task;
     int64_t sum = 0;
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active || task->kind == TANDEM_TASK_REDUCE) continue;
-        if (task->kind != TANDEM_TASK_UPDATE || t == last_update)
-            sum += tandem_replayer_task_ns(replayer_of(proof), c, t, 1);
+        if (task->kind != TANDEM_TASK_UPDATE || tandem_step_begins(step, t))
+            sum += tandem_step_repeats(step, task) * tandem_replayer_task_ns(replayer_of(proof), c, t, 1);
     }
     return sum;
 }

@@ -27,11 +27,28 @@ static tandem_status no_memory(const tandem_relaxation *r, tandem_error *error)
 
 /* --- Terms ---------------------------------------------------------------------------------------------- */
 
-/* When the task runs, for comparison with cuts. */
-static int place_of(const tandem_step *step, int task)
+/* Moments of a step: see relaxation.h. Updates but the last bucket's come behind all work. */
+static int64_t end_of_work(const tandem_step *step) { return (int64_t)step->options.n_micro * step->n_task; }
+static int64_t end_of_step(const tandem_step *step) { return end_of_work(step) + 1; }
+static int64_t in_last_pass(const tandem_step *step, int task)
 {
-    if (step->task[task].kind != TANDEM_TASK_UPDATE) return task;
-    return step->task[task].bucket == step->n_bucket - 1 ? -1 : INT_MAX;
+    return (int64_t)(step->options.n_micro - 1) * step->n_task + task;
+}
+
+/* When the task runs first. */
+static int64_t place_of(const tandem_step *step, int task)
+{
+    if (tandem_step_begins(step, task)) return -1;
+    return step->task[task].kind == TANDEM_TASK_UPDATE ? end_of_work(step) : task;
+}
+
+/* How often what runs first at `place` runs before `moment`. */
+static int64_t runs_before(const tandem_step *step, int64_t place, int64_t moment)
+{
+    const int64_t end = end_of_work(step);
+    if (place < 0 || place >= end) return place < moment;
+    if (moment <= place) return 0;
+    return moment >= end ? step->options.n_micro : moment / step->n_task + (place < moment % step->n_task);
 }
 
 static void price_terms(tandem_relaxation *r, const tandem_replay_company *company)
@@ -113,17 +130,20 @@ uint64_t tandem_relaxation_arena_limit(const tandem_relaxation *r)
 
 /* --- Weights of an interval ----------------------------------------------------------------------------- */
 
-/* time_ns: the tasks before `first` beside others, the others at their best; after_ns: those from `last` on at
- * their best. Tasks behind `end` count in neither. */
-static void weigh(tandem_relaxation *r, int first, int last, int end)
+/* time_ns: the tasks before the moment `first` beside others, the others at their best; after_ns: those from `last` on at
+ * their best. Tasks from `end` on count in neither. */
+static void weigh(tandem_relaxation *r, int64_t first, int64_t last, int64_t end)
 {
     const tandem_network *network = r->network;
+    const tandem_step *step = step_of(r);
+    const int64_t together = first < end ? first : end, before = last < end ? last : end;
     for (int b = 0; b < network->n_bundle; b++) {
         int64_t time = 0, after = 0;
         for (int k = network->term_start[b]; k < network->term_start[b + 1]; k++) {
-            if (r->place[k] > end) continue;
-            time += r->place[k] < first ? r->beside_ns[k] : r->least_ns[k];
-            if (r->place[k] >= last) after += r->least_ns[k];
+            const int64_t n = runs_before(step, r->place[k], end),
+                          n_together = runs_before(step, r->place[k], together);
+            time += n_together * r->beside_ns[k] + (n - n_together) * r->least_ns[k];
+            after += (n - runs_before(step, r->place[k], before)) * r->least_ns[k];
         }
         r->time_ns[b] = time;
         r->after_ns[b] = (uint64_t)after;
@@ -139,8 +159,9 @@ static double updates_ns(const tandem_relaxation *r)
         const tandem_step *step = tandem_replayer_step(replayer, c);
         tandem_replay_company company;
         tandem_replayer_company(replayer, c, &company);
-        for (int b = 0; b < step->n_bucket - 1; b++) {
+        for (int b = 0; b < step->n_bucket; b++) {
             const int t = step->bucket[b].update_task;
+            if (tandem_step_begins(step, t)) continue;
             const double alone = (double)tandem_replayer_form_ns(replayer, c, t, 0, 0);
             sum += company.slowed * fmax(alone, (double)tandem_replayer_form_ns(replayer, c, t, 0, 1));
         }
@@ -172,31 +193,37 @@ static int64_t work_limit_ns(const tandem_relaxation *r, int anchor, int64_t tar
     return target_ns - (int64_t)floor(rest) + ROUNDING_NS;
 }
 
-/* The last task of the work until bucket `anchor` is handed over. */
-static int last_place(const tandem_relaxation *r, int anchor)
+/* Where the work ends until bucket `anchor` is handed over. */
+static int64_t end_of_anchor(const tandem_relaxation *r, int anchor)
 {
     const tandem_step *step = step_of(r);
-    return anchor == step->n_bucket - 1 ? INT_MAX - 1 : step->bucket[anchor].reduce_task;
+    return anchor == step->n_bucket - 1 ? end_of_work(step) : in_last_pass(step, step->bucket[anchor].reduce_task);
 }
 
-/* Time of what runs first, the update of the last bucket. */
-static int64_t first_update_ns(const tandem_relaxation *r)
+/* Time of what runs first. */
+static int64_t begin_ns(const tandem_relaxation *r)
 {
     const tandem_step *step = step_of(r);
-    return tandem_replayer_form_ns(r->problem->replayer, r->c, step->bucket[step->n_bucket - 1].update_task, 0, 1);
+    int64_t sum = 0;
+    for (int t = step->bucket[0].update_task - 1; t < step->n_task; t++)
+        if (tandem_step_begins(step, t)) sum += tandem_replayer_form_ns(r->problem->replayer, r->c, t, 0, 1);
+    return sum;
 }
 
-/* Where intervals may end: place k of n_cut + 2. */
-static int end_at(const tandem_relaxation *r, int k)
+/* Where intervals may end: place k of n_end. */
+static int n_end(const tandem_relaxation *r) { return r->n_cut * step_of(r)->options.n_micro + 2; }
+static int64_t end_at(const tandem_relaxation *r, int k)
 {
-    if (k == 0) return r->together_ns > first_update_ns(r) ? 0 : -1;
-    return k <= r->n_cut ? r->cut[k - 1] : INT_MAX;
+    const tandem_step *step = step_of(r);
+    if (k == 0) return r->together_ns > begin_ns(r) ? 0 : -1;
+    if (k == n_end(r) - 1) return end_of_work(step);
+    return (int64_t)((k - 1) / r->n_cut) * step->n_task + r->cut[(k - 1) % r->n_cut];
 }
 
 tandem_limits tandem_relaxation_limits(tandem_relaxation *r, int64_t target_ns)
 {
     const int last_bucket = step_of(r)->n_bucket - 1;
-    weigh(r, end_at(r, 0), INT_MAX, last_place(r, last_bucket));
+    weigh(r, end_at(r, 0), end_of_work(step_of(r)), end_of_anchor(r, last_bucket));
     return (tandem_limits){.time_ns = r->time_ns,
                            .time_limit_ns = work_limit_ns(r, last_bucket, target_ns),
                            .bytes = r->limit_bytes ? r->network->bytes : NULL,
@@ -209,7 +236,8 @@ tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxa
 {
     double value;
     tandem_relaxation *scratch = (tandem_relaxation *)r; /* its weights are overwritten before each use */
-    weigh(scratch, INT_MAX, INT_MAX, INT_MAX - 1);
+    const int64_t end = end_of_work(step_of(r));
+    weigh(scratch, end, end, end);
     const tandem_limits limits = {.time_ns = r->time_ns, .time_limit_ns = INT64_MAX, .byte_limit = UINT64_MAX};
     const tandem_status status = tandem_solve_shortest(&value, NULL, r->network, &limits, 0, 1, 0, error);
     if (status == TANDEM_OK) *ns = (int64_t)value;
@@ -251,8 +279,8 @@ static double seconds_left(const bounding *b) { return (double)(b->deadline_ns -
 static int weigh_row(const bounding *b, const interval *i, int row, uint64_t *limit)
 {
     tandem_relaxation *r = b->r;
-    const int n_bucket = step_of(r)->n_bucket, first = end_at(r, i->first), last = end_at(r, i->last);
-    const int kind = row - n_bucket, anchor = kind < 0 ? row : n_bucket - 1;
+    const int n_bucket = step_of(r)->n_bucket, kind = row - n_bucket, anchor = kind < 0 ? row : n_bucket - 1;
+    const int64_t first = end_at(r, i->first), last = end_at(r, i->last);
     int64_t limit_ns = work_limit_ns(r, anchor, b->target_ns);
     if (kind == ROW_MEMORY) {
         memcpy(r->after_ns, r->network->bytes, (size_t)r->network->n_bundle * sizeof *r->after_ns);
@@ -260,14 +288,14 @@ static int weigh_row(const bounding *b, const interval *i, int row, uint64_t *li
         return b->byte_limit < UINT64_MAX;
     }
     if (kind == ROW_BEHIND) {
-        if (last == INT_MAX) return 0;
-        weigh(r, first, last, last_place(r, anchor));
+        if (last == end_of_work(step_of(r))) return 0;
+        weigh(r, first, last, end_of_anchor(r, anchor));
         limit_ns -= r->together_ns;
     } else if (kind == ROW_ALL) { /* behind the last step's, it may begin late, and alone */
-        weigh(r, -1, -1, INT_MAX);
+        weigh(r, -1, -1, end_of_step(step_of(r)));
         limit_ns = b->target_ns + ROUNDING_NS;
     } else {
-        weigh(r, first, -1, last_place(r, anchor));
+        weigh(r, first, -1, end_of_anchor(r, anchor));
         for (int k = 0; k < r->network->n_bundle; k++) r->after_ns[k] = (uint64_t)r->time_ns[k];
     }
     *limit = limit_ns > 0 ? (uint64_t)limit_ns : 0;
@@ -436,11 +464,11 @@ static tandem_status halve(bounding *b, interval *list, int *n, int at, tandem_e
 static tandem_status bound_all_intervals(bounding *b, tandem_solution *solution, tandem_error *error)
 {
     const tandem_relaxation *r = b->r;
-    interval *list = malloc(((size_t)r->n_cut + 2) * sizeof *list);
+    interval *list = malloc((size_t)n_end(r) * sizeof *list);
     if (!list) return no_memory(r, error);
     int n = 1, at = 0;
     tandem_status status = TANDEM_OK;
-    list[0] = (interval){0, r->n_cut + 1, -INFINITY, 0};
+    list[0] = (interval){0, n_end(r) - 1, -INFINITY, 0};
     while (status == TANDEM_OK && !list[at].is_exact && list[at].bound < INFINITY && seconds_left(b) > 0) {
         if (r->together_ns > 0 && list[at].last - list[at].first > 1)
             status = halve(b, list, &n, at, error);

@@ -19,6 +19,10 @@
  *    Both are sums, so shortest ways through the network bound the harm of such plans; the least over a partition of the
  *    tasks into such intervals bounds that of all. The interval with the least bound is halved until it is one operator.
  *
+ *    Where the norm of all gradients comes before any update, it and all updates come first.
+ *    With n micro-steps, W is n passes one after the other, and only the last of them hands buckets over. So a task counts n times,
+ *    and a moment of the step is micro-step · number of tasks + task.
+ *
  * 3. All tasks of c's step, the updates of all buckets too, take no longer than the step, at their best.
  *
  * 4. Memory: what lives when the backward pass begins fits beside weights, gradients and optimizer. */
@@ -33,10 +37,10 @@ typedef struct tandem_relaxation {
     int c;
     tandem_network *network;
     int64_t *beside_ns, *least_ns; /* [n_term] b_i and m_i */
-    int *place;                    /* [n_term] the task, −1 for what runs first, INT_MAX for what is not in W */
-    int64_t together_ns;           /* G */
-    uint64_t fixed_bytes;          /* weights, gradients, optimizer: memory must have been replayed before */
-    int *cut; /* [n_cut] first backward task of each operator, ascending: where intervals may end */
+    int64_t *place; /* [n_term] the task; −1 for what runs first, n_micro · n_task for what is not in W */
+    int64_t together_ns;  /* G */
+    uint64_t fixed_bytes; /* weights, gradients, optimizer: memory must have been replayed before */
+    int *cut; /* [n_cut] first backward task of each operator, ascending: where intervals may end, in every micro-step */
     int n_cut;
     int64_t *time_ns; /* [n_bundle] of the interval that is being solved */
     uint64_t *after_ns;
@@ -45,8 +49,8 @@ typedef struct tandem_relaxation {
 
 /* allowed[n_op]: bit p: operator may have p. Before it is used, tandem_relaxation_accompany must be called where the class
  * shares its node. TANDEM_MISSING, TANDEM_NO_MEMORY; *relaxation is unchanged on error. */
-tandem_status tandem_relaxation_open(tandem_relaxation *relaxation, const tandem_allocation_problem *problem, int c,
-                                     const unsigned *allowed, tandem_error *error);
+tandem_status tandem_relaxation_open(tandem_relaxation *relaxation, const tandem_allocation_problem *problem,
+                                     int c, const unsigned *allowed, tandem_error *error);
 void tandem_relaxation_close(tandem_relaxation *relaxation);
 
 /* The least time, beside others, in which the class can reach the end of its backward pass: its share of another class's
@@ -57,9 +61,9 @@ tandem_status tandem_relaxation_least_beside_ns(int64_t *ns, const tandem_relaxa
  * `tolerance` of it. solution->choice, where something was found: a plan within the limits of the interval with the least
  * bound, which a replay may still find too slow. Stops after most_seconds with what is proven by then. Cost: some tens of
  * tandem_solve_lagrange, some tandem_solve_exact. */
-tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation, int64_t target_ns,
-                                      uint64_t byte_limit, double tolerance, double most_seconds,
-                                      tandem_error *error);
+tandem_status tandem_relaxation_bound(tandem_solution *solution, tandem_relaxation *relaxation,
+                                      int64_t target_ns, uint64_t byte_limit, double tolerance,
+                                      double most_seconds, tandem_error *error);
 
 /* tandem_relaxation_limits: the limits of the whole range of tasks as one interval: for enumeration. They point into the
  * relaxation until it is used again. */

@@ -42,7 +42,8 @@ static int is_outdone_by(const tandem_search *search, int op, tandem_precision p
         for (int beside = 0; task[k] >= 0 && beside < 2; beside++) {
             const tandem_dtype to_p = k == 0 ? tandem_precision_get(p)->output : TANDEM_F32,
                                to_q = k == 0 ? tandem_precision_get(q)->output : TANDEM_F32;
-            const int form_p = N_NATIVE * (int)p + native_place(to_p), form_q = N_NATIVE * (int)q + native_place(to_q);
+            const int form_p = N_NATIVE * (int)p + native_place(to_p),
+                      form_q = N_NATIVE * (int)q + native_place(to_q);
             const int64_t ns_p = tandem_replayer_form_ns(replayer, search->c, task[k], form_p, beside);
             const int64_t ns_q = tandem_replayer_form_ns(replayer, search->c, task[k], form_q, beside);
             if (ns_p >= 0 && (ns_q < 0 || ns_q > ns_p)) return 0;

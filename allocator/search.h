@@ -35,9 +35,9 @@ typedef struct tandem_search {
     uint64_t limit_bytes;                   /* 0 = none */
     int weighs;                             /* whether trials plan memory; else they are taken to fit */
     uint64_t smallest_bytes, largest_bytes; /* of all plans weighed */
-    tandem_precision *now;   /* [n_op] what the replayer has */
-    tandem_figures figures;  /* of that */
-    int64_t n_change;        /* moves made */
+    tandem_precision *now;                  /* [n_op] what the replayer has */
+    tandem_figures figures;                 /* of that */
+    int64_t n_change;                       /* moves made */
     int64_t replays;
     unsigned *worth;   /* [n_op] bit p: moves give the operator precision p */
     int *member;       /* operators of moves, several moves to a list */

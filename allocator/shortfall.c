@@ -115,7 +115,8 @@ static tandem_status measure_at(uint64_t *peak_bytes, const sizing *s, int64_t b
     sizing there = {.problem = s->problem, .c = s->c, .best_bytes = UINT64_MAX};
     tandem_status status = tandem_graph_open(&graph, s->problem->graph->model, batch, error);
     if (status == TANDEM_OK)
-        status = tandem_step_open(&there.step, graph, s->step->wider, s->step->bucket_bytes, error);
+        status = tandem_step_open_with(&there.step, graph, s->step->wider, s->step->bucket_bytes,
+                                       &s->step->options, error);
     if (status == TANDEM_OK && !(there.best = malloc(((size_t)graph->n_op + 1) * sizeof *there.best)))
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", graph->n_op);
     if (status == TANDEM_OK) {
@@ -161,7 +162,7 @@ static tandem_status find_of(tandem_shortfall *out, int *found, const tandem_all
     if (!limit_bytes) return TANDEM_OK;
     s.best = calloc((size_t)own->graph->n_op + 1, sizeof *s.best);
     tandem_status status =
-        s.best ? tandem_step_open(&s.step, own->graph, own->wider, own->bucket_bytes, error)
+        s.best ? tandem_step_open_with(&s.step, own->graph, own->wider, own->bucket_bytes, &own->options, error)
                : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %d operators", own->graph->n_op);
     if (status == TANDEM_OK) status = find_smallest(&s, error);
     if (status == TANDEM_OK) status = replay_smallest(&replayed_bytes, &s, error);

@@ -29,7 +29,7 @@ struct tandem_executor {
     uint64_t *workspace;
     int64_t *workspace_offset;
     int64_t *offset;              /* [n_value] in the arena */
-    float *scale;                 /* [n_value] of s8 values, where the device has its memory */
+    float *scale;                 /* [n_value] of s8, e4m3 and e5m2, where the device has its memory */
     int loss_forward, loss_dgrad; /* tasks of the loss */
     int *active;                  /* ids of active tasks, in order */
     int n_active;

@@ -15,9 +15,21 @@ static tandem_status no_memory(tandem_error *error, const tandem_executor *execu
 
 static int has_kernel(const tandem_executor *executor, const tandem_task *task)
 {
-    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE) return 0;
+    if (!task->active || task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM ||
+        task->kind == TANDEM_TASK_UPDATE)
+        return 0;
     return !(task->kind == TANDEM_TASK_FORWARD &&
              tandem_op_row_get(executor->graph->op[task->op].kind)->op_class == TANDEM_SOURCE);
+}
+
+static tandem_status check_norm(const tandem_executor *executor, tandem_error *error)
+{
+    const int is_used = tandem_gate_is_used(&executor->gate), is_there = executor->step->norm_task >= 0;
+    if (is_used == is_there) return TANDEM_OK;
+    return tandem_error_set(error, TANDEM_USAGE,
+                            "training that clips gradients or scales its loss, and no other, runs a step with the norm of "
+                            "all gradients; this step has %s",
+                            is_there ? "one" : "none");
 }
 
 static tandem_status prepare_kernels(tandem_executor *executor, int forward_only, tandem_error *error)
@@ -96,7 +108,9 @@ static void *address(const tandem_executor *executor, int id, int gradient)
 
 static float *scale_of(const tandem_executor *executor, int id)
 {
-    return id >= 0 && executor->step->value[id].dtype == TANDEM_S8 ? &executor->scale[id] : NULL;
+    if (id < 0) return NULL;
+    const tandem_dtype dtype = executor->step->value[id].dtype;
+    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2 ? &executor->scale[id] : NULL;
 }
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
@@ -239,7 +253,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->step = options->step;
     executor->graph = options->step->graph;
     tandem_gate_open(&executor->gate, options);
-    tandem_status status = allocate_tables(executor, error);
+    tandem_status status = forward_only ? TANDEM_OK : check_norm(executor, error);
+    if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
     if (status == TANDEM_OK)
         status = tandem_running_open(&executor->statistics, executor->graph, worker, error);

@@ -209,15 +209,18 @@ static tandem_status await_bucket(tandem_executor *executor, int b, int64_t orig
     return TANDEM_OK;
 }
 
-/* Where all gradients must be known first, the first update waits for all buckets; the judgement counts as part of it. */
-static tandem_status await_gradients(tandem_executor *executor, int b, int64_t origin, tandem_error *error)
+/* Where all gradients must be known before any update. */
+static tandem_status judge(tandem_executor *executor, int t, int64_t origin, tandem_error *error)
 {
-    tandem_gate *gate = &executor->gate;
-    if (!tandem_gate_is_used(gate)) return await_bucket(executor, b, origin, error);
-    for (int k = 0; k < executor->step->n_bucket && !gate->is_passed; k++) {
-        const tandem_status status = await_bucket(executor, k, origin, error);
-        if (status != TANDEM_OK) return status;
-    }
+    const tandem_step *step = executor->step;
+    const int is_apart = tandem_worker_is_apart(executor->worker);
+    tandem_status status = is_apart ? tandem_transfer_begin_wait(executor, 0, error) : TANDEM_OK;
+    for (int b = 0; b < step->n_bucket && status == TANDEM_OK; b++)
+        status = await_bucket(executor, b, origin, error);
+    if (status != TANDEM_OK) return status;
+    executor->times.start_ns[t] = tandem_now_ns() - origin;
+    tandem_gate_judge(&executor->gate, step, executor->host_gradient);
+    executor->times.end_ns[t] = tandem_now_ns() - origin;
     return TANDEM_OK;
 }
 
@@ -226,13 +229,12 @@ static tandem_status update(tandem_executor *executor, int b, int64_t index, int
     const tandem_step *step = executor->step;
     const tandem_bucket *bucket = &step->bucket[b];
     tandem_step_times *times = &executor->times;
-    const int is_apart = tandem_worker_is_apart(executor->worker);
-    tandem_status status = is_apart ? tandem_transfer_begin_wait(executor, b, error) : TANDEM_OK;
-    if (status == TANDEM_OK) status = await_gradients(executor, b, origin, error);
+    const int is_apart = tandem_worker_is_apart(executor->worker), is_judged = step->norm_task >= 0;
+    tandem_status status =
+        is_apart && !(is_judged && b == 0) ? tandem_transfer_begin_wait(executor, b, error) : TANDEM_OK;
+    if (status == TANDEM_OK && !is_judged) status = await_bucket(executor, b, origin, error);
     if (status != TANDEM_OK) return status;
     times->start_ns[bucket->update_task] = tandem_now_ns() - origin;
-    if (tandem_gate_is_used(&executor->gate) && !executor->gate.is_passed)
-        tandem_gate_judge(&executor->gate, step, executor->host_gradient);
     if (is_apart) return tandem_transfer_update(executor, b, steps_applied(executor, index), error);
     for (int k = 0; k < bucket->n_parameter; k++)
         update_parameter(executor, step->parameter_order[bucket->first_parameter_place + k], index);
@@ -247,6 +249,7 @@ static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int
     const int t = executor->active[k], is_apart = tandem_worker_is_apart(executor->worker);
     const tandem_task *task = &step->task[t];
     const int64_t micro = pass % step->options.n_micro;
+    if (task->kind == TANDEM_TASK_NORM) return judge(executor, t, origin, error);
     if (task->kind == TANDEM_TASK_UPDATE)
         return update(executor, task->bucket, pass / step->options.n_micro, origin, error);
     if (task->kind == TANDEM_TASK_REDUCE) {
@@ -267,10 +270,12 @@ static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int
 /* One micro-step; updates come with the last one. */
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
-    const int n_micro = executor->step->options.n_micro, micro = (int)(pass % n_micro);
+    const tandem_step *step = executor->step;
+    const int n_micro = step->options.n_micro, micro = (int)(pass % n_micro);
+    const int first_behind = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
     for (int k = 0; k < executor->n_active; k++) {
         const int t = executor->active[k];
-        if (executor->step->task[t].kind == TANDEM_TASK_UPDATE && micro < n_micro - 1) break;
+        if (t >= first_behind && micro < n_micro - 1) break;
         const tandem_status status = run_one(executor, k, pass, origin, error);
         if (status != TANDEM_OK) return status;
         if (executor->observer) executor->observer(executor->observer_context, executor, t);
@@ -302,7 +307,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 {
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
-    executor->gate.is_passed = executor->gate.skips = 0;
+    executor->gate.skips = 0;
     executor->call[executor->loss_dgrad].row_weight =
         executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     const int n_micro = executor->step->options.n_micro, is_apart = tandem_worker_is_apart(executor->worker);

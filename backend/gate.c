@@ -43,7 +43,6 @@ void tandem_gate_judge(tandem_gate *gate, const tandem_step *step, float *gradie
     }
     const int is_finite = isfinite(sum);
     gate->step_scale = gate->scaling.scale;
-    gate->is_passed = 1;
     gate->norm = sqrt(sum) / (double)gate->scaling.scale;
     /* at a scale of 1 nothing can be gained by a smaller one: the step fails as it would without */
     gate->skips = gate->scales && !is_finite && (!gate->is_dynamic || gate->scaling.scale > 1);

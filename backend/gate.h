@@ -24,7 +24,6 @@ typedef struct tandem_gate {
     int is_dynamic; /* whether overflow halves the scale, and many good steps double it */
     tandem_scaling scaling;
     /* of the step under way */
-    int is_passed; /* whether the gradients have been judged */
     int skips;
     float step_scale;
     double norm; /* of the gradients, before they are clipped */

@@ -236,7 +236,7 @@ static tandem_status read_tasks(tandem_executor *executor, int micro, tandem_err
     for (int k = 0; k < executor->n_active && status == TANDEM_OK; k++) {
         const int t = executor->active[k];
         const tandem_task_kind kind = executor->step->task[t].kind;
-        if (kind == TANDEM_TASK_UPDATE) break;
+        if (kind == TANDEM_TASK_NORM || kind == TANDEM_TASK_UPDATE) break;
         if (kind == TANDEM_TASK_REDUCE) continue;
         times->all_start_ns[row + (size_t)t] = executor->timed_until_ns;
         status = when(&times->all_end_ns[row + (size_t)t], executor, of_task(executor, k), error);
@@ -245,11 +245,17 @@ static tandem_status read_tasks(tandem_executor *executor, int micro, tandem_err
     return status;
 }
 
+/* All-reduces, updates, and the norm before these. */
+static int is_of_buckets(const tandem_task *task)
+{
+    return task->bucket >= 0 || task->kind == TANDEM_TASK_NORM;
+}
+
 tandem_status tandem_transfer_end_pass(tandem_executor *executor, int micro, tandem_error *error)
 {
     if (!executor->options.timed) return TANDEM_OK;
     int last = executor->n_active - 1;
-    while (executor->step->task[executor->active[last]].bucket >= 0) last--;
+    while (is_of_buckets(&executor->step->task[executor->active[last]])) last--;
     if (micro == 0) executor->timed_until_ns = 0;
     const tandem_status status =
         backend_of(executor)->reach(executor->worker->device, of_task(executor, last), error);

@@ -77,12 +77,13 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,   OPTION_CLUSTER,      OPTION_DEVICE,       OPTION_BATCH,
-                              OPTION_POLICY,  OPTION_SLOWDOWN,     OPTION_TARGET,       OPTION_BUDGET,
-                              OPTION_MEMORY,  OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
-                              OPTION_SVG,     OPTION_VERIFY,       OPTION_EXPLAIN,      OPTION_BASE,
-                              OPTION_METHOD,  OPTION_UNIFORM,      OPTION_BUCKET,       OPTION_COLLECTIVE,
-                              OPTION_PREDICT, OPTION_OUTPUT,       OPTION_INSTANCE,     OPTION_END};
+static const int options[] = {OPTION_MODEL,      OPTION_CLUSTER,      OPTION_DEVICE,       OPTION_BATCH,
+                              OPTION_POLICY,     OPTION_SLOWDOWN,     OPTION_TARGET,       OPTION_BUDGET,
+                              OPTION_MEMORY,     OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
+                              OPTION_SVG,        OPTION_VERIFY,       OPTION_EXPLAIN,      OPTION_BASE,
+                              OPTION_METHOD,     OPTION_UNIFORM,      OPTION_BUCKET,       OPTION_COLLECTIVE,
+                              OPTION_ACCUMULATE, OPTION_RECOMPUTE,    OPTION_PREDICT,      OPTION_OUTPUT,
+                              OPTION_INSTANCE,   OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
@@ -96,6 +97,7 @@ const cli_command command_allocate = {
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its precision\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --front --svg front.svg\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --batch free --global-batch 64\n"
+        "  tandem allocate --model vit_tiny --device cpu:avx2,cpu:sse41 --batch 8 --accumulate 4 --recompute sqrt -o plan.json\n"
         "  tandem allocate --verify plan.json\n"
         "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is written; -o - prints\n"
         "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; --target and\n"

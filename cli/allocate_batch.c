@@ -132,13 +132,15 @@ int allocate_batch(allocating *a)
     const tandem_batch_source problems = {&s, open_problem, close_problem};
     const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
     const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
+    const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;
     int code = 0;
     tandem_status status = TANDEM_OK;
     if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
     if (status == TANDEM_OK) status = cli_subject_open(&s.subject, a->options, &error);
     if (status == TANDEM_OK)
-        status = tandem_batch_choose(&choice, &s.subject.cluster, a->options->global_batch, &problems, a->policy,
-                                     method->name, a->options->target_ns, fmax(a->options->slowdown, 0), &error);
+        status = tandem_batch_choose(&choice, &s.subject.cluster, a->options->global_batch / n_micro,
+                                     &problems, a->policy, method->name, a->options->target_ns,
+                                     fmax(a->options->slowdown, 0), &error);
     if (status == TANDEM_OK) status = write_plan(&s, &choice, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);

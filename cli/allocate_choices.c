@@ -34,6 +34,9 @@ static tandem_status check_pairs(const cli_options *o, tandem_error *error)
          "a front is of many plans; --target makes one of them"},
         {o->svg != NULL, !front, "--svg without --front", "it draws the front"},
         {o->batch_free, o->global_batch == 0, "--batch free without --global-batch", "say how many samples a step has"},
+        {o->batch_free && o->step.n_micro > 1, o->global_batch % (o->step.n_micro > 1 ? o->step.n_micro : 1) != 0,
+         "--global-batch and --accumulate do not go together",
+         "the samples of a step must be a multiple of its micro-steps"},
         {o->global_batch > 0, !o->batch_free, "--global-batch without --batch free", "else --batch says it"},
     };
     for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++)

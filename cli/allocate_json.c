@@ -51,6 +51,7 @@ static const char *objective_name(const allocating *a)
 
 int allocate_print_json(allocating *a)
 {
+    char recompute[TANDEM_RECOMPUTE_TEXT];
     json_t *result = cli_json("allocate"), *peaks = json_array();
     for (int c = 0; c < a->plan->cluster.n_class; c++)
         json_array_append_new(peaks, json_integer((json_int_t)a->result.peak_bytes[c]));
@@ -62,6 +63,9 @@ int allocate_print_json(allocating *a)
     json_object_set_new(result, "objective", json_string(objective_name(a)));
     json_object_set_new(result, "budget", cli_number(a->goal.budget));
     json_object_set_new(result, "slowdown", cli_number(a->problem->target_ns ? NAN : a->problem->slowdown));
+    json_object_set_new(result, "micro_steps", json_integer(a->plan->step.n_micro));
+    json_object_set_new(result, "recompute",
+                        json_string(tandem_recompute_print(recompute, a->plan->step.n_segment)));
     json_object_set_new(result, "step_ns", json_integer(a->result.step_ns));
     json_object_set_new(result, "samples_per_s", json_real(allocate_samples_per_s(a)));
     json_object_set_new(result, "target_ns", json_integer(a->result.target_ns));

@@ -8,7 +8,8 @@
 
 double allocate_samples_per_s(const allocating *a)
 {
-    return (double)cli_cluster_samples(&a->plan->cluster) / ((double)a->result.step_ns * 1e-9);
+    return (double)cli_cluster_samples(&a->plan->cluster) * a->plan->step.n_micro /
+           ((double)a->result.step_ns * 1e-9);
 }
 
 allocate_part allocate_part_of(const allocating *a, int c, tandem_precision precision)
@@ -94,6 +95,7 @@ static int print_devices(const allocating *a)
 static void print_question(const allocating *a)
 {
     char time[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ratio[TANDEM_QUANTITY_TEXT];
+    char recompute[TANDEM_RECOMPUTE_TEXT];
     printf("%s by policy %s: %lld replays in %s; ", a->plan->model, a->plan->policy, (long long)a->result.replays,
            tandem_quantity_print_ns(time, sizeof time, (int64_t)(a->seconds * 1e9)));
     tandem_quantity_print_ns(step, sizeof step, a->result.target_ns);
@@ -105,6 +107,9 @@ static void print_question(const allocating *a)
         printf(" (slowdown %s)", tandem_quantity_print_ratio(ratio, sizeof ratio, a->problem->slowdown));
     if (a->goal.objective == TANDEM_LEAST_MEMORY && isfinite(a->goal.budget))
         printf(", sensitivity up to %g", a->goal.budget);
+    if (a->plan->step.n_micro > 1) printf(", %d micro-steps", a->plan->step.n_micro);
+    if (a->plan->step.n_segment != 0 && a->plan->step.n_segment != 1)
+        printf(", recomputation %s", tandem_recompute_print(recompute, a->plan->step.n_segment));
     putchar('\n');
 }
 

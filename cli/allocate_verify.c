@@ -14,13 +14,14 @@ static const char *choosing(const cli_options *o)
         int is_given;
         const char *name;
     } options[] = {
-        {o->model != NULL, "--model"},     {o->cluster != NULL, "--cluster"},
-        {o->device != NULL, "--device"},   {o->policy != NULL, "--policy"},
-        {o->uniform != NULL, "--uniform"}, {o->base != NULL, "--base"},
-        {o->target_ns > 0, "--target"},    {o->slowdown >= 0, "--slowdown"},
-        {o->budget >= 0, "--budget"},      {o->least_memory, "--least-memory"},
-        {o->batch_free, "--batch free"},   {o->front > 0, "--front"},
-        {o->explain != NULL, "--explain"}, {o->output != NULL, "--output"},
+        {o->model != NULL, "--model"},         {o->cluster != NULL, "--cluster"},
+        {o->device != NULL, "--device"},       {o->policy != NULL, "--policy"},
+        {o->uniform != NULL, "--uniform"},     {o->base != NULL, "--base"},
+        {o->target_ns > 0, "--target"},        {o->slowdown >= 0, "--slowdown"},
+        {o->budget >= 0, "--budget"},          {o->least_memory, "--least-memory"},
+        {o->batch_free, "--batch free"},       {o->front > 0, "--front"},
+        {o->explain != NULL, "--explain"},     {o->output != NULL, "--output"},
+        {o->step.n_micro > 0, "--accumulate"}, {o->step.n_segment != 0, "--recompute"},
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++)
         if (options[k].is_given) return options[k].name;

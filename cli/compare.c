@@ -18,13 +18,18 @@ typedef struct operator_times {
     int64_t predicted_ns, measured_ns;
 } operator_times;
 
-/* Of operator `op`, or of the optimizer behind the last. The all-reduce is not compared: a rank does not
+/* Behind the operators: what belongs to none of them. */
+static const operator_times rest[] = {{.name = "norm", .kind = "norm"}, {.name = "optimizer", .kind = "update"}};
+enum { N_REST = sizeof rest / sizeof *rest };
+
+/* Of operator `op`, or of a rest behind the last. The all-reduce is not compared: a rank does not
  * know when it began to wait for the others. */
 static operator_times times_of(const compare_case *compared, const tandem_graph *graph, int op)
 {
-    operator_times times = {.name = "optimizer", .kind = "update"};
-    if (op < graph->n_op)
-        times = (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name};
+    operator_times times =
+        op < graph->n_op
+            ? (operator_times){.name = graph->op[op].name, .kind = tandem_op_row_get(graph->op[op].kind)->name}
+            : rest[op - graph->n_op];
     for (int t = 0; t < compared->n_task; t++) {
         const compare_task *task = &compared->task[t];
         const int is_its = op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
@@ -43,7 +48,7 @@ static double error_of(operator_times times)
 static json_t *operators_json(const compare_case *compared, const tandem_graph *graph)
 {
     json_t *rows = json_array();
-    for (int op = 0; op <= graph->n_op; op++) {
+    for (int op = 0; op < graph->n_op + N_REST; op++) {
         const operator_times times = times_of(compared, graph, op);
         if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
         json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind", times.kind,
@@ -58,7 +63,7 @@ static int print_operators(const compare_case *compared, const tandem_graph *gra
     char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
     cli_table_row(&table, "operator on %s\tkind\t>predicted\t>measured\t>error", compared->member[0].device);
-    for (int op = 0; op <= graph->n_op; op++) {
+    for (int op = 0; op < graph->n_op + N_REST; op++) {
         const operator_times times = times_of(compared, graph, op);
         if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
         cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", times.name, times.kind,
@@ -203,12 +208,11 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,   OPTION_DEVICE,
-                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,    OPTION_BUCKET,
-                              OPTION_STEPS,      OPTION_DATA,      OPTION_EVALUATE,  OPTION_SEED,
-                              OPTION_TIMEOUT,    OPTION_METHOD,    OPTION_OPERATORS, OPTION_LIMIT,
-                              OPTION_ACCUMULATE, OPTION_RECOMPUTE, OPTION_AGAIN,     OPTION_SCALING,
-                              OPTION_END};
+static const int options[] = {
+    OPTION_PLAN,    OPTION_MODEL,      OPTION_CLUSTER,   OPTION_DEVICE,  OPTION_UNIFORM,    OPTION_BATCH,
+    OPTION_MEMORY,  OPTION_BUCKET,     OPTION_STEPS,     OPTION_DATA,    OPTION_EVALUATE,   OPTION_SEED,
+    OPTION_TIMEOUT, OPTION_METHOD,     OPTION_OPERATORS, OPTION_LIMIT,   OPTION_ACCUMULATE, OPTION_RECOMPUTE,
+    OPTION_CLIP,    OPTION_LOSS_SCALE, OPTION_AGAIN,     OPTION_SCALING, OPTION_END};
 const cli_command command_compare = {
     .name = "compare",
     .words = "",
@@ -219,7 +223,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
-        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt --clip 1\n"
         "  tandem compare --model resnet20 --device cpu:avx512_vnni --uniform int8_full --scaling delayed:window=32\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"
         "--limit, exit code 1 where it is larger. Without --data, inputs are noise. The run is filed in the store.\n"

@@ -94,17 +94,33 @@ static void add_number(command_line *line, const char *option, uint64_t number, 
     add(line, option, text);
 }
 
+static void add_real(command_line *line, const char *option, double x)
+{
+    char *text = line->number[line->n_number++];
+    (void)snprintf(text, NUMBER_TEXT, "%.17g", x);
+    add(line, option, text);
+}
+
+/* What the run and a profile for it have in common. */
+static void add_training(command_line *line, const cli_options *options)
+{
+    if (options->data) add(line, "--data", options->data);
+    if (options->bucket_bytes) add_number(line, "--bucket", options->bucket_bytes, "B");
+    if (options->clip > 0) add_real(line, "--clip", options->clip);
+    if (options->loss_scale > 0) add_real(line, "--loss-scale", options->loss_scale);
+    if (options->loss_scale < 0) add(line, "--loss-scale", "dynamic");
+}
+
 static json_t *train(const cli_options *options, const char *plan_path, int *exit_code)
 {
     command_line line = {0};
     add(&line, "train", NULL);
     add(&line, "--plan", plan_path);
-    if (options->data) add(&line, "--data", options->data);
+    add_training(&line, options);
     add_number(&line, "--steps", (uint64_t)options->steps, "");
     add_number(&line, "--eval", options->data && options->evaluate > 0 ? (uint64_t)options->evaluate : 0, "");
     add_number(&line, "--seed", options->seed, "");
     add_number(&line, "--timeout", (uint64_t)options->timeout_ns, "ns");
-    if (options->bucket_bytes) add_number(&line, "--bucket", options->bucket_bytes, "B");
     if (options->per_operator) add(&line, "--operators", NULL);
     return cli_run_self(options, line.argument, exit_code);
 }
@@ -206,8 +222,7 @@ int compare_case_again(compare_case *out, const cli_options *given, const cli_su
     add(&line, "profile", NULL);
     add(&line, "--db", store);
     add(&line, "--plan", plan_path);
-    if (options.data) add(&line, "--data", options.data);
-    if (options.bucket_bytes) add_number(&line, "--bucket", options.bucket_bytes, "B");
+    add_training(&line, &options);
     json_t *profile = cli_run_self(&options, line.argument, &code);
     json_decref(profile);
     if (code == 0 && predict_again(out, &options, subject, &error) != TANDEM_OK) code = cli_fail(&error);

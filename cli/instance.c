@@ -26,15 +26,26 @@ static tandem_status check_options(const cli_options *options, tandem_error *err
         const char *name;
         int given;
     } of_models[] = {
-        {"model", options->model != NULL},     {"cluster", options->cluster != NULL},
-        {"device", options->device != NULL},   {"memory", options->memory != NULL},
-        {"base", options->base != NULL},       {"sensitivity", options->method != NULL},
-        {"uniform", options->uniform != NULL}, {"slowdown", options->slowdown >= 0},
-        {"target", options->target_ns > 0},    {"budget", options->budget >= 0},
-        {"bucket", options->bucket_bytes > 0}, {"least-memory", options->least_memory},
-        {"batch", options->batch_free},        {"global-batch", options->global_batch > 0},
-        {"front", options->front > 0},         {"svg", options->svg != NULL},
-        {"verify", options->verify != NULL},   {"explain", options->explain != NULL},
+        {"model", options->model != NULL},
+        {"cluster", options->cluster != NULL},
+        {"device", options->device != NULL},
+        {"memory", options->memory != NULL},
+        {"base", options->base != NULL},
+        {"sensitivity", options->method != NULL},
+        {"uniform", options->uniform != NULL},
+        {"slowdown", options->slowdown >= 0},
+        {"target", options->target_ns > 0},
+        {"budget", options->budget >= 0},
+        {"bucket", options->bucket_bytes > 0},
+        {"least-memory", options->least_memory},
+        {"batch", options->batch_free},
+        {"global-batch", options->global_batch > 0},
+        {"front", options->front > 0},
+        {"svg", options->svg != NULL},
+        {"verify", options->verify != NULL},
+        {"explain", options->explain != NULL},
+        {"accumulate", options->step.n_micro > 0},
+        {"recompute", options->step.n_segment != 0},
     };
     for (size_t k = 0; k < sizeof of_models / sizeof *of_models; k++)
         if (of_models[k].given)
@@ -147,7 +158,8 @@ static int print_text(const solving *s)
 int cli_allocate_instance(const cli_options *options)
 {
     tandem_error error = {0};
-    solving s = {.options = options, .policy = options->policy ? options->policy : tandem_instance_policy_get(0)->name};
+    solving s = {.options = options,
+                 .policy = options->policy ? options->policy : tandem_instance_policy_get(0)->name};
     int code;
     if (solve(&s, &error) != TANDEM_OK)
         code = cli_fail(&error);

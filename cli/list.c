@@ -114,10 +114,10 @@ static tandem_status list_precisions(json_t *rows, cli_table *table, tandem_erro
                    *wgrad = tandem_dtype_name(row->wgrad), *second = tandem_dtype_name(row->second),
                    *accumulator = tandem_dtype_name(row->accumulator), *output = tandem_dtype_name(row->output),
                    *saved = tandem_dtype_name(row->saved), *multiplied = tandem_dtype_name(row->multiplied);
-        json_array_append_new(
-            rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name, "forward", forward, "dgrad",
-                            dgrad, "wgrad", wgrad, "second", second, "accumulator", accumulator, "output", output,
-                            "saved", saved, "multiplied", multiplied));
+        json_array_append_new(rows, json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "name", row->name,
+                                              "forward", forward, "dgrad", dgrad, "wgrad", wgrad, "second",
+                                              second, "accumulator", accumulator, "output", output, "saved",
+                                              saved, "multiplied", multiplied));
         cli_table_row(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", row->name, forward, dgrad, wgrad, second,
                       accumulator, output, saved, multiplied);
     }

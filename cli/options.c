@@ -230,63 +230,99 @@ static void take_word(cli_options *options, struct argp_state *state, const char
     options->word[options->n_word++] = word;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
+/* Where options that are a text of their own, a flag, or a count put it; NULL for all others. */
+static const char **text_of(cli_options *options, int key)
 {
-    cli_options *options = state->input;
     switch (key) {
-    case OPTION_DB: options->db = text; break;
-    case OPTION_JSON: options->json = 1; break;
-    case OPTION_QUIET: options->quiet = 1; break;
-    case OPTION_VERBOSE: options->verbose = 1; break;
-    case OPTION_MODEL: options->model = text; break;
-    case OPTION_DEVICE: options->device = text; break;
-    case OPTION_CLUSTER: options->cluster = text; break;
-    case OPTION_PLAN: options->plan = text; break;
-    case OPTION_DATA: options->data = text; break;
-    case OPTION_INSTANCE: options->instance = text; break;
+    case OPTION_DB: return &options->db;
+    case OPTION_MODEL: return &options->model;
+    case OPTION_DEVICE: return &options->device;
+    case OPTION_CLUSTER: return &options->cluster;
+    case OPTION_PLAN: return &options->plan;
+    case OPTION_DATA: return &options->data;
+    case OPTION_INSTANCE: return &options->instance;
+    case OPTION_UNIFORM: return &options->uniform;
+    case OPTION_POLICY: return &options->policy;
+    case OPTION_BASE: return &options->base;
+    case OPTION_METHOD: return &options->method;
+    case OPTION_MEMORY: return &options->memory;
+    case OPTION_SVG: return &options->svg;
+    case OPTION_VERIFY: return &options->verify;
+    case OPTION_EXPLAIN: return &options->explain;
+    case OPTION_ADD: return &options->add;
+    case OPTION_SCHEDULE: return &options->schedule;
+    case OPTION_NO_DECAY: return &options->no_decay;
+    case OPTION_INIT: return &options->init;
+    case OPTION_EXPORT: return &options->export;
+    case OPTION_BETAS: return &options->betas;
+    case OPTION_CHECKPOINT: return &options->checkpoint;
+    case OPTION_RESUME: return &options->resume;
+    case OPTION_LOG: return &options->log;
+    case OPTION_OUTPUT: return &options->output;
+    case OPTION_TRACE: return &options->trace;
+    default: return NULL;
+    }
+}
+
+static int *flag_of(cli_options *options, int key)
+{
+    switch (key) {
+    case OPTION_JSON: return &options->json;
+    case OPTION_QUIET: return &options->quiet;
+    case OPTION_VERBOSE: return &options->verbose;
+    case OPTION_LEAST_MEMORY: return &options->least_memory;
+    case OPTION_MEMORY_TIMELINE: return &options->per_task;
+    case OPTION_AGAIN: return &options->again;
+    case OPTION_EXCHANGE: return &options->exchange_only;
+    case OPTION_PREDICT: return &options->predict;
+    case OPTION_CHECK: return &options->check;
+    case OPTION_OPERATORS: return &options->per_operator;
+    case OPTION_ALLOW_NAN: return &options->allow_nan;
+    case OPTION_ALL_RANKS: return &options->all_ranks;
+    default: return NULL;
+    }
+}
+
+/* … from *least to *most. */
+static int64_t *count_of(cli_options *options, int key, int64_t *least, int64_t *most)
+{
+    *least = 1;
+    *most = 1 << 30;
+    switch (key) {
+    case OPTION_GLOBAL_BATCH: return &options->global_batch;
+    case OPTION_STEPS: return &options->steps;
+    case OPTION_EVALUATE_EVERY: return &options->evaluate_every;
+    case OPTION_CHECKPOINT_EVERY: return &options->checkpoint_every;
+    case OPTION_REPETITIONS: *most = 1 << 20; return &options->repetitions;
+    case OPTION_DRAWS: *most = TANDEM_MOST_DRAWS; return &options->draws;
+    case OPTION_EVALUATE: *least = 0; return &options->evaluate;
+    case OPTION_WARMUP: *least = 0; return &options->warmup;
+    default: return NULL;
+    }
+}
+
+static error_t take_value(cli_options *options, struct argp_state *state, int key, const char *text)
+{
+    switch (key) {
     case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
-    case OPTION_UNIFORM: options->uniform = text; break;
-    case OPTION_POLICY: options->policy = text; break;
-    case OPTION_BASE: options->base = text; break;
-    case OPTION_METHOD: options->method = text; break;
-    case OPTION_MEMORY: options->memory = text; break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
     case OPTION_TARGET: options->target_ns = target_of(state, text); break;
     case OPTION_BUDGET: options->budget = sensitivity_of(state, key, text); break;
-    case OPTION_LEAST_MEMORY: options->least_memory = 1; break;
-    case OPTION_GLOBAL_BATCH: options->global_batch = whole_number(state, key, text, 1, 1 << 30); break;
     case OPTION_FRONT: options->front = text ? whole_number(state, key, text, 2, 1000) : 16; break;
-    case OPTION_SVG: options->svg = text; break;
-    case OPTION_VERIFY: options->verify = text; break;
-    case OPTION_EXPLAIN: options->explain = text; break;
-    case OPTION_ADD: options->add = text; break;
     case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
     case OPTION_ACCUMULATE:
         options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
         break;
     case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
     case OPTION_SCALING: options->step.scaling = scaling_of(state, text); break;
-    case OPTION_MEMORY_TIMELINE: options->per_task = 1; break;
-    case OPTION_STEPS: options->steps = whole_number(state, key, text, 1, 1 << 30); break;
-    case OPTION_EVALUATE: options->evaluate = whole_number(state, key, text, 0, 1 << 30); break;
-    case OPTION_REPETITIONS: options->repetitions = whole_number(state, key, text, 1, 1 << 20); break;
     case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
-    case OPTION_AGAIN: options->again = 1; break;
-    case OPTION_EXCHANGE: options->exchange_only = 1; break;
-    case OPTION_PREDICT: options->predict = 1; break;
     case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
-    case OPTION_CHECK: options->check = 1; break;
-    case OPTION_DRAWS: options->draws = whole_number(state, key, text, 1, TANDEM_MOST_DRAWS); break;
     case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
     case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
-    case OPTION_OPERATORS: options->per_operator = 1; break;
     case OPTION_LIMIT: options->limit = ratio_of(state, text); break;
     case OPTION_RATE: options->rate = rate_of(state, key, text); break;
-    case OPTION_SCHEDULE: options->schedule = text; break;
-    case OPTION_WARMUP: options->warmup = whole_number(state, key, text, 0, 1 << 30); break;
     case OPTION_DECAY: options->decay = rate_of(state, key, text); break;
-    case OPTION_NO_DECAY: options->no_decay = text; break;
     case OPTION_CLIP: options->clip = above_0(state, key, text, FLT_MAX, "a norm above 0 such as 1"); break;
     case OPTION_LABEL_SMOOTHING:
         options->label_smoothing = number_of(state, key, text, 1, "a share from 0 to below 1 such as 0.1");
@@ -296,27 +332,26 @@ static error_t parse(int key, char *text, struct argp_state *state)
                                   ? -1
                                   : above_0(state, key, text, 0x1p64, "a number above 0 such as 1024, or `dynamic`");
         break;
-    case OPTION_INIT: options->init = text; break;
-    case OPTION_EXPORT: options->export = text; break;
     case OPTION_MOMENTUM:
         options->momentum = number_of(state, key, text, 1, "a number from 0 to below 1 such as 0.9");
         break;
-    case OPTION_BETAS: options->betas = text; break;
-    case OPTION_ALLOW_NAN: options->allow_nan = 1; break;
-    case OPTION_EVALUATE_EVERY: options->evaluate_every = whole_number(state, key, text, 1, 1 << 30); break;
-    case OPTION_CHECKPOINT: options->checkpoint = text; break;
-    case OPTION_CHECKPOINT_EVERY:
-        options->checkpoint_every = whole_number(state, key, text, 1, 1 << 30);
-        break;
-    case OPTION_RESUME: options->resume = text; break;
-    case OPTION_LOG: options->log = text; break;
-    case OPTION_OUTPUT: options->output = text; break;
-    case OPTION_TRACE: options->trace = text; break;
-    case OPTION_ALL_RANKS: options->all_ranks = 1; break;
-    case ARGP_KEY_ARG: take_word(options, state, text); break;
     default: return ARGP_ERR_UNKNOWN;
     }
     return 0;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    cli_options *const options = state->input;
+    int64_t least = 0, most = 0;
+    const char **const word = text_of(options, key);
+    int *const flag = flag_of(options, key);
+    int64_t *const count = count_of(options, key, &least, &most);
+    if (word) *word = text;
+    if (flag) *flag = 1;
+    if (count) *count = whole_number(state, key, text, least, most);
+    if (key == ARGP_KEY_ARG) take_word(options, state, text);
+    return word || flag || count || key == ARGP_KEY_ARG ? 0 : take_value(options, state, key, text);
 }
 
 /* --- The parser of one command ---------------------------------------------------------------------------------------- */

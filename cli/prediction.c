@@ -13,6 +13,7 @@ tandem_request cli_request(const cli_options *options)
                             .base = options->base,
                             .bucket_bytes = options->bucket_bytes,
                             .collective = options->collective,
+                            .step = options->step,
                             .predict = options->predict};
 }
 

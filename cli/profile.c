@@ -201,7 +201,7 @@ static int run(const cli_options *options)
 static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
                               OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
                               OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
-                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_END};
+                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_CLIP, OPTION_LOSS_SCALE, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",
@@ -218,7 +218,8 @@ const cli_command command_profile = {
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
         "--uniform, only what that plan needs is.\n"
         "--scaling delayed measures casts that take their range from the casts before; both kinds stand side by side.\n"
-        "--accumulate also measures sums of gradients over micro-steps; recomputation takes the times there are.\n"
+        "--accumulate also measures sums of gradients over micro-steps, --clip and --loss-scale the norm of all gradients;\n"
+        "recomputation takes the times there are.\n"
         "Over a network: for each rank, RANK=r WORLD_SIZE=n TANDEM_STORE=/shared/fresh/dir TANDEM_IFACE=eth0 tandem profile …",
     .run = run,
 };

@@ -58,10 +58,11 @@ tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, c
 {
     cli_prospect prospect = {.cluster = *cluster};
     tandem_error why = {0};
+    prospect.samples = cli_cluster_samples(cluster) * (options->step.n_micro > 1 ? options->step.n_micro : 1);
     print_name(prospect.name, sizeof prospect.name, cluster);
     const tandem_status status = allocate(&prospect, options, policy, &why);
     if (status == TANDEM_OK)
-        prospect.samples_per_s = (double)cli_cluster_samples(cluster) / ((double)prospect.allocation.step_ns * 1e-9);
+        prospect.samples_per_s = (double)prospect.samples / ((double)prospect.allocation.step_ns * 1e-9);
     else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT)
         prospect.lacks = why;
     else {
@@ -77,11 +78,10 @@ json_t *cli_prospect_json(const cli_prospect *prospect)
     char text[4096];
     tandem_cluster_print(text, sizeof text, &prospect->cluster);
     if (prospect->lacks.status != TANDEM_OK)
-        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n}", "cluster", text, "lacks", prospect->lacks.text,
-                         "samples", (json_int_t)cli_cluster_samples(&prospect->cluster), "samples_per_s",
-                         "step_ns", "sensitivity", "peak_bytes");
+        return json_pack("{s:s,s:s,s:I,s:n,s:n,s:n,s:n}", "cluster", text, "lacks", prospect->lacks.text, "samples",
+                         (json_int_t)prospect->samples, "samples_per_s", "step_ns", "sensitivity", "peak_bytes");
     return json_pack("{s:s,s:n,s:I,s:f,s:I,s:o,s:I}", "cluster", text, "lacks", "samples",
-                     (json_int_t)cli_cluster_samples(&prospect->cluster), "samples_per_s",
-                     prospect->samples_per_s, "step_ns", (json_int_t)prospect->allocation.step_ns, "sensitivity",
+                     (json_int_t)prospect->samples, "samples_per_s", prospect->samples_per_s, "step_ns",
+                     (json_int_t)prospect->allocation.step_ns, "sensitivity",
                      cli_number(prospect->allocation.sensitivity), "peak_bytes", (json_int_t)prospect->peak_bytes);
 }

@@ -8,6 +8,7 @@ typedef struct cli_prospect {
     tandem_cluster cluster;
     char name[256];       /* its devices, cut to fit */
     tandem_error lacks;   /* status TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT */
+    int64_t samples;      /* of a step of all ranks, micro-steps included */
     double samples_per_s; /* 0 where there is no plan */
     uint64_t peak_bytes;  /* of the rank that takes most */
     tandem_allocation allocation;
@@ -21,7 +22,7 @@ json_t *cli_prospect_json(const cli_prospect *prospect);
 
 /* The cluster without class c. */
 tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c);
-/* Samples that a step of all ranks takes. */
+/* Samples that all ranks take together, in a step that has no micro-steps. */
 int64_t cli_cluster_samples(const tandem_cluster *cluster);
 
 #endif

@@ -30,8 +30,8 @@ typedef struct replaying {
 } replaying;
 
 /* Rows behind the operators: what belongs to none of them. */
-enum { REST_REDUCE, REST_UPDATE, REST_WAIT, N_REST };
-static const char *const rest_name[N_REST] = {"all-reduce", "optimizer", "waiting"};
+enum { REST_REDUCE, REST_NORM, REST_UPDATE, REST_WAIT, N_REST };
+static const char *const rest_name[N_REST] = {"all-reduce", "norm", "optimizer", "waiting"};
 
 static const tandem_cluster_class *member_of(const replaying *r, int c)
 {
@@ -56,6 +56,7 @@ static int row_of(const tandem_step *step, int task)
     const int n_op = step->graph->n_op;
     if (task < 0) return n_op + REST_WAIT;
     if (step->task[task].kind == TANDEM_TASK_REDUCE) return n_op + REST_REDUCE;
+    if (step->task[task].kind == TANDEM_TASK_NORM) return n_op + REST_NORM;
     if (step->task[task].kind == TANDEM_TASK_UPDATE) return n_op + REST_UPDATE;
     return step->task[task].op;
 }
@@ -480,6 +481,8 @@ static const int options[] = {OPTION_PLAN,
                               OPTION_ACCUMULATE,
                               OPTION_RECOMPUTE,
                               OPTION_SCALING,
+                              OPTION_CLIP,
+                              OPTION_LOSS_SCALE,
                               OPTION_MEMORY_TIMELINE,
                               OPTION_DRAWS,
                               OPTION_SPREAD,
@@ -500,6 +503,7 @@ const cli_command command_replay = {
         "  tandem replay --model resnet50 --batch 32 --cluster \"8*v100@8 + 8*t4@8 net=100Gbit/s,5us\" --predict\n"
         "  tandem replay --model resnet20 --device cpu:avx512_vnni --uniform int8 --scaling delayed\n"
         "  tandem replay --model vit_tiny --batch 8 --device cpu:avx2 --accumulate 4 --recompute sqrt --memory-timeline\n"
+        "  tandem replay --model vit_tiny --device cpu:avx2 --clip 1            updates wait for the norm of all gradients\n"
         "  tandem replay --model resnet50 --cluster \"16*a100@8 link=600GB/s,1us net=9GB/s,5us\" --predict --collective auto\n"
         "  tandem replay --model resnet50 --batch 32 --cluster \"16*t4@8 net=100Gbit/s,5us slow=1.1@rank3\" --predict\n"
         "  tandem replay --model resnet50 --cluster \"32*t4@8 net=100Gbit/s,5us\" --predict --draws 200 --spread 5%\n"

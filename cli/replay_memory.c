@@ -37,8 +37,10 @@ char *replay_task_print(char text[REPLAY_TASK_TEXT], const tandem_step *step, in
     const char *kind = tandem_task_kind_name(task->kind), *again = tandem_step_is_again(step, t) ? " again" : "";
     if (task->op >= 0)
         (void)snprintf(text, REPLAY_TASK_TEXT, "%s of %s%s", kind, step->graph->op[task->op].name, again);
-    else
+    else if (task->bucket >= 0)
         (void)snprintf(text, REPLAY_TASK_TEXT, "%s of bucket %d", kind, task->bucket);
+    else
+        (void)snprintf(text, REPLAY_TASK_TEXT, "%s of all gradients", kind);
     return text;
 }
 

@@ -180,9 +180,8 @@ static tandem_status file_statistics(const collector *c, const cli_options *opti
             for (int i = 0; i < graph->n_op; i++)
                 for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++)
                     if (tandem_op_row_get(graph->op[i].kind)->precisions & (1u << p))
-                        status = tandem_store_put_sensitivity(store, graph, method->name, i,
-                                                              (tandem_precision)p, wider[k],
-                                                              harm[i * TANDEM_N_PRECISION + p], error);
+                        status = tandem_store_put_sensitivity(store, graph, method->name, i, (tandem_precision)p,
+                                                              wider[k], harm[i * TANDEM_N_PRECISION + p], error);
         }
     }
     if (status == TANDEM_OK) status = tandem_store_commit(store, error);

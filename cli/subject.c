@@ -81,6 +81,7 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
     if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
+    made.plan->step.with_norm = options->clip > 0 || options->loss_scale != 0;
     *subject = made;
     return TANDEM_OK;
 }

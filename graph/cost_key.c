@@ -14,7 +14,8 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
     const int restores = task->kind == TANDEM_TASK_RESTORE;
     if (restores != (variant >= RESTORE_FORM)) return 0; /* only what was saved is ever read back from s8 */
     const tandem_dtype from = restores ? TANDEM_S8 : native_at(variant / TANDEM_N_VERSION),
-                       to = restores ? native_at(variant - RESTORE_FORM) : (tandem_dtype)(variant % TANDEM_N_VERSION);
+                       to = restores ? native_at(variant - RESTORE_FORM)
+                                     : (tandem_dtype)(variant % TANDEM_N_VERSION);
     if (from == to) return 0;
     if (to == (task->kind == TANDEM_TASK_GRADIENT_CAST ? TANDEM_E4M3 : TANDEM_E5M2)) return 0;
     if (task->kind == TANDEM_TASK_WEIGHT_CAST && from != TANDEM_F32) return 0;
@@ -95,6 +96,18 @@ static int bucket_key(const tandem_step *step, const tandem_task *task, int vari
     return 1;
 }
 
+static int norm_key(const tandem_step *step, int variant, tandem_cost_key *key)
+{
+    int64_t elements = 0;
+    if (variant > 0) return 0;
+    for (int p = 0; p < step->graph->n_parameter; p++) elements += step->graph->parameter[p].elements;
+    *key = (tandem_cost_key){
+        .kind = TANDEM_COST_OP, .precision = "fp32", .pass = TANDEM_PASS_UPDATE, .from = TANDEM_F32, .to = TANDEM_F32};
+    (void)snprintf(key->signature, sizeof key->signature, "norm n=%lld parameters=%d", (long long)elements,
+                   step->graph->n_parameter);
+    return 1;
+}
+
 int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key *key)
 {
     const tandem_task *task = &step->task[t];
@@ -107,6 +120,7 @@ int tandem_step_key(const tandem_step *step, int t, int variant, tandem_cost_key
     case TANDEM_TASK_DGRAD: return operator_key(step, task, variant, TANDEM_PASS_DGRAD, key);
     case TANDEM_TASK_WGRAD: return operator_key(step, task, variant, TANDEM_PASS_WGRAD, key);
     case TANDEM_TASK_ACCUMULATE: return accumulate_key(step, task, variant, key);
+    case TANDEM_TASK_NORM: return norm_key(step, variant, key);
     case TANDEM_TASK_REDUCE:
     case TANDEM_TASK_UPDATE: return bucket_key(step, task, variant, key);
     default: return 0;

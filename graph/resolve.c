@@ -656,6 +656,7 @@ void tandem_step_resolve_all(tandem_step *step)
         resolve_fixed_task(step, step->bucket[b].reduce_task);
         resolve_fixed_task(step, step->bucket[b].update_task);
     }
+    if (step->norm_task >= 0) resolve_fixed_task(step, step->norm_task);
     if (step->n_bucket > 0) /* the first bucket takes the loss along */
         reads(step, step->bucket[0].reduce_task, tandem_value_activation(step, step->graph->loss, TANDEM_F32));
     resolve_stale(step);

@@ -276,6 +276,7 @@ static void append_all(tandem_step *step)
         append_again(step, i);
         append_backward(step, i);
     }
+    step->norm_task = step->options.with_norm ? append(step, TANDEM_TASK_NORM, -1, 0) : -1;
     for (int b = 0; b < step->n_bucket; b++) {
         step->bucket[b].update_task = append(step, TANDEM_TASK_UPDATE, -1, 0);
         step->task[step->n_task - 1].bucket = b;
@@ -392,12 +393,14 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     const tandem_step_options options = given ? *given : (tandem_step_options){0};
     const int is_plain = options.n_micro <= 1 && (options.n_segment == 0 || options.n_segment == 1);
     const size_t n_op = (size_t)graph->n_op, n_parameter = (size_t)graph->n_parameter;
-    const size_t most_tasks = n_op * (size_t)(MOST_TASKS_AN_OP + (is_plain ? 0 : MORE_TASKS_AN_OP)) + 2 * n_parameter;
+    const size_t most_tasks =
+        n_op * (size_t)(MOST_TASKS_AN_OP + (is_plain ? 0 : MORE_TASKS_AN_OP)) + 2 * n_parameter + 1;
     const tandem_status status = check(&options, error);
     if (status != TANDEM_OK) return status;
     tandem_step *step = calloc(1, sizeof *step);
     if (!step) goto no_memory;
-    step->options = (tandem_step_options){options.n_micro > 1 ? options.n_micro : 1, options.n_segment, options.scaling};
+    step->options = options;
+    step->options.n_micro = options.n_micro > 1 ? options.n_micro : 1;
     step->graph = graph;
     step->wider = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
@@ -461,16 +464,24 @@ int tandem_step_is_again(const tandem_step *step, int task)
     return first >= 0 && first <= task && task <= first + TANDEM_N_VERSION; /* the casts stand behind it */
 }
 
+int tandem_step_begins(const tandem_step *step, int task)
+{
+    const int first = step->norm_task >= 0 ? step->norm_task : step->bucket[step->n_bucket - 1].update_task;
+    return task >= first;
+}
+
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task)
 {
-    return task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_UPDATE ? 1 : step->options.n_micro;
+    const int is_once =
+        task->kind == TANDEM_TASK_REDUCE || task->kind == TANDEM_TASK_NORM || task->kind == TANDEM_TASK_UPDATE;
+    return is_once ? 1 : step->options.n_micro;
 }
 
 const char *tandem_task_kind_name(tandem_task_kind kind)
 {
     static const char *const name[TANDEM_N_TASK_KIND] = {"weight cast", "forward", "cast",  "gradient cast",
                                                          "restore",     "wgrad",   "dgrad", "accumulate",
-                                                         "all-reduce",  "update"};
+                                                         "all-reduce",  "norm",    "update"};
     return (int)kind >= 0 && kind < TANDEM_N_TASK_KIND ? name[kind] : "?";
 }
 

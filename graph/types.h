@@ -12,7 +12,10 @@ static inline tandem_dtype native_at(int place)
 {
     return place == 0 ? TANDEM_F32 : place == 1 ? TANDEM_BF16 : TANDEM_F16;
 }
-static inline int native_place(tandem_dtype type) { return type == TANDEM_F32 ? 0 : type == TANDEM_BF16 ? 1 : 2; }
+static inline int native_place(tandem_dtype type)
+{
+    return type == TANDEM_F32 ? 0 : type == TANDEM_BF16 ? 1 : 2;
+}
 
 /* Type in which operator i writes its output. */
 static inline tandem_dtype native_type(const tandem_step *step, int i)

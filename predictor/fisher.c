@@ -65,7 +65,8 @@
  *    w_elements v_g v_x, a share of wgrad_square; m: rows of one matrix of the batch.
  *
  * Every term is a product of non-negative factors and grows with every step s, and amax² is no less than
- * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
+ * the mean square, so 0 = fp32 ≤ int8 ≤ int8_full (where f16, if it is the wider type, holds what int8 restores
+ * to it) and fp32 ≤ tf32 ≤ fp16. Harms add: noises of different operators are
  * independent. */
 #include "predictor/methods.h"
 
@@ -78,11 +79,10 @@ static const double f16_largest = 65504;
 static const struct {
     int mantissa, least;
     double largest;
-} floats[TANDEM_N_RATE] = {[TANDEM_BF16] = {7, 0, 0},
-                           [TANDEM_F16] = {10, -14, 65504},
-                           [TANDEM_E4M3] = {3, -6, 448},
-                           [TANDEM_E5M2] = {2, -14, 57344},
-                           [TANDEM_TF32] = {10, 0, 0}};
+} floats[TANDEM_N_RATE] = {
+    [TANDEM_BF16] = {7, 0, 0},       [TANDEM_F16] = {10, -14, 65504}, [TANDEM_E4M3] = {3, -6, 448},
+    [TANDEM_E5M2] = {2, -14, 57344}, [TANDEM_TF32] = {10, 0, 0},
+};
 
 /* One operand: what its rounding depends on. */
 typedef struct operand {
@@ -166,14 +166,14 @@ static product product_of(const tandem_graph *graph, int i, const tandem_statist
 }
 
 /* Section 2. */
-static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind,
-                           const rounding *to)
+static double forward_harm(const product *o, const tandem_statistics *s, tandem_op_kind kind, const rounding *to)
 {
     const double v_w = variance(to->forward, o->w);
     if (kind == TANDEM_OP_EMBEDDING) return o->half_n * v_w * s->g_square;
     const double v_x = variance(to->forward, o->x);
     const double operands = v_x * s->g2_w2 + v_w * s->g2_x2 + (double)s->k * v_x * v_w * s->g_square;
-    const double result = share(to->output) * o->w.mean_square * s->g2_x2 + least_variance(to->output, 1) * s->g_square;
+    const double result =
+        share(to->output) * o->w.mean_square * s->g2_x2 + least_variance(to->output, 1) * s->g_square;
     return o->half_n * (operands + result);
 }
 
@@ -282,8 +282,7 @@ static void compute(double *harm, const tandem_graph *graph, const tandem_statis
             const rounding to = rounding_of((tandem_precision)p, wider);
             double *const of_op = &harm[i * TANDEM_N_PRECISION + p];
             *of_op = 0;
-            if (precisions & 1u << p)
-                *of_op = harm_of(harm, graph, i, &statistics[i], &to, scale);
+            if (precisions & 1u << p) *of_op = harm_of(harm, graph, i, &statistics[i], &to, scale);
         }
     }
     for (int i = 0; i < graph->n_op; i++) harm[i * TANDEM_N_PRECISION + TANDEM_PRECISION_FP32] = 0;

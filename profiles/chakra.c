@@ -123,9 +123,16 @@ static void find_data(writing *w, int t)
     w->n_data = 0;
     for (int k = 0; k < task->n_read; k++)
         if (task->read[k] >= 0) depend(w, w->writer[task->read[k]]);
+    for (int b = 0; b < step->n_bucket && task->kind == TANDEM_TASK_NORM; b++)
+        if (w->event[step->bucket[b].reduce_task])
+            depend(w, step->bucket[b].reduce_task);
+        else
+            depend_on_gradients(w, &step->bucket[b]);
     if (task->bucket >= 0) {
         const tandem_bucket *const bucket = &step->bucket[task->bucket];
-        if (task->kind == TANDEM_TASK_UPDATE && w->event[bucket->reduce_task])
+        if (task->kind == TANDEM_TASK_UPDATE && step->norm_task >= 0)
+            depend(w, w->event[step->norm_task] ? step->norm_task : -1);
+        else if (task->kind == TANDEM_TASK_UPDATE && w->event[bucket->reduce_task])
             depend(w, bucket->reduce_task);
         else
             depend_on_gradients(w, bucket);
@@ -147,7 +154,9 @@ static void name_task(char name[NAME], const tandem_step *step, const tandem_tas
 {
     const char *const kind = tandem_task_kind_name(task->kind);
     const char *const op = task->op >= 0 ? step->graph->op[task->op].name : NULL;
-    if (!op)
+    if (!op && task->bucket < 0)
+        (void)snprintf(name, NAME, "%s", kind);
+    else if (!op)
         (void)snprintf(name, NAME, "%s bucket %d", kind, task->bucket);
     else if (task->kind == TANDEM_TASK_FORWARD)
         (void)snprintf(name, NAME, "%.100s", op);

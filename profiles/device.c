@@ -22,7 +22,8 @@ enum {
 
 /* What capabilities have, for the rows that name one. */
 enum {
-#define ROW(capability, wider, precisions) PRECISIONS_##capability = precisions, WIDER_##capability = TANDEM_##wider,
+#define ROW(capability, wider, precisions)                                                                   \
+    PRECISIONS_##capability = (precisions), WIDER_##capability = TANDEM_##wider,
 #include "profiles/devices/capability.def"
 #undef ROW
 };

@@ -57,7 +57,7 @@ static void write_task(writing *w, const tandem_trace_event *event)
     const tandem_op *const op = task->op >= 0 ? &graph->op[task->op] : NULL;
     const int adjustable = op && tandem_op_row_get(op->kind)->op_class == TANDEM_ADJUSTABLE;
     char name[64];
-    if (!op) (void)snprintf(name, sizeof name, "%s bucket %d", kind, task->bucket);
+    if (!op) (void)snprintf(name, sizeof name, task->bucket >= 0 ? "%s bucket %d" : "%s", kind, task->bucket);
     tandem_chrome_event(chrome, 'X', op ? op->name : name, kind, w->lane->rank, tid_of(task), event->start_ns);
     tandem_chrome_put(chrome, ",\"dur\":");
     tandem_chrome_us(chrome, event->end_ns - event->start_ns);
@@ -166,7 +166,8 @@ static tandem_status write_lane(writing *w, const tandem_trace_lane *lane)
     }
     for (int b = 0; b < step->n_bucket; b++) {
         write_flow(w, step->bucket[b].ready_task, step->bucket[b].reduce_task);
-        write_flow(w, step->bucket[b].reduce_task, step->bucket[b].update_task);
+        write_flow(w, step->bucket[b].reduce_task,
+                   step->norm_task >= 0 ? step->norm_task : step->bucket[b].update_task);
     }
     return TANDEM_OK;
 }

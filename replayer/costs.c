@@ -195,11 +195,11 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
     if (is_delayed) (void)tandem_cast_scaling_print(scaling, step->options.scaling);
     return tandem_error_set(error, TANDEM_MISSING,
                             "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s` does it",
+                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s%s` does it",
                             key_text, tandem_task_kind_name(task->kind), op, device,
                             beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
                             (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro,
-                            is_delayed ? " --scaling " : "", scaling);
+                            is_delayed ? " --scaling " : "", scaling, task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */

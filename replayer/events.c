@@ -99,10 +99,10 @@ static int place_at(const int64_t *sum, int low, int high, double at_ns)
     return low;
 }
 
-/* The step to record begins behind the first place of lap 0, and ends with that of lap 1. */
-static int is_recorded(const simulation *s, int behind, int place)
+/* The step to record begins behind the tasks that begin lap 0's list, and ends with those of lap 1. */
+static int is_recorded(const simulation *s, int n_lead, int behind, int place)
 {
-    return s->recorded == 0 ? !behind && place > 0 : behind || place == 0;
+    return s->recorded == 0 ? !behind && place >= n_lead : behind || place < n_lead;
 }
 
 /* Times at which a class begins and ends tasks on its way from `from_ns` of a list to `to_ns`, which is in the task at
@@ -114,7 +114,7 @@ static void record_places(simulation *s, int c, int behind, double from_ns, doub
     const int64_t *sum = member->sum[r->pace];
     const double slow = s->on_wire ? member->slowed : 1;
     for (int i = r->place; i < to || (i == to && to_ns > (double)sum[i]); i++) {
-        if (!is_recorded(s, behind, i)) continue;
+        if (!is_recorded(s, member->n_lead, behind, i)) continue;
         if (i > r->place || from_ns <= (double)sum[i])
             member->start_ns[i] = begin_ns + ((double)sum[i] - from_ns) * slow;
         if (i < to) member->end_ns[i] = begin_ns + ((double)sum[i + 1] - from_ns) * slow;

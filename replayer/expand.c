@@ -50,10 +50,10 @@ static void lay_out_lap(layout *l, int c, int rank_of_class, int rank, int lap)
         const tandem_bucket *const bucket = &member->step->bucket[b];
         put(l, 2 * rank + 1, lap * n_bucket + b, bucket->reduce_task, ticks_of(l->replayer->wire_ns[0][b]));
         join(l, first + l->place_of[bucket->ready_task], reduce + b);
-        if (b < n_bucket - 1)
-            join(l, reduce + b, first + wait_place[b]);
-        else if (lap < e->n_lap - 1)
-            join(l, reduce + b, tandem_expansion_op(e, c, rank_of_class, lap + 1, 0));
+        const int behind = wait_place[b] < n_place ? first + wait_place[b] /* what waits for it */
+                           : lap < e->n_lap - 1    ? tandem_expansion_op(e, c, rank_of_class, lap + 1, 0)
+                                                   : -1;
+        if (behind >= 0) join(l, reduce + b, behind);
     }
 }
 
@@ -79,7 +79,7 @@ static tandem_status measure(tandem_expansion *e, tandem_replayer *replayer, int
     e->n_bucket = replayer->n_bucket;
     e->n_lap = n_lap;
     for (int c = 0; c < e->n_class; c++) {
-        tandem_replay_list(&replayer->member[c], replayer->n_bucket);
+        tandem_replay_list(&replayer->member[c]);
         const int64_t a_rank = 1 + (int64_t)n_lap * (replayer->member[c].n_place + e->n_bucket);
         e->n_place[c] = replayer->member[c].n_place;
         e->first[c] = (int)n_op;
@@ -190,10 +190,13 @@ static account account_of(const tandem_expansion *e, const int64_t *end_ticks, i
     const int *const wait_place = &e->wait_place[c * e->n_bucket];
     const int64_t begin = lap_end(e, end_ticks, lap - 1);
     account a = {.step_ticks = lap_end(e, end_ticks, lap) - begin};
+    int64_t former_ends = begin;
     for (int b = 0; b < e->n_bucket; b++) {
         const int reduce = tandem_expansion_op(e, c, rank, lap, e->n_place[c] + b);
-        const int64_t comes = end_ticks[tandem_expansion_op(e, c, rank, lap, wait_place[b] - 1)];
+        int64_t comes = end_ticks[tandem_expansion_op(e, c, rank, lap, wait_place[b] - 1)];
         const int64_t ends = end_ticks[reduce], starts = ends - e->duration_ticks[reduce];
+        if (former_ends > comes) comes = former_ends; /* nothing is done between two waits */
+        former_ends = ends;
         if (b == 0) a.backward_ticks = comes - begin;
         if (starts > comes) a.waiting_ticks += starts - comes;
         if (ends > comes) a.exposed_ticks += ends - (starts > comes ? starts : comes);

@@ -10,16 +10,16 @@
 
 /* --- Stretches and blocks --------------------------------------------------------------------------------- */
 
-/* First and last task of a stretch, without the update that begins the list. */
+/* First and last task of a stretch, without those that begin the list. */
 static tandem_block tasks_of(const tandem_step *step, int s)
 {
     const int n_bucket = step->n_bucket;
     if (s > n_bucket) {
         const int update = step->bucket[s - n_bucket - 1].update_task;
-        return (tandem_block){update, update + 1};
+        return (tandem_block){update, step->norm_task < 0 ? update + 1 : update};
     }
     return (tandem_block){s == 0 ? 0 : step->bucket[s - 1].reduce_task + 1,
-                          s < n_bucket ? step->bucket[s].reduce_task : step->bucket[0].update_task};
+                          s < n_bucket ? step->bucket[s].reduce_task : tandem_replay_behind(step)};
 }
 
 static void add_blocks(tandem_replay_member *member, int *n_block, int s, tandem_block tasks)
@@ -34,12 +34,12 @@ static void add_blocks(tandem_replay_member *member, int *n_block, int s, tandem
 
 static void cut(tandem_replay_member *member, int n_bucket)
 {
-    const int last_update = member->step->bucket[n_bucket - 1].update_task;
     int n_block = 0;
     for (int b = 0; b < n_bucket; b++) member->block_of[member->step->bucket[b].reduce_task] = -1;
     for (int s = 0; s < 2 * n_bucket; s++) {
         member->stretch_block[s] = n_block;
-        if (s == 0) add_blocks(member, &n_block, s, (tandem_block){last_update, last_update + 1});
+        if (s == 0) add_blocks(member, &n_block, s, tandem_replay_lead(member->step));
+        if (s == 0) member->n_lead_block = n_block;
         add_blocks(member, &n_block, s, tasks_of(member->step, s));
     }
     member->stretch_block[2 * n_bucket] = n_block;
@@ -109,7 +109,8 @@ static int64_t lead_ns(tandem_replay_member *member, int n_bucket, int pace)
 {
     const int n_micro = member->step->options.n_micro;
     if (n_micro == 1) return 0;
-    int64_t sum = -member->price_ns[member->step->bucket[n_bucket - 1].update_task][pace];
+    int64_t sum = 0;
+    for (int k = 0; k < member->n_lead_block; k++) sum -= member->block_ns[k][pace];
     for (int s = 0; s <= n_bucket; s++) sum += member->stretch_ns[s][pace];
     member->micro_ns[pace] = sum;
     return (n_micro - 1) * sum;
@@ -173,7 +174,7 @@ static int stretch_at(const tandem_replay_member *member, int n_bucket, double a
     return low;
 }
 
-/* Within the first stretch: goes on by whole micro-steps, from behind the update that comes first. Returns where the
+/* Within the first stretch: goes on by whole micro-steps, from behind the tasks that begin the list. Returns where the
  * blocks end that it stopped in front of: in the last micro-step those of the stretch, else those of a whole one. */
 static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, int from, int to, int64_t *left,
                             int64_t *passed)
@@ -182,7 +183,7 @@ static int pass_micro_steps(const tandem_replay_member *member, int n_bucket, in
     const int64_t n = whole < n_before ? whole : n_before;
     *left -= n * member->micro_ns[from];
     *passed += n * member->micro_ns[to];
-    return member->stretch_block[n < n_before ? n_bucket + 1 : 1];
+    return member->stretch_block[n < n_before ? n_bucket + 1 : 1]; /* lead blocks are the first stretch's */
 }
 
 double tandem_prices_place(const tandem_replay_member *member, int n_bucket, double at_ns, int from, int to,
@@ -197,7 +198,8 @@ double tandem_prices_place(const tandem_replay_member *member, int n_bucket, dou
     for (; k < end && member->block_ns[k][from] <= left; k++) {
         left -= member->block_ns[k][from];
         passed += member->block_ns[k][to];
-        if (k == 0 && repeats) end = pass_micro_steps(member, n_bucket, from, to, &left, &passed);
+        if (k == member->n_lead_block - 1 && repeats)
+            end = pass_micro_steps(member, n_bucket, from, to, &left, &passed);
     }
     const int last = k < end ? member->block[k].end : 0;
     int t = k < end ? member->block[k].first : 0;

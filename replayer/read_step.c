@@ -8,7 +8,7 @@
 #include "replayer/spans.h"
 #include "replayer/whatif_model.h"
 
-enum { COMPUTE, REDUCE, UPDATE }; /* sorts of tasks */
+enum { COMPUTE, REDUCE, NORM, UPDATE }; /* sorts of tasks */
 enum { MOST_RANKS = 4096, MOST_KINDS = 32, STREAMS = 2 };
 
 typedef struct task {
@@ -104,6 +104,7 @@ static tandem_status add_task(const reading *r, task_list *list, const task *one
 static int sort_of(const char *kind)
 {
     if (strcmp(kind, "all-reduce") == 0) return REDUCE;
+    if (strcmp(kind, "norm") == 0) return NORM;
     return strcmp(kind, "update") == 0 ? UPDATE : COMPUTE;
 }
 
@@ -254,9 +255,12 @@ static int find_edges(const reading *r, tandem_engine_edge *edge)
     for (int rank = 0; rank < r->n_lane; rank++) {
         const int first = r->lane[rank].first, behind = behind_of(r, rank);
         int last = -1, reduce = first; /* compute task before; where to look for the next bucket's reduce */
+        int last_reduce = -1;
         for (int i = first; i < behind; i++) {
             if (r->task[i].sort == COMPUTE) last = i;
+            if (r->task[i].sort == REDUCE) last_reduce = i;
             if (r->task[i].sort == REDUCE && last >= 0) edge[n++] = (tandem_engine_edge){last, i};
+            if (r->task[i].sort == NORM && last_reduce >= 0) edge[n++] = (tandem_engine_edge){last_reduce, i};
             if (r->task[i].sort != UPDATE || !r->lane[rank].n_bucket) continue;
             while (r->task[reduce].sort != REDUCE) reduce++;
             edge[n++] = (tandem_engine_edge){reduce++, i};

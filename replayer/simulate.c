@@ -50,7 +50,7 @@ static void record(tandem_lap *lap, tandem_replayer *replayer)
     const size_t n_bucket = (size_t)replayer->n_bucket;
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
-        tandem_replay_list(member, replayer->n_bucket);
+        tandem_replay_list(member);
         memset(member->wait_start_ns, 0, n_bucket * sizeof *member->wait_start_ns);
         memset(member->wait_end_ns, 0, n_bucket * sizeof *member->wait_end_ns);
     }

@@ -83,7 +83,7 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
 enum { TANDEM_USUAL, TANDEM_CROWDED, TANDEM_N_PACE };
 
 /* The list that a class goes round: the update of the last bucket, the forward and backward tasks, the other
- * updates. With micro-steps, the forward and backward tasks of all but the last come before those of the last: they hand
+ * updates; where the norm of all gradients comes before any update, it and all updates come first, and none behind. With micro-steps, the forward and backward tasks of all but the last come before those of the last: they hand
  * nothing over, and count to the first stretch. The list falls into 2·n_bucket stretches, each of which ends at a stop: stretch b < n_bucket where bucket b
  * is handed over, stretch n_bucket + b where bucket b must be through. Task ids being fixed, so are stretches;
  * each is cut into blocks of tasks in order. */
@@ -92,6 +92,18 @@ typedef struct tandem_block {
 } tandem_block;
 
 enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2, TANDEM_LEAD = 4 };
+
+/* The tasks that begin the list: they follow the last bucket's all-reduce. */
+static inline tandem_block tandem_replay_lead(const tandem_step *step)
+{
+    return (tandem_block){step->norm_task < 0 ? step->bucket[step->n_bucket - 1].update_task : step->norm_task,
+                          step->n_task};
+}
+/* The first task behind the backward pass. */
+static inline int tandem_replay_behind(const tandem_step *step)
+{
+    return step->norm_task < 0 ? step->bucket[0].update_task : step->norm_task;
+}
 
 /* What is left of a lap from a state that says everything about it (events.c); of one class. */
 typedef struct tandem_tail {
@@ -117,6 +129,7 @@ typedef struct tandem_replay_member {
     int *block_of;                        /* [n_task] −1 = no compute task */
     int *stretch_of;                      /* [n_block] */
     int *stretch_block;                   /* [2·n_bucket + 1] the first block of each stretch */
+    int n_lead_block;                     /* of the tasks that begin the list */
     int64_t (*block_ns)[TANDEM_N_PACE];   /* [n_block] */
     int64_t (*stretch_ns)[TANDEM_N_PACE]; /* [2·n_bucket] of one micro-step */
     int64_t micro_ns[TANDEM_N_PACE];      /* forward and backward tasks once */
@@ -133,7 +146,7 @@ typedef struct tandem_replay_member {
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
-    int n_place;
+    int n_place, n_lead;         /* n_lead: of tasks that begin the list */
     int *task;                   /* [n_place], at most n_micro · n_task */
     int64_t *sum[TANDEM_N_PACE]; /* [n_place + 1] time of all places before */
     int *wait_place; /* [n_bucket] the place behind the wait for bucket b; of the last one n_place */
@@ -189,7 +202,7 @@ double tandem_prices_place(const tandem_replay_member *member, int n_bucket, dou
                            int *stretch);
 
 /* --- list.c: the list of a class place by place, for the timeline ----------------------------------------- */
-void tandem_replay_list(tandem_replay_member *member, int n_bucket);
+void tandem_replay_list(tandem_replay_member *member);
 
 /* --- Laps -------------------------------------------------------------------------------------------------- */
 
@@ -226,13 +239,16 @@ static inline double tandem_recorded_ns(const tandem_replay_member *member, int 
 }
 static inline int tandem_recorded_stretch(const tandem_replay_member *member, int place)
 {
-    const int n_micro = member->step->options.n_micro, a_micro_step = (member->wait_place[0] - 1) / n_micro;
-    if (place <= (n_micro - 1) * a_micro_step) return 0; /* all micro-steps but the last */
+    const int n_micro = member->step->options.n_micro,
+              a_micro_step = (member->wait_place[0] - member->n_lead) / n_micro;
+    if (place < member->n_lead + (n_micro - 1) * a_micro_step) return 0; /* all micro-steps but the last */
     return member->stretch_of[member->block_of[member->task[place]]];
 }
 static inline double tandem_recorded_rest_ns(const tandem_replay_member *member)
 {
-    return member->start_ns[1] - tandem_recorded_ns(member, 0);
+    double ns = member->start_ns[member->n_lead];
+    for (int i = 0; i < member->n_lead; i++) ns -= tandem_recorded_ns(member, i);
+    return ns;
 }
 
 /* --- timeline.c: events of each class from the recorded times ------------------------------------------- */

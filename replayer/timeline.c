@@ -9,7 +9,7 @@ static double origin_of(const tandem_replayer *replayer)
 {
     double origin = INFINITY;
     for (int c = 0; c < replayer->n_class; c++)
-        if (replayer->member[c].start_ns[1] < origin) origin = replayer->member[c].start_ns[1];
+        origin = fmin(origin, replayer->member[c].start_ns[replayer->member[c].n_lead]);
     return origin;
 }
 
@@ -47,12 +47,12 @@ static void make(const tandem_replayer *replayer, tandem_replay_member *member, 
     const int n_bucket = replayer->n_bucket;
     int bucket = 0;
     member->n_event = 0;
-    for (int i = 1; i < member->n_place; i++) {
+    for (int i = member->n_lead; i < member->n_place; i++) {
         for (; member->wait_place[bucket] == i; bucket++) append_wait(member, origin, bucket);
         append_place(member, origin, i);
     }
-    append_wait(member, origin, n_bucket - 1);
-    append_place(member, origin, 0);
+    for (; bucket < n_bucket; bucket++) append_wait(member, origin, bucket);
+    for (int i = 0; i < member->n_lead; i++) append_place(member, origin, i);
     for (int b = 0; b < n_bucket; b++)
         append(member, origin, replayer->wire_start_ns[b], replayer->wire_end_ns[b],
                member->step->bucket[b].reduce_task);

@@ -367,6 +367,10 @@ tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer,
                   .n_rank = tandem_cluster_n_rank(&replayer->cluster)};
     if (stage < 1 || stage > TANDEM_MOST_ZERO)
         return tandem_error_set(error, TANDEM_USAGE, "ZeRO has stages 1, 2 and 3; got %d", stage);
+    if (s.step->norm_task >= 0)
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "no rank has all gradients with ZeRO, whose norm the step would find; leave out --clip and --loss-scale");
     tandem_zero result = {0};
     unsigned char *used = calloc((size_t)s.n_bucket, 1);
     tandem_status status =

@@ -5,15 +5,14 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-build/card}
-kernels=$folder/test_cuda_kernels operators=$folder/test_cuda_operators
-gradients=$folder/test_cuda_gradients repeats=$folder/test_cuda_repeats
+kernels=$folder/test_cuda_kernels operators=$folder/test_cuda_operators repeats=$folder/test_cuda_repeats
 
 missing=$(ldd "$kernels" | awk '/not found/ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
     echo "SKIP: ${missing% } not found; they come with CUDA Toolkit 13, cuDNN 9 and libcmocka0"
     exit 0
 fi
-"$here/run_tests.sh" "$kernels" "$repeats" "$operators" "$gradients"
+"$here/run_tests.sh" "$folder"/test_cuda_*
 code=$?
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
@@ -37,9 +36,10 @@ check() { # TOOL PROGRAM ARGUMENT…
     printf '%-44s %s  %3ds\n' "$1 $(basename "$2")" "$words" "$(($(date +%s) - begin))"
     [ "$ended" = 0 ] || [ "$ended" = 124 ] || tail -n 40 "$log" | sed 's/^/    /'
 }
-check memcheck "$kernels"
-check racecheck "$kernels"
-check racecheck "$repeats" small
-check memcheck "$repeats" small
+for tool in memcheck racecheck; do
+    check $tool "$kernels"
+    check $tool "$folder/test_cuda_delayed"
+    check $tool "$repeats" small
+done
 check memcheck "$operators"
 exit "$code"

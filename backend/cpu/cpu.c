@@ -33,10 +33,12 @@ const cpu_operator cpu_reshape = {NULL};
 #define KERNELS_OF_ADJUSTABLE(name) &cpu_##name
 #define KERNELS_OF_DEPENDENT(name) &cpu_##name
 #define KERNELS_OF_FIXED(name) &cpu_##name
-static const cpu_operator *const operator_of[TANDEM_N_OP_KIND] = {
+static const cpu_operator *const operator_of[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"
 #undef ROW
+    [KERNEL_ROW_CAST] = &cpu_cast,
+    [KERNEL_ROW_ACCUMULATE] = &cpu_accumulate,
 };
 
 /* --- The device ----------------------------------------------------------------------------------------- */
@@ -104,34 +106,15 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 /* --- Kernels -------------------------------------------------------------------------------------------- */
 
-static const cpu_operator *find_operator(const tandem_task *task, const tandem_op *op)
-{
-    switch (task->kind) {
-    case TANDEM_TASK_WEIGHT_CAST:
-    case TANDEM_TASK_CAST:
-    case TANDEM_TASK_GRADIENT_CAST:
-    case TANDEM_TASK_RESTORE: return &cpu_cast;
-    case TANDEM_TASK_ACCUMULATE: return &cpu_accumulate;
-    case TANDEM_TASK_FORWARD:
-    case TANDEM_TASK_WGRAD:
-    case TANDEM_TASK_DGRAD: return op ? operator_of[op->kind] : NULL;
-    default: return NULL; /* all-reduces and updates are no kernels */
-    }
-}
-
 static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error)
 {
     const tandem_task *form = &step->task[task];
     const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
-    const cpu_operator *found = find_operator(form, op);
-    if (!found || !found->prepare)
-        return tandem_error_set(error, TANDEM_NO_KERNEL, "task %d (%s%s%s) runs no kernel", task,
-                                tandem_task_kind_name(form->kind), op ? " of operator " : "", op ? op->name : "");
+    const cpu_operator *found = operator_of[kernel_row_of(form, op)];
+    if (!found || !found->prepare) return kernel_missing(task, form, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
-    if (!prepared)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to prepare the %s of operator '%s'",
-                                tandem_task_kind_name(form->kind), op->name);
+    if (!prepared) return kernel_no_memory(form, op, error);
     prepared->device = device;
     prepared->graph = step->graph;
     prepared->op = op;

@@ -35,8 +35,8 @@ typedef struct tandem_batchnorm {
 typedef struct tandem_winograd {
     int64_t n, height, width;
     int64_t from, to; /* channels of x, and of y (wgrad: of w): multiples of 32 */
-    int turns;        /* dgrad: x is the gradient of the result, the weight is stored (3, 3, to, from) and is turned by 180 degrees */
-    int is_wgrad;     /* w is the gradient of the result, y that of the weight */
+    int turns; /* dgrad: x is the gradient of the result; w, stored (3, 3, to, from), is turned by 180 degrees */
+    int is_wgrad;           /* w is the gradient of the result, y that of the weight */
     int from_bf16, to_bf16; /* x and w, y; else f32. A weight's gradient is f32 */
     const void *x, *w;
     void *y;

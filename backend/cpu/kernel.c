@@ -4,33 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-void cpu_kernel_name(char name[CPU_KERNEL_NAME], const tandem_kernel *kernel)
-{
-    const tandem_task *task = &kernel->task;
-    const tandem_op_row *row = tandem_op_row_get(kernel->op->kind);
-    snprintf(name, CPU_KERNEL_NAME, "the %s of operator '%s' (%s%s%s, %s to %s)", tandem_task_kind_name(task->kind),
-             kernel->op->name, row->name, row->op_class == TANDEM_ADJUSTABLE ? ", " : "",
-             row->op_class == TANDEM_ADJUSTABLE ? tandem_precision_get(task->precision)->name : "",
-             tandem_dtype_name(task->from), tandem_dtype_name(task->to));
-}
-
-tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error)
-{
-    char name[CPU_KERNEL_NAME];
-    cpu_kernel_name(name, kernel);
-    return tandem_error_set(error, TANDEM_NO_KERNEL,
-                            "device '%s' has no kernel for %s: %s; give the operator another precision or the work "
-                            "another device",
-                            kernel->device->name, name, why);
-}
-
-tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error)
-{
-    char name[CPU_KERNEL_NAME];
-    cpu_kernel_name(name, kernel);
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to prepare %s", name);
-}
-
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot)
 {
     return &kernel->graph->op[kernel->op->input[slot]].shape;

@@ -3,15 +3,18 @@
 #define TANDEM_BACKEND_CPU_KERNEL_H
 
 #include "backend/cpu/operator.h"
+#include "backend/kernel_name.h"
 
-enum { CPU_KERNEL_NAME = 160 };
-
-/* "the dgrad of operator 'block0.q' (linear, bf16, f32 → bf16)" */
-void cpu_kernel_name(char name[CPU_KERNEL_NAME], const tandem_kernel *kernel);
 /* TANDEM_NO_KERNEL: the device, the kernel, and why. */
-tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error);
+static inline tandem_status cpu_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error)
+{
+    return kernel_refuse(kernel->device->name, &kernel->task, kernel->op, why, error);
+}
 /* TANDEM_NO_MEMORY, while it was prepared. */
-tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error);
+static inline tandem_status cpu_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error)
+{
+    return kernel_no_memory(&kernel->task, kernel->op, error);
+}
 
 /* Shape of the operator's input `slot`, and of its output. */
 const tandem_shape *cpu_input_shape(const tandem_kernel *kernel, int slot);

@@ -60,14 +60,16 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
     return status;
 }
 
-/* The three passes' results have types of their own with the same members. */
-#define COLLECT(found)                                                                                              \
-    for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found && n_good < CUDA_CANDIDATES; k++)                 \
-        if ((found)[k].status == CUDNN_STATUS_SUCCESS && (found)[k].determinism == CUDNN_DETERMINISTIC &&           \
-            (found)[k].memory <= most_workspace)                                                                    \
-            candidate[n_good++] =                                                                                   \
-                (cuda_algorithm){{[ALGORITHM] = (uint64_t)(found)[k].algo, [MATH] = (uint64_t)(found)[k].mathType}, \
-                                 (found)[k].memory};
+/* The three passes' results have types of their own with the same members. Where f32 is to stay f32 it is said so anew: results may name
+ * the default. */
+#define COLLECT(found)                                                                                       \
+    for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found && n_good < CUDA_CANDIDATES; k++)          \
+        if ((found)[k].status == CUDNN_STATUS_SUCCESS && (found)[k].determinism == CUDNN_DETERMINISTIC &&    \
+            (found)[k].memory <= most_workspace)                                                             \
+            candidate[n_good++] = (cuda_algorithm){                                                          \
+                {[ALGORITHM] = (uint64_t)(found)[k].algo,                                                    \
+                 [MATH] = (uint64_t)(c->math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : (found)[k].mathType)},     \
+                (found)[k].memory};
 
 static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {

@@ -18,10 +18,12 @@ enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 #define KERNELS_OF_DEPENDENT(name) &cuda_##name
 #define KERNELS_OF_FIXED(name) &cuda_##name
 const cuda_operator cuda_reshape = {NULL};
-static const cuda_operator *const operator_of[TANDEM_N_OP_KIND] = {
+static const cuda_operator *const operator_of[N_KERNEL_ROW] = {
 #define ROW(NAME, name, class, ...) [TANDEM_OP_##NAME] = KERNELS_OF_##class(name),
 #include "tandem/op.def"
 #undef ROW
+    [KERNEL_ROW_CAST] = &cuda_cast,
+    [KERNEL_ROW_ACCUMULATE] = &cuda_accumulate,
 };
 
 /* --- Opening ------------------------------------------------------------------------------------------------------------ */
@@ -130,21 +132,6 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
 
 /* --- Kernels ------------------------------------------------------------------------------------------------------------ */
 
-static const cuda_operator *find_operator(const tandem_task *task, const tandem_op *op)
-{
-    switch (task->kind) {
-    case TANDEM_TASK_WEIGHT_CAST:
-    case TANDEM_TASK_CAST:
-    case TANDEM_TASK_GRADIENT_CAST:
-    case TANDEM_TASK_RESTORE: return &cuda_cast;
-    case TANDEM_TASK_ACCUMULATE: return &cuda_accumulate;
-    case TANDEM_TASK_FORWARD:
-    case TANDEM_TASK_WGRAD:
-    case TANDEM_TASK_DGRAD: return op ? operator_of[op->kind] : NULL;
-    default: return NULL; /* all-reduces and updates are no kernels */
-    }
-}
-
 static void release(tandem_kernel *kernel)
 {
     if (!kernel) return;
@@ -157,14 +144,10 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
 {
     const tandem_task *form = &step->task[task];
     const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
-    const cuda_operator *found = find_operator(form, op);
-    if (!found || !found->prepare)
-        return tandem_error_set(error, TANDEM_NO_KERNEL, "task %d (%s%s%s) runs no kernel", task,
-                                tandem_task_kind_name(form->kind), op ? " of operator " : "", op ? op->name : "");
+    const cuda_operator *found = operator_of[kernel_row_of(form, op)];
+    if (!found || !found->prepare) return kernel_missing(task, form, op, error);
     tandem_kernel *prepared = calloc(1, sizeof *prepared);
-    if (!prepared)
-        return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to prepare the %s of operator '%s'",
-                                tandem_task_kind_name(form->kind), op->name);
+    if (!prepared) return kernel_no_memory(form, op, error);
     prepared->device = device;
     prepared->graph = step->graph;
     prepared->op = op;

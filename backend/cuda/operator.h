@@ -5,6 +5,7 @@
 #define TANDEM_BACKEND_CUDA_OPERATOR_H
 
 #include "backend/cuda/choice.h"
+#include "backend/kernel_name.h"
 #include "tandem/backend.h"
 
 /* What went wrong on the card since the host last looked; in its memory, all 0 while nothing did. */
@@ -53,11 +54,15 @@ tandem_status tandem_cuda_open_with(void **device, const char *name, const cuda_
 extern const tandem_device_backend tandem_cuda_backend;
 
 /* --- What the operators' files share (kernel.c) ------------------------------------------------------------------------- */
-enum { CUDA_KERNEL_NAME = 160 };
-void cuda_kernel_name(char name[CUDA_KERNEL_NAME], const tandem_kernel *kernel);
 /* TANDEM_NO_KERNEL: the device, the kernel, and why. */
-tandem_status cuda_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error);
-tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error);
+static inline tandem_status cuda_kernel_refuse(const tandem_kernel *kernel, const char *why, tandem_error *error)
+{
+    return kernel_refuse(kernel->device->name, &kernel->task, kernel->op, why, error);
+}
+static inline tandem_status cuda_kernel_no_memory(const tandem_kernel *kernel, tandem_error *error)
+{
+    return kernel_no_memory(&kernel->task, kernel->op, error);
+}
 /* TANDEM_OK where `failed` is 0, else TANDEM_NO_DEVICE with the library's own words: a launch or a library failed. */
 tandem_status cuda_kernel_result(const tandem_kernel *kernel, int failed, tandem_error *error);
 const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot);

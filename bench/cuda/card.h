@@ -37,7 +37,7 @@ typedef struct card {
 /* Memory of the card until card_give_all. TANDEM_NO_MEMORY. */
 tandem_status card_take(void **memory, card *c, uint64_t bytes, tandem_error *error);
 void card_give_all(card *c);
-/* n random numbers: of f32 and bf16 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32 below `below`. The same each time. */
+/* n random numbers: of f32, bf16, f16 and e4m3 in [−1, 1), or [0, 1) where `positive`; of s8 any; of s32 below `below`. The same each time. */
 tandem_status card_fill(const card *c, void *memory, tandem_dtype dtype, size_t n, int positive,
                         int32_t below, tandem_error *error);
 
@@ -52,12 +52,13 @@ tandem_status card_time(int64_t *launch_ns, const card *c, const char *what, int
 /* One set of arrays, all of them on the card. */
 typedef struct card_arrays {
     size_t n, rows, columns;
-    float *x, *y, *z;                /* [n] in [−1, 1) */
+    void *x, *y, *z;                 /* [n] of f32 in [−1, 1) */
     float *positive;                 /* [n] in [0, 1) */
     uint16_t *half, *half_out;       /* [n] */
-    int8_t *q, *turned;              /* [n] */
+    void *q, *turned;                /* [n] of s8 */
     float *of_row, *mean, *variance; /* [rows], at least [columns] */
     uint32_t *words;                 /* [16] 0 */
+    tandem_amax_history *history;    /* whose range is 1 */
     int32_t *label;                  /* [rows] below columns */
     void *workspace;
     void *start; /* of all of them */

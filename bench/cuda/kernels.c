@@ -39,6 +39,7 @@ static char *lay_out(card_arrays *a, char *start)
     a->variance = part(&end, of_row);
     a->label = part(&end, of_row);
     a->words = part(&end, 64);
+    a->history = part(&end, sizeof *a->history);
     a->workspace =
         part(&end, largest(of_row, largest(tandem_cuda_column_sum_workspace(a->rows, a->columns),
                                            largest(tandem_cuda_norm_workspace(a->rows, a->columns),
@@ -80,7 +81,8 @@ tandem_status card_arrays_fill(const card_arrays *a, const card *c, tandem_error
                            (int32_t)(a->rows < a->columns ? a->rows : a->columns), error);
     if (status != TANDEM_OK) return status;
     const uint32_t one = 0x3F800000u, none = 0; /* amax is 1 */
-    int failed = 0;
+    const tandem_amax_history history = {.window = 16, .updates = 1, .before = 1, .amax = {1}};
+    int failed = c->device->vendor->copy(a->history, &history, sizeof history, c->device->stream);
     for (int k = 0; k < 16 && !failed; k++)
         failed = tandem_cuda_set_word(&a->words[k], k == 0 ? one : none, c->device->stream);
     if (!failed)
@@ -133,33 +135,35 @@ LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
 LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, s))
 LAUNCH_OF(quantise_bf16,
           tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, s))
+LAUNCH_OF(delayed_f32, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n,
+                                                    a->history, 0, a->words + 4, &rounding, s))
+LAUNCH_OF(delayed_bf16, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n,
+                                                     a->history, 0, a->words + 4, &rounding, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
 LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
-LAUNCH_OF(scale_f32, tandem_cuda_scale_s32(a->y, F, (const int32_t *)a->x, a->rows, a->columns, a->columns,
-                                           a->of_row, a->of_row + 1, s))
-LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, (const int32_t *)a->x, a->rows, a->columns,
-                                            a->columns, a->of_row, a->of_row + 1, s))
+LAUNCH_OF(scale_f32,
+          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, s))
+LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
+                                            a->of_row + 1, s))
 LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
 LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, (int *)(a->words + 1), s))
 LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw,
                                   (int *)(a->words + 1), s))
 LAUNCH_OF(add_f32, tandem_cuda_add(a->z, a->x, a->y, F, a->n, s))
-LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, (uint16_t *)a->x, H, a->n, s))
+LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, a->x, H, a->n, s))
 LAUNCH_OF(relu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_RELU, H, a->n, s))
 LAUNCH_OF(gelu_f32, tandem_cuda_activate(a->y, a->x, TANDEM_CUDA_GELU, F, a->n, s))
 LAUNCH_OF(gelu_bf16, tandem_cuda_activate(a->half_out, a->half, TANDEM_CUDA_GELU, H, a->n, s))
-LAUNCH_OF(gelu_back_bf16,
-          tandem_cuda_activate_backward(a->half_out, a->half, (uint16_t *)a->x, TANDEM_CUDA_GELU, H, a->n, s))
+LAUNCH_OF(gelu_back_bf16, tandem_cuda_activate_backward(a->half_out, a->half, a->x, TANDEM_CUDA_GELU, H, a->n, s))
 LAUNCH_OF(bias_bf16, tandem_cuda_bias(a->half_out, a->half, H, a->of_row, a->n, a->columns, s))
 LAUNCH_OF(column_sum_f32, tandem_cuda_column_sum(a->of_row, a->x, F, a->rows, a->columns, a->workspace, s))
 LAUNCH_OF(column_sum_bf16, tandem_cuda_column_sum(a->of_row, a->half, H, a->rows, a->columns, a->workspace, s))
 LAUNCH_OF(layernorm, tandem_cuda_layernorm(a->y, a->x, a->of_row, a->of_row, a->mean, a->variance, a->rows,
                                            a->columns, 1e-5f, s))
-LAUNCH_OF(layernorm_back,
-          tandem_cuda_layernorm_backward(a->z, (float *)a->q, (float *)a->turned, a->y, a->x, a->of_row,
-                                         a->mean, a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
+LAUNCH_OF(layernorm_back, tandem_cuda_layernorm_backward(a->z, a->q, a->turned, a->y, a->x, a->of_row, a->mean,
+                                                         a->variance, a->rows, a->columns, 1e-5f, a->workspace, s))
 LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 0, s))
 LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
 LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
@@ -182,8 +186,8 @@ static int batchnorm(const card_arrays *a, tandem_cuda_stream s)
 static int batchnorm_back(const card_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_batchnorm norm = norm_of(a);
-    return tandem_cuda_batchnorm_backward(a->half_out, a->y, a->z, a->half, (uint16_t *)a->x, H, &norm,
-                                          a->mean, a->variance, a->workspace, s);
+    return tandem_cuda_batchnorm_backward(a->half_out, a->y, a->z, a->half, a->x, H, &norm, a->mean,
+                                          a->variance, a->workspace, s);
 }
 static int heads_bf16(const card_arrays *a, tandem_cuda_stream s)
 {
@@ -203,13 +207,12 @@ static int im2col(const card_arrays *a, tandem_cuda_stream s) /* y holds the col
 static int col2im(const card_arrays *a, tandem_cuda_stream s) /* x, of a sixteenth, in s32 */
 {
     const tandem_cuda_pool window = window_of(a, 16, 3, 1, 1);
-    return tandem_cuda_col2im_s32(a->positive, F, (const int32_t *)a->x, (size_t)9 * CHANNELS, &window,
-                                  a->of_row, a->of_row + 1, s);
+    return tandem_cuda_col2im_s32(a->positive, F, a->x, (size_t)9 * CHANNELS, &window, a->of_row, a->of_row + 1, s);
 }
 static int maxpool(const card_arrays *a, tandem_cuda_stream s)
 {
     const tandem_cuda_pool window = window_of(a, 1, 3, 2, 1);
-    return tandem_cuda_maxpool(a->half_out, (uint8_t *)a->turned, a->half, H, &window, s);
+    return tandem_cuda_maxpool(a->half_out, a->turned, a->half, H, &window, s);
 }
 
 /* Bytes an element of n: what is read and written, the small arrays left out. */
@@ -218,6 +221,8 @@ const card_kernel card_kernels[] = {
     {"amax bf16", 2, amax_bf16},
     {"quantise f32", 5, quantise_f32},
     {"quantise bf16", 3, quantise_bf16},
+    {"quantise f32, delayed", 5, delayed_f32},
+    {"quantise bf16, delayed", 3, delayed_bf16},
     {"dequantise to f32", 5, dequantise_f32},
     {"dequantise to bf16", 3, dequantise_bf16},
     {"f32 to bf16", 6, narrow},

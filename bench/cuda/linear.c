@@ -98,7 +98,7 @@ static tandem_status place(layer *l, int id, void **at, tandem_error *error)
 
 static float *scale_of(const layer *l, int id)
 {
-    return l->step->value[id].dtype == TANDEM_F32 || l->step->value[id].dtype == TANDEM_BF16 ? NULL : l->scale + id;
+    return tandem_dtype_bytes(l->step->value[id].dtype) == 1 ? l->scale + id : NULL; /* types of a byte have scales */
 }
 
 static tandem_status bind(layer *l, const tandem_task *task, tandem_kernel_call *call, tandem_error *error)

@@ -43,6 +43,8 @@ static void draw(void *pattern, tandem_dtype dtype, size_t n, int positive, int3
         switch (dtype) {
         case TANDEM_F32: ((float *)pattern)[i] = x; break;
         case TANDEM_BF16: ((uint16_t *)pattern)[i] = tandem_bf16_of(x); break;
+        case TANDEM_F16: ((uint16_t *)pattern)[i] = tandem_f16_of(x); break;
+        case TANDEM_E4M3: ((uint8_t *)pattern)[i] = tandem_e4m3_of(x); break;
         case TANDEM_S32: ((int32_t *)pattern)[i] = (int32_t)(word % (uint32_t)below); break;
         default: ((unsigned char *)pattern)[i] = (unsigned char)word; break;
         }

@@ -90,23 +90,34 @@ typedef struct bare {
     cuda_work *work;
     cuda_algorithm algorithm;
     void *a, *b, *result, *workspace;
+    float *scales; /* two, of fp8 */
 } bare;
 
 static int run_bare(void *context, int turn)
 {
     (void)turn; /* one product's operands are larger than any cache */
     const bare *p = context;
-    const cuda_operands operands = {p->a, p->b, p->result, NULL, NULL};
+    const cuda_operands operands = {p->a, p->b, p->result, p->scales, p->scales + 1};
     return p->c->device->vendor->work_run(p->work, &p->algorithm, &operands, p->workspace, p->c->device->stream);
 }
 
+/* A type of operands: its products by the library alone, and as a precision of a layer. */
+typedef struct square {
+    const char *name, *precision;
+    cuda_type from, to;
+    tandem_dtype dtype;
+    int tf32;
+} square;
+
 /* side³ with A as (m, k) and B as (n, k), which every type can do. TANDEM_NO_KERNEL where the library cannot. */
-static tandem_status time_bare(int64_t *ns, card *c, cuda_type from, tandem_dtype dtype, cuda_type to,
-                               tandem_error *error)
+static tandem_status time_bare(int64_t *ns, card *c, const square *type, tandem_error *error)
 {
     const int64_t side = c->sizes.side;
+    const cuda_type from = type->from, to = type->to;
+    const tandem_dtype dtype = type->dtype;
     const cuda_product_spec spec = {
-        .batch = 1, .m = side, .n = side, .k = side, .transpose_b = 1, .a = from, .b = from, .to = to};
+        .batch = 1, .m = side, .n = side, .k = side, .transpose_b = 1, .a = from, .b = from, .to = to, .tf32 = type->tf32};
+    void *scales = NULL;
     const cuda_vendor *vendor = c->device->vendor;
     bare p = {.c = c};
     const size_t n = (size_t)(side * side);
@@ -125,6 +136,9 @@ static tandem_status time_bare(int64_t *ns, card *c, cuda_type from, tandem_dtyp
     if (status == TANDEM_OK) status = card_take(&p.b, c, n * tandem_dtype_bytes(dtype), error);
     if (status == TANDEM_OK) status = card_take(&p.result, c, n * 4, error);
     if (status == TANDEM_OK) status = card_take(&p.workspace, c, p.algorithm.workspace_bytes, error);
+    if (status == TANDEM_OK) status = card_take(&scales, c, 2 * sizeof(float), error);
+    if (status == TANDEM_OK) status = card_fill(c, scales, TANDEM_F32, 2, 1, 0, error);
+    p.scales = scales;
     if (status == TANDEM_OK) status = card_fill(c, p.a, dtype, n, 0, 0, error);
     if (status == TANDEM_OK) status = card_fill(c, p.b, dtype, n, 0, 0, error);
     const int launches = c->sizes.launches > 4 ? 4 : c->sizes.launches;
@@ -136,13 +150,12 @@ static tandem_status time_bare(int64_t *ns, card *c, cuda_type from, tandem_dtyp
 
 static tandem_status measure_products(card *c, tandem_error *error)
 {
-    static const struct {
-        const char *name, *precision;
-        cuda_type from, to;
-        tandem_dtype dtype;
-    } rows[] = {{"fp32", "fp32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32},
-                {"bf16", "bf16", CUDA_TYPE_BF16, CUDA_TYPE_BF16, TANDEM_BF16},
-                {"int8", "int8_full", CUDA_TYPE_S8, CUDA_TYPE_S32, TANDEM_S8}};
+    static const square rows[] = {{"bf16", "bf16", CUDA_TYPE_BF16, CUDA_TYPE_BF16, TANDEM_BF16, 0},
+                                  {"fp32", "fp32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 0},
+                                  {"tf32", "tf32", CUDA_TYPE_F32, CUDA_TYPE_F32, TANDEM_F32, 1},
+                                  {"fp16", "fp16", CUDA_TYPE_F16, CUDA_TYPE_F16, TANDEM_F16, 0},
+                                  {"int8", "int8_full", CUDA_TYPE_S8, CUDA_TYPE_S32, TANDEM_S8, 0},
+                                  {"fp8", "fp8", CUDA_TYPE_E4M3, CUDA_TYPE_BF16, TANDEM_E4M3, 0}};
     const double flops = 2 * pow((double)c->sizes.side, 3);
     char cells[5][CARD_CELL];
     int64_t bf16_ns = -1;
@@ -150,14 +163,10 @@ static tandem_status measure_products(card *c, tandem_error *error)
     tandem_error aside;
     fprintf(c->out, "\n%-22s %10s %14s %12s %10s %10s\n", "product", "library", "rate", "with scales",
             "of it", "than bf16");
-    /* bf16 first, which the others are compared with */
-    status = time_bare(&bf16_ns, c, CUDA_TYPE_BF16, TANDEM_BF16, CUDA_TYPE_BF16, error);
-    if (is_over(status)) return status;
-    if (status == TANDEM_OK) c->bf16_flops_per_s = flops * 1e9 / (double)bf16_ns;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         int64_t bare_ns = -1;
         card_linear ours = {-1, -1, -1};
-        status = time_bare(&bare_ns, c, rows[k].from, rows[k].dtype, rows[k].to, &aside);
+        status = time_bare(&bare_ns, c, &rows[k], &aside);
         if (!is_over(status))
             status = card_linear_time(&ours, c, c->sizes.side, c->sizes.side, c->sizes.side,
                                       rows[k].precision, &aside);
@@ -165,6 +174,7 @@ static tandem_status measure_products(card *c, tandem_error *error)
             *error = aside;
             return status;
         }
+        if (k == 0) bf16_ns = bare_ns;
         fprintf(c->out, "%-4s %lld x %lld x %-6lld %10s %14s %12s %10s %10s\n", rows[k].name,
                 (long long)c->sizes.side, (long long)c->sizes.side, (long long)c->sizes.side,
                 card_print_ns(cells[0], bare_ns), card_print_rate(cells[1], flops, bare_ns, "FLOP"),
@@ -172,6 +182,7 @@ static tandem_status measure_products(card *c, tandem_error *error)
                 card_print_multiple(cells[3], (double)ours.forward_ns, (double)bare_ns),
                 card_print_multiple(cells[4], (double)bf16_ns, (double)ours.forward_ns));
     }
+    if (bf16_ns > 0) c->bf16_flops_per_s = flops * 1e9 / (double)bf16_ns;
     return TANDEM_OK;
 }
 
@@ -199,23 +210,24 @@ static tandem_status time_kernel(int64_t *ns, turns *of, const card_kernel *befo
     return card_time(ns, of->c, kernel->name, of->c->sizes.launches, run_kernel, of, error);
 }
 
-/* Reading the range and rounding, against two passes over memory at the copy's rate, and against the one that is left where the range
- * is known from the step before. */
+/* Reading the range and rounding, against two passes over memory at the copy's rate; and rounding with a delayed scale, which finds
+ * the next range meanwhile, against one. */
 static tandem_status measure_quantising(turns *of, tandem_error *error)
 {
     static const char *const types[] = {"f32", "bf16"};
     char name[64], cells[4][CARD_CELL];
     tandem_status status = TANDEM_OK;
-    fprintf(of->c->out, "\n%-34s %10s %16s %12s %16s\n", "quantise", "amax too", "of two passes",
-            "amax known", "of one pass");
+    fprintf(of->c->out, "\n%-34s %10s %16s %12s %16s\n", "quantise", "amax too", "of two passes", "delayed",
+            "of one pass");
     for (int k = 0; k < 2; k++) {
         int64_t both_ns = -1, one_ns = -1;
         (void)snprintf(name, sizeof name, "amax %s", types[k]);
         const card_kernel *const amax = card_kernel_find(name);
         (void)snprintf(name, sizeof name, "quantise %s", types[k]);
         const card_kernel *const quantise = card_kernel_find(name);
+        (void)snprintf(name, sizeof name, "quantise %s, delayed", types[k]);
         status = time_kernel(&both_ns, of, amax, quantise, error);
-        if (status == TANDEM_OK) status = time_kernel(&one_ns, of, NULL, quantise, error);
+        if (status == TANDEM_OK) status = time_kernel(&one_ns, of, NULL, card_kernel_find(name), error);
         if (status != TANDEM_OK) return status;
         const double n = (double)of->arrays[0].n, per_ns = of->c->copy_bytes_per_s / 1e9;
         fprintf(of->c->out, "%-34s %10s %16s %12s %16s\n", types[k], card_print_ns(cells[0], both_ns),

@@ -4,6 +4,8 @@
  * Σ_c share_c · Σ_op harm_c(op, precision), share_c = the class's part of the global batch. docs/allocation.md states the
  * problem in full.
  *
+ * Micro-steps and recomputation are the replayer's (tandem_replayer_options.step): plans are made for them, and say so.
+ *
  * A class that would only wait keeps the base precision: such classes are *held*. Unless a target is given, it is the
  * step of the fastest plan found that keeps them, times 1 + slowdown. The fastest class in base is held whenever it fits
  * its memory and no target asks for more. */

@@ -155,7 +155,7 @@ typedef struct tandem_executor_options {
                              while opening */
     float label_smoothing;
     double clip; /* largest norm of all gradients together; they are scaled down to it. 0 = any. Pascanu, Mikolov, Bengio,
-                         ICML 2013, algorithm 1 */
+                         ICML 2013, algorithm 1. It and a loss_scale need a step with_norm (step.h), and no other has one */
     float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
                          doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
     int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */

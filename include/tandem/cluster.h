@@ -15,11 +15,11 @@ enum { TANDEM_DEVICE_NAME = 48, TANDEM_MAX_CLASS = 32 };
  * predicted from it (predictor.h). */
 typedef struct tandem_device_facts {
     double flops_per_s[TANDEM_N_RATE]; /* peak, by type in which operands are multiplied; 0 = it has no units for that */
-    double achieved[TANDEM_N_RATE];    /* share of it that large products reach */
-    double bytes_per_s;                /* peak of its memory */
-    double achieved_bytes;             /* share of it that streaming kernels reach */
-    int64_t launch_ns;                 /* from one small kernel to the next */
-    int n_unit;                        /* multiprocessors, each of which works on one tile of a product */
+    double achieved[TANDEM_N_RATE]; /* share of it that large products reach */
+    double bytes_per_s;             /* peak of its memory */
+    double achieved_bytes;          /* share of it that streaming kernels reach */
+    int64_t launch_ns;              /* from one small kernel to the next */
+    int n_unit;                     /* multiprocessors, each of which works on one tile of a product */
 } tandem_device_facts;
 
 /* One worker's hardware: an instruction set of this CPU (`cpu:avx2`), a card, or a described model (`t4`). */

@@ -21,7 +21,8 @@ enum {
 
 /* Every task of every rank is an operator on the rank's compute stream, every all-reduce of a rank one on its communication
  * stream, in a group with those of all others; n_lap steps one behind the other. A rank's list goes round as the replayer's does:
- * the update of the last bucket stands first, and waits for the lap before. */
+ * the update of the last bucket stands first, and waits for the lap before; where there is a norm of all gradients, it and all
+ * updates do. */
 typedef struct tandem_expansion {
     tandem_engine_graph graph;
     int64_t *duration_ticks; /* [graph.n_op] */

@@ -13,7 +13,9 @@
  *
  * Two variants of it (tandem_step_options): with micro-steps, all tasks but all-reduces and updates run several times a step,
  * each time on other samples, and a task behind each wgrad adds its result to what the step has so far; with recomputation,
- * forward tasks stand in the list a second time, before the backward tasks that read what they write.
+ * forward tasks stand in the list a second time, before the backward tasks that read what they write. A third: training that
+ * clips gradients, or scales its loss, must know the norm of all of them before it updates anything; the task that finds it
+ * stands before the updates, waits for every bucket, and the updates then follow one another.
  *
  * The gradient of a tensor has the type of the tensor. */
 #ifndef TANDEM_STEP_H
@@ -37,6 +39,7 @@ typedef enum tandem_task_kind {
     TANDEM_TASK_ACCUMULATE, /* gradient of a tensor that arrives over several edges, or (parameter ≥ 0) of a parameter over
                              * several micro-steps: sum so far + one more. In the first micro-step the sum so far is nothing */
     TANDEM_TASK_REDUCE, /* all-reduce of a bucket, on the communication stream */
+    TANDEM_TASK_NORM, /* of all gradients, once every bucket is reduced; they are multiplied by what follows from it */
     TANDEM_TASK_UPDATE, /* optimizer over the parameters of a bucket */
     TANDEM_N_TASK_KIND
 } tandem_task_kind;
@@ -69,15 +72,15 @@ typedef struct tandem_task {
     tandem_task_kind kind;
     tandem_stream stream;
     int active;    /* whether this plan has it */
-    int op;        /* −1 for reduce and update */
+    int op;        /* −1 for reduce, norm and update */
     int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
-    tandem_dtype from;          /* operand type; of a cast: what it reads; of a backward product: the gradient's */
-    tandem_dtype second;        /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
+    tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
+    tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
                                    input's; else `from` */
-    tandem_dtype to;            /* type of the result */
+    tandem_dtype to; /* type of the result */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
@@ -104,6 +107,7 @@ typedef struct tandem_step_options {
         int window; /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor itself */
         int margin; /* the range is 2^margin times the largest of them */
     } scaling; /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
+    int with_norm; /* 1: no update before the norm of all gradients is known */
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */
@@ -123,6 +127,7 @@ typedef struct tandem_step {
     tandem_precision *precision; /* [n_op] of adjustable operators; fp32 elsewhere */
     tandem_dtype *native;        /* [n_op] type in which the operator writes its output */
     int n_task, n_value, n_bucket;
+    int norm_task; /* −1 = there is none */
     tandem_task *task;
     tandem_value *value;
     tandem_bucket *bucket;
@@ -146,6 +151,9 @@ tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *grap
 void tandem_step_close(tandem_step *step); /* NULL is fine */
 /* Whether a forward task or a cast of its output computes again what was dropped after the forward pass. */
 int tandem_step_is_again(const tandem_step *step, int task);
+/* Whether a task follows the last bucket's all-reduce, and the next step's forward pass follows it: the last update; with a norm, that
+ * and all updates. */
+int tandem_step_begins(const tandem_step *step, int task);
 /* How often a task of the list runs in one step. */
 int tandem_step_repeats(const tandem_step *step, const tandem_task *task);
 

@@ -42,7 +42,7 @@ typedef struct tandem_zero {
 
 /* tandem_replayer_zero: a step under the current plan in a stage of ZeRO, 1 to 3. Shards and rules as above; a bucket in full
  * holds the rank's own part, which counts once. With one rank it is the plain step. Runs a plain replay with memory and events.
- * TANDEM_USAGE for another stage, TANDEM_NO_MEMORY, what tandem_replayer_run says; *zero unchanged on error.
+ * TANDEM_USAGE for another stage, and for steps with a norm of all gradients; TANDEM_NO_MEMORY, what tandem_replayer_run says; *zero unchanged on error.
  * Cost: O(tasks × classes) a lap; some laps until steps repeat. */
 tandem_status tandem_replayer_zero(tandem_zero *zero, tandem_replayer *replayer, int stage, tandem_error *error);
 

@@ -54,6 +54,15 @@ run 0 whatif trace.json --json && [ "$(field recording out)" = '"tandem"' ] && [
     awk '{ n++; if ($1 - $2 > 100 || $2 - $1 > 100) exit 1 } END { exit n != 4 }' # each is rounded to ns, sums are not
 report "whatif finds in that trace the waits that replay printed" $?
 
+run 0 profile "${what[@]}" --accumulate 3 --json -q
+again=("${what[@]}" --accumulate 3 --recompute 2)
+run 0 allocate "${again[@]}" -o again.json --json && cp out again && [ "$(field micro_steps again)" = 3 ] && [ "$(field recompute again)" = '"2"' ] &&
+    [ "$(field step_ns again | head -1)" -gt "$(field step_ns allocate.json | head -1)" ] && [ "$(field lower_bound again)" != null ] &&
+    run 0 allocate --verify again.json && run 0 replay --plan again.json --json &&
+    [ "$(field step_ns out)" = "$(field step_ns again | head -1)" ] && [ "$(field peak_bytes out)" = "$(array peak_bytes again)" ] &&
+    run 0 train --plan again.json --data data --steps 3 --json && [ "$(field allocated_bytes out)" = "$(array peak_bytes again)" ]
+report "a plan for micro-steps and recomputation is what it says, replayed and run" $?
+
 train=(train --plan plan.json --data data --steps 6 --eval 8 --json)
 run 0 "${train[@]}" && cp out train.json && [ "$(array loss train.json | wc -l)" = 6 ] && [ "$(field steps train.json)" = 6 ] &&
     [ "$(field allocated_bytes train.json)" = "$(field planned_bytes train.json)" ]
@@ -72,6 +81,15 @@ run 0 compare --plan plan.json --steps 12 --operators --json && [ "$(field predi
     positive "$(field measured_ns out | head -1)" && [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] &&
     positive "$(grep -c '"operator"' out)" && ! left_over
 report "compare sets the replayed step beside the measured one" $?
+
+run 4 replay --plan plan.json --clip 1 && grep -q 'norm n=.*--clip 1' err
+report "replay with --clip: exit code 4, and how to measure the norm" $?
+
+run 0 profile "${what[@]}" --clip 1 --json && positive "$(field measured out | head -1)" &&
+    run 0 compare --plan plan.json --clip 1 --steps 12 --operators --json &&
+    grep -A 3 '"operator": "norm"' out >norm && positive "$(field predicted_ns norm)" && positive "$(field measured_ns norm)" &&
+    [ "$(field predicted_ns out | head -1)" -gt "$(field step_ns replay.json)" ]
+report "compare with --clip predicts the norm, and updates that wait for it" $?
 
 grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?

@@ -55,6 +55,14 @@ static const tandem_isa_kernels *next_table(int *at)
     return NULL;
 }
 
+/* Every table that can run, with every size. */
+static void every_size(void (*check)(const tandem_isa_kernels *table, size_t n))
+{
+    const tandem_isa_kernels *table;
+    for (int at = 0; (table = next_table(&at));)
+        for (int s = 0; s < N_SIZES; s++) check(table, sizes[s]);
+}
+
 /* --- Memory with guards --------------------------------------------------------------------------------- */
 
 /* `bytes` bytes, one element past any alignment, between guards; everything is GUARD_BYTE at first. */
@@ -158,6 +166,30 @@ static void assert_same_s8(const char *isa, const char *what, const int8_t *got,
     }
 }
 
+/* What a kernel writes in f32 and its twin in bf16, n elements each. */
+typedef struct twins {
+    guarded wide, half;
+} twins;
+
+static twins twins_new(size_t n)
+{
+    return (twins){guarded_new(n * sizeof(float), sizeof(float)),
+                   guarded_new(n * sizeof(uint16_t), sizeof(uint16_t))};
+}
+
+static void twins_free(twins *y)
+{
+    guarded_free(&y->wide);
+    guarded_free(&y->half);
+}
+
+static void assert_same_twins(const char *isa, const char *what, const void *wide, const void *half,
+                              const float *want, const uint16_t *want_half, size_t n)
+{
+    assert_same_f32(isa, what, wide, want, n);
+    assert_same_bf16(isa, what, half, want_half, n);
+}
+
 /* --- The table, the generator --------------------------------------------------------------------------- */
 
 static void test_every_set_has_a_table(void **state)
@@ -200,33 +232,35 @@ static void test_philox_gives_the_published_answers(void **state)
 
 /* --- amax ----------------------------------------------------------------------------------------------- */
 
+static void amax_of(const tandem_isa_kernels *table, size_t n)
+{
+    float x[LARGEST];
+    uint16_t half[LARGEST];
+    fill_f32(x, n, 1);
+    fill_bf16(half, n, 2);
+    float want = 0, want_half = 0;
+    for (size_t i = 0; i < n; i++) {
+        want = fmaxf(want, fabsf(x[i]));
+        want_half = fmaxf(want_half, fabsf(widened(half[i])));
+    }
+    assert_true(bits_of(table->amax_f32(x, n)) == bits_of(want));
+    assert_true(bits_of(table->amax_bf16(half, n)) == bits_of(want_half));
+    if (n == 0) return;
+    const size_t middle = n * 3 / 4;
+    x[middle] = -INFINITY;
+    half[middle] = narrowed(-INFINITY);
+    assert_true(table->amax_f32(x, n) == INFINITY && table->amax_bf16(half, n) == INFINITY);
+    x[n - 1] = -NAN;
+    half[n - 1] = narrowed(-NAN);
+    assert_true(isnan(table->amax_f32(x, n)) && isnan(table->amax_bf16(half, n)));
+}
+
 static void test_amax_is_the_largest_magnitude(void **state)
 {
     (void)state;
-    float x[LARGEST];
-    uint16_t half[LARGEST];
+    every_size(amax_of);
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            fill_f32(x, n, 1);
-            fill_bf16(half, n, 2);
-            float want = 0, want_half = 0;
-            for (size_t i = 0; i < n; i++) {
-                want = fmaxf(want, fabsf(x[i]));
-                want_half = fmaxf(want_half, fabsf(widened(half[i])));
-            }
-            assert_true(bits_of(table->amax_f32(x, n)) == bits_of(want));
-            assert_true(bits_of(table->amax_bf16(half, n)) == bits_of(want_half));
-            if (n == 0) continue;
-            const size_t middle = n * 3 / 4;
-            x[middle] = -INFINITY;
-            half[middle] = narrowed(-INFINITY);
-            assert_true(table->amax_f32(x, n) == INFINITY && table->amax_bf16(half, n) == INFINITY);
-            x[n - 1] = -NAN;
-            half[n - 1] = narrowed(-NAN);
-            assert_true(isnan(table->amax_f32(x, n)) && isnan(table->amax_bf16(half, n)));
-        }
         const float negative_zero = -0.0f;
         assert_true(bits_of(table->amax_f32(&negative_zero, 1)) == 0);
     }
@@ -257,70 +291,59 @@ static void fill_extreme(float *x, size_t n, uint32_t purpose)
     for (size_t i = 0; i < n; i += 3) x[i] = special[i / 3 % (sizeof special / sizeof *special)];
 }
 
-static void test_quantise_gives_the_bits_of_its_definition(void **state)
-{
-    (void)state;
-    float x[LARGEST];
-    uint16_t half[LARGEST];
-    int8_t want[LARGEST], want_half[LARGEST];
-    const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}, 0xfffffd00};
-    static const float inv_scales[] = {1, 0.37f, 1e-3f, 0};
-    const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES * 4; s++) {
-            const size_t n = sizes[s / 4];
-            const float inv_scale = inv_scales[s % 4];
-            fill_extreme(x, n, 3);
-            for (size_t i = 0; i < n; i++) {
-                half[i] = narrowed(x[i]);
-                want[i] = rounded(x[i], i, inv_scale, &rounding);
-                want_half[i] = rounded(widened(half[i]), i, inv_scale, &rounding);
-            }
-            guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);
-            table->quantise_f32(q.at, x, n, inv_scale, &rounding);
-            table->quantise_bf16(q_half.at, half, n, inv_scale, &rounding);
-            assert_same_s8(table->isa, "quantise_f32", q.at, want, n);
-            assert_same_s8(table->isa, "quantise_bf16", q_half.at, want_half, n);
-            guarded_free(&q);
-            guarded_free(&q_half);
-        }
-    }
-}
-
 static int8_t to_nearest(float x, float inv_scale)
 {
     const float steps = rintf(x * inv_scale);
     return (int8_t)(steps > 127 ? 127 : steps >= -127 ? steps : -127);
 }
 
-static void test_quantise_to_nearest(void **state)
+/* rounding: NULL = to nearest, where ties matter. */
+static void quantise_of(const tandem_isa_kernels *table, size_t n, float inv_scale, const tandem_rounding *rounding)
 {
-    (void)state;
     float x[LARGEST];
     uint16_t half[LARGEST];
     int8_t want[LARGEST], want_half[LARGEST];
+    fill_extreme(x, n, 3);
+    for (size_t i = 1; i < n && !rounding; i += 3) x[i] = (float)(i % 255) - 127.5f; /* ties */
+    for (size_t i = 0; i < n; i++) {
+        half[i] = narrowed(x[i]);
+        want[i] = rounding ? rounded(x[i], i, inv_scale, rounding) : to_nearest(x[i], inv_scale);
+        want_half[i] = rounding ? rounded(widened(half[i]), i, inv_scale, rounding)
+                                : to_nearest(widened(half[i]), inv_scale);
+    }
+    guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);
+    if (rounding) {
+        table->quantise_f32(q.at, x, n, inv_scale, rounding);
+        table->quantise_bf16(q_half.at, half, n, inv_scale, rounding);
+    } else {
+        table->quantise_nearest_f32(q.at, x, n, inv_scale);
+        table->quantise_nearest_bf16(q_half.at, half, n, inv_scale);
+    }
+    assert_same_s8(table->isa, rounding ? "quantise_f32" : "quantise_nearest_f32", q.at, want, n);
+    assert_same_s8(table->isa, rounding ? "quantise_bf16" : "quantise_nearest_bf16", q_half.at, want_half, n);
+    guarded_free(&q);
+    guarded_free(&q_half);
+}
+
+static void every_size_and_scale(const tandem_rounding *rounding)
+{
     static const float inv_scales[] = {1, 0.37f, 1e-3f, 0};
     const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES * 4; s++) {
-            const size_t n = sizes[s / 4];
-            const float inv_scale = inv_scales[s % 4];
-            fill_extreme(x, n, 3);
-            for (size_t i = 1; i < n; i += 3) x[i] = (float)(i % 255) - 127.5f; /* ties */
-            for (size_t i = 0; i < n; i++) {
-                half[i] = narrowed(x[i]);
-                want[i] = to_nearest(x[i], inv_scale);
-                want_half[i] = to_nearest(widened(half[i]), inv_scale);
-            }
-            guarded q = guarded_new(n, 1), q_half = guarded_new(n, 1);
-            table->quantise_nearest_f32(q.at, x, n, inv_scale);
-            table->quantise_nearest_bf16(q_half.at, half, n, inv_scale);
-            assert_same_s8(table->isa, "quantise_nearest_f32", q.at, want, n);
-            assert_same_s8(table->isa, "quantise_nearest_bf16", q_half.at, want_half, n);
-            guarded_free(&q);
-            guarded_free(&q_half);
-        }
-    }
+    for (int at = 0; (table = next_table(&at));)
+        for (int s = 0; s < N_SIZES * 4; s++) quantise_of(table, sizes[s / 4], inv_scales[s % 4], rounding);
+}
+
+static void test_quantise_gives_the_bits_of_its_definition(void **state)
+{
+    (void)state;
+    const tandem_rounding rounding = {0xfedcba9876543210, {7, 0xffffffff, 2 | 3 << 8}, 0xfffffd00};
+    every_size_and_scale(&rounding);
+}
+
+static void test_quantise_to_nearest(void **state)
+{
+    (void)state;
+    every_size_and_scale(NULL);
 }
 
 static void test_transpose(void **state)
@@ -420,14 +443,12 @@ static void test_dequantise(void **state)
                 want[i] = (float)q[i] * scale;
                 want_half[i] = narrowed(want[i]);
             }
-            guarded x = guarded_new(n * sizeof(float), sizeof(float));
-            guarded half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
-            table->dequantise_f32(x.at, q, n, scale);
-            table->dequantise_bf16(half.at, q, n, scale);
-            assert_same_f32(table->isa, "dequantise_f32", x.at, want, n);
-            assert_same_bf16(table->isa, "dequantise_bf16", half.at, want_half, n);
-            guarded_free(&x);
-            guarded_free(&half);
+            twins y = twins_new(n);
+            table->dequantise_f32(y.wide.at, q, n, scale);
+            table->dequantise_bf16(y.half.at, q, n, scale);
+            assert_same_f32(table->isa, "dequantise_f32", y.wide.at, want, n);
+            assert_same_bf16(table->isa, "dequantise_bf16", y.half.at, want_half, n);
+            twins_free(&y);
         }
     }
 }
@@ -454,9 +475,8 @@ static void test_every_bf16_widens_and_comes_back(void **state)
     free(wide);
 }
 
-static void test_bf16_rounds_to_nearest_even(void **state)
+static void narrow_of(const tandem_isa_kernels *table, size_t n)
 {
-    (void)state;
     /* Ties on both sides, a carry into the exponent and to infinity, denormals, NaNs whose payload is low. */
     static const uint32_t special[] = {0x3f808000, 0x3f818000, 0x3f807fff, 0x3f808001, 0x3fffffff,
                                        0x7f7fffff, 0x7f7f8000, 0x7f7f7fff, 0x00000001, 0x00008000,
@@ -464,95 +484,90 @@ static void test_bf16_rounds_to_nearest_even(void **state)
                                        0xffffffff, 0x7fc00000, 0x80000000};
     float x[LARGEST];
     uint16_t want[LARGEST];
-    const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            for (size_t i = 0; i < n; i++) {
-                const uint32_t bits =
-                    i % 4 ? word((uint32_t)i, 5) : special[i / 4 % (sizeof special / sizeof *special)];
-                x[i] = float_of(bits);
-                want[i] = narrowed(x[i]);
-            }
-            guarded y = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
-            table->bf16_from_f32(y.at, x, n);
-            assert_same_bf16(table->isa, "bf16_from_f32", y.at, want, n);
-            guarded_free(&y);
-        }
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = i % 4 ? word((uint32_t)i, 5) : special[i / 4 % (sizeof special / sizeof *special)];
+        x[i] = float_of(bits);
+        want[i] = narrowed(x[i]);
     }
+    guarded y = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+    table->bf16_from_f32(y.at, x, n);
+    assert_same_bf16(table->isa, "bf16_from_f32", y.at, want, n);
+    guarded_free(&y);
+}
+
+static void test_bf16_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    every_size(narrow_of);
     assert_int_equal(narrowed(float_of(0x3f808000)), 0x3f80); /* the reference itself, on two ties */
     assert_int_equal(narrowed(float_of(0x3f818000)), 0x3f82);
 }
 
 /* --- Elementwise ---------------------------------------------------------------------------------------- */
 
+static void add_of(const tandem_isa_kernels *table, size_t n)
+{
+    float a[LARGEST], b[LARGEST], want[LARGEST];
+    uint16_t a_half[LARGEST], b_half[LARGEST], want_half[LARGEST];
+    fill_f32(a, n, 6);
+    fill_f32(b, n, 7);
+    fill_bf16(a_half, n, 8);
+    fill_bf16(b_half, n, 9);
+    for (size_t i = 0; i < n; i++) {
+        want[i] = a[i] + b[i];
+        want_half[i] = narrowed(widened(a_half[i]) + widened(b_half[i]));
+    }
+    twins y = twins_new(n);
+    table->add_f32(y.wide.at, a, b, n);
+    table->add_bf16(y.half.at, a_half, b_half, n);
+    assert_same_f32(table->isa, "add_f32", y.wide.at, want, n);
+    assert_same_bf16(table->isa, "add_bf16", y.half.at, want_half, n);
+    table->add_f32(a, a, b, n);
+    table->add_bf16(b_half, a_half, b_half, n);
+    assert_same_twins(table->isa, "add in place", a, b_half, want, want_half, n);
+    twins_free(&y);
+}
+
 static void test_add(void **state)
 {
     (void)state;
-    float a[LARGEST], b[LARGEST], want[LARGEST];
-    uint16_t a_half[LARGEST], b_half[LARGEST], want_half[LARGEST];
-    const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            fill_f32(a, n, 6);
-            fill_f32(b, n, 7);
-            fill_bf16(a_half, n, 8);
-            fill_bf16(b_half, n, 9);
-            for (size_t i = 0; i < n; i++) {
-                want[i] = a[i] + b[i];
-                want_half[i] = narrowed(widened(a_half[i]) + widened(b_half[i]));
-            }
-            guarded y = guarded_new(n * sizeof(float), sizeof(float));
-            guarded half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
-            table->add_f32(y.at, a, b, n);
-            table->add_bf16(half.at, a_half, b_half, n);
-            assert_same_f32(table->isa, "add_f32", y.at, want, n);
-            assert_same_bf16(table->isa, "add_bf16", half.at, want_half, n);
-            table->add_f32(a, a, b, n);
-            table->add_bf16(b_half, a_half, b_half, n);
-            assert_same_f32(table->isa, "add_f32 in place", a, want, n);
-            assert_same_bf16(table->isa, "add_bf16 in place", b_half, want_half, n);
-            guarded_free(&y);
-            guarded_free(&half);
-        }
+    every_size(add_of);
+}
+
+static void relu_of(const tandem_isa_kernels *table, size_t n)
+{
+    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, 1e-40f, -1e-40f};
+    float x[LARGEST], gy[LARGEST], want[LARGEST], want_gradient[LARGEST];
+    uint16_t half[LARGEST], gy_half[LARGEST], want_half[LARGEST], want_gradient_half[LARGEST];
+    fill_f32(x, n, 10);
+    fill_f32(gy, n, 11);
+    fill_bf16(gy_half, n, 12);
+    for (size_t i = 0; i < n; i += 5) x[i] = special[i / 5 % 6];
+    for (size_t i = 0; i < n; i++) {
+        half[i] = narrowed(x[i]);
+        want[i] = x[i] < 0 ? 0 : x[i];
+        want_half[i] = widened(half[i]) < 0 ? 0 : half[i];
+        want_gradient[i] = x[i] > 0 ? gy[i] : 0;
+        want_gradient_half[i] = widened(half[i]) > 0 ? gy_half[i] : 0;
     }
+    twins y = twins_new(n);
+    table->relu_f32(y.wide.at, x, n);
+    table->relu_bf16(y.half.at, half, n);
+    assert_same_f32(table->isa, "relu_f32", y.wide.at, want, n);
+    assert_same_bf16(table->isa, "relu_bf16", y.half.at, want_half, n);
+    table->relu_backward_f32(y.wide.at, gy, x, n);
+    table->relu_backward_bf16(y.half.at, gy_half, half, n);
+    assert_same_f32(table->isa, "relu_backward_f32", y.wide.at, want_gradient, n);
+    assert_same_bf16(table->isa, "relu_backward_bf16", y.half.at, want_gradient_half, n);
+    twins_free(&y);
 }
 
 static void test_relu_and_its_gradient(void **state)
 {
     (void)state;
-    static const float special[] = {0, -0.0f, INFINITY, -INFINITY, 1e-40f, -1e-40f};
-    float x[LARGEST], gy[LARGEST], want[LARGEST], want_gradient[LARGEST];
-    uint16_t half[LARGEST], gy_half[LARGEST], want_half[LARGEST], want_gradient_half[LARGEST];
+    every_size(relu_of);
     const tandem_isa_kernels *table;
     for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            fill_f32(x, n, 10);
-            fill_f32(gy, n, 11);
-            fill_bf16(gy_half, n, 12);
-            for (size_t i = 0; i < n; i += 5) x[i] = special[i / 5 % 6];
-            for (size_t i = 0; i < n; i++) {
-                half[i] = narrowed(x[i]);
-                want[i] = x[i] < 0 ? 0 : x[i];
-                want_half[i] = widened(half[i]) < 0 ? 0 : half[i];
-                want_gradient[i] = x[i] > 0 ? gy[i] : 0;
-                want_gradient_half[i] = widened(half[i]) > 0 ? gy_half[i] : 0;
-            }
-            guarded y = guarded_new(n * sizeof(float), sizeof(float));
-            guarded y_half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
-            table->relu_f32(y.at, x, n);
-            table->relu_bf16(y_half.at, half, n);
-            assert_same_f32(table->isa, "relu_f32", y.at, want, n);
-            assert_same_bf16(table->isa, "relu_bf16", y_half.at, want_half, n);
-            table->relu_backward_f32(y.at, gy, x, n);
-            table->relu_backward_bf16(y_half.at, gy_half, half, n);
-            assert_same_f32(table->isa, "relu_backward_f32", y.at, want_gradient, n);
-            assert_same_bf16(table->isa, "relu_backward_bf16", y_half.at, want_gradient_half, n);
-            guarded_free(&y);
-            guarded_free(&y_half);
-        }
         const float nan = -NAN;
         const uint16_t nan_half = narrowed(nan);
         float y;
@@ -591,15 +606,13 @@ static void test_dropout(void **state)
                     want[i] = drops ? 0 : mask.scale * x[i];
                     want_half[i] = drops ? 0 : narrowed(mask.scale * widened(half[i]));
                 }
-                guarded y = guarded_new(n * sizeof(float), sizeof(float));
-                guarded z = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
-                table->dropout_f32(y.at, x, n, &mask);
-                table->dropout_bf16(z.at, half, n, &mask);
-                assert_same_f32(table->isa, "dropout_f32", y.at, want, n);
-                assert_same_bf16(table->isa, "dropout_bf16", z.at, want_half, n);
+                twins y = twins_new(n);
+                table->dropout_f32(y.wide.at, x, n, &mask);
+                table->dropout_bf16(y.half.at, half, n, &mask);
+                assert_same_f32(table->isa, "dropout_f32", y.wide.at, want, n);
+                assert_same_bf16(table->isa, "dropout_bf16", y.half.at, want_half, n);
                 if (n >= 1000) assert_true(dropped > n / 5 && dropped < n * 3 / 10);
-                guarded_free(&y);
-                guarded_free(&z);
+                twins_free(&y);
             }
 }
 
@@ -625,23 +638,20 @@ static void test_bias_and_its_gradient(void **state)
                 sum[i % period] += x[i];
                 sum_half[i % period] += widened(half[i]);
             }
-            guarded y = guarded_new(n * sizeof(float), sizeof(float));
-            guarded y_half = guarded_new(n * sizeof(uint16_t), sizeof(uint16_t));
+            twins y = twins_new(n);
             guarded total = guarded_new(period * sizeof(float), sizeof(float));
-            table->bias_f32(y.at, x, bias, n, period);
-            table->bias_bf16(y_half.at, half, bias, n, period);
-            assert_same_f32(table->isa, "bias_f32", y.at, want, n);
-            assert_same_bf16(table->isa, "bias_bf16", y_half.at, want_half, n);
+            table->bias_f32(y.wide.at, x, bias, n, period);
+            table->bias_bf16(y.half.at, half, bias, n, period);
+            assert_same_f32(table->isa, "bias_f32", y.wide.at, want, n);
+            assert_same_bf16(table->isa, "bias_bf16", y.half.at, want_half, n);
             table->column_sum_f32(total.at, x, n, period);
             assert_same_f32(table->isa, "column_sum_f32", total.at, sum, period);
             table->column_sum_bf16(total.at, half, n, period);
             assert_same_f32(table->isa, "column_sum_bf16", total.at, sum_half, period);
             table->bias_f32(x, x, bias, n, period);
             table->bias_bf16(half, half, bias, n, period);
-            assert_same_f32(table->isa, "bias_f32 in place", x, want, n);
-            assert_same_bf16(table->isa, "bias_bf16 in place", half, want_half, n);
-            guarded_free(&y);
-            guarded_free(&y_half);
+            assert_same_twins(table->isa, "bias in place", x, half, want, want_half, n);
+            twins_free(&y);
             guarded_free(&total);
         }
     }
@@ -786,59 +796,57 @@ static void test_gelu_and_softmax_are_near_the_truth(void **state)
 
 /* --- Optimizers ----------------------------------------------------------------------------------------- */
 
+static void sgd_of(const tandem_isa_kernels *table, size_t n)
+{
+    float w[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_v[LARGEST];
+    const float rate = 0.1f, momentum = 0.9f, decay = 5e-4f;
+    fill_f32(w, n, 16);
+    fill_f32(v, n, 17);
+    fill_f32(g, n, 18);
+    for (size_t i = 0; i < n; i++) {
+        const float carried = momentum * v[i] + g[i];
+        want_v[i] = carried + decay * w[i];
+        want_w[i] = w[i] - rate * want_v[i];
+    }
+    table->sgd(w, v, g, n, rate, momentum, decay);
+    assert_same_f32(table->isa, "sgd: w", w, want_w, n);
+    assert_same_f32(table->isa, "sgd: v", v, want_v, n);
+}
+
 static void test_sgd(void **state)
 {
     (void)state;
-    float w[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_v[LARGEST];
-    const float rate = 0.1f, momentum = 0.9f, decay = 5e-4f;
-    const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            fill_f32(w, n, 16);
-            fill_f32(v, n, 17);
-            fill_f32(g, n, 18);
-            for (size_t i = 0; i < n; i++) {
-                const float carried = momentum * v[i] + g[i];
-                want_v[i] = carried + decay * w[i];
-                want_w[i] = w[i] - rate * want_v[i];
-            }
-            table->sgd(w, v, g, n, rate, momentum, decay);
-            assert_same_f32(table->isa, "sgd: w", w, want_w, n);
-            assert_same_f32(table->isa, "sgd: v", v, want_v, n);
-        }
+    every_size(sgd_of);
+}
+
+static void adamw_of(const tandem_isa_kernels *table, size_t n)
+{
+    float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_m[LARGEST], want_v[LARGEST];
+    const float rate = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, decay = 0.01f;
+    const float correction1 = 1 / (1 - 0.9f * 0.9f), correction2 = 1 / (1 - 0.999f * 0.999f);
+    fill_f32(w, n, 19);
+    fill_f32(m, n, 20);
+    fill_f32(v, n, 21);
+    fill_f32(g, n, 22);
+    for (size_t i = 0; i < n; i++) {
+        v[i] *= v[i];
+        if (i % 7 == 0) v[i] = g[i] = 0; /* a weight that never had a gradient: 0 / epsilon */
+        const float new_g = (1 - beta1) * g[i], new_g2 = (1 - beta2) * g[i];
+        want_m[i] = beta1 * m[i] + new_g;
+        want_v[i] = beta2 * v[i] + new_g2 * g[i];
+        const float step = (want_m[i] * correction1) / (sqrtf(want_v[i] * correction2) + epsilon);
+        want_w[i] = w[i] - rate * (step + decay * w[i]);
     }
+    table->adamw(w, m, v, g, n, rate, beta1, beta2, epsilon, decay, correction1, correction2);
+    assert_same_f32(table->isa, "adamw: w", w, want_w, n);
+    assert_same_f32(table->isa, "adamw: m", m, want_m, n);
+    assert_same_f32(table->isa, "adamw: v", v, want_v, n);
 }
 
 static void test_adamw(void **state)
 {
     (void)state;
-    float w[LARGEST], m[LARGEST], v[LARGEST], g[LARGEST], want_w[LARGEST], want_m[LARGEST], want_v[LARGEST];
-    const float rate = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, decay = 0.01f;
-    const float correction1 = 1 / (1 - 0.9f * 0.9f), correction2 = 1 / (1 - 0.999f * 0.999f);
-    const tandem_isa_kernels *table;
-    for (int at = 0; (table = next_table(&at));) {
-        for (int s = 0; s < N_SIZES; s++) {
-            const size_t n = sizes[s];
-            fill_f32(w, n, 19);
-            fill_f32(m, n, 20);
-            fill_f32(v, n, 21);
-            fill_f32(g, n, 22);
-            for (size_t i = 0; i < n; i++) {
-                v[i] *= v[i];
-                if (i % 7 == 0) v[i] = g[i] = 0; /* a weight that never had a gradient: 0 / epsilon */
-                const float new_g = (1 - beta1) * g[i], new_g2 = (1 - beta2) * g[i];
-                want_m[i] = beta1 * m[i] + new_g;
-                want_v[i] = beta2 * v[i] + new_g2 * g[i];
-                const float step = (want_m[i] * correction1) / (sqrtf(want_v[i] * correction2) + epsilon);
-                want_w[i] = w[i] - rate * (step + decay * w[i]);
-            }
-            table->adamw(w, m, v, g, n, rate, beta1, beta2, epsilon, decay, correction1, correction2);
-            assert_same_f32(table->isa, "adamw: w", w, want_w, n);
-            assert_same_f32(table->isa, "adamw: m", m, want_m, n);
-            assert_same_f32(table->isa, "adamw: v", v, want_v, n);
-        }
-    }
+    every_size(adamw_of);
 }
 
 /* Wherever it stands in a vector or behind the last; the largest and the smallest numbers are finite. */

@@ -428,13 +428,14 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
     double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
     double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
+    const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
+                  b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
         for (int64_t j = 0; j < s->n; j++) {
-            const int64_t group = i / s->m, row = i % s->m;
+            const double *a = left + i / s->m * s->m * s->k + i % s->m * a_row,
+                         *b = right + i / s->m * s->k * s->n + j * b_column;
             double sum = 0;
-            for (int64_t l = 0; l < s->k; l++)
-                sum += left[group * s->m * s->k + (s->transpose_a ? l * s->m + row : row * s->k + l)] *
-                       right[group * s->k * s->n + (s->transpose_b ? j * s->k + l : l * s->n + j)];
+            for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
             store(o->c, s->to, i * s->n + j, is_fp8(s->a) ? sum * (double)*o->scale_a * (double)*o->scale_b : sum);
         }
     free(right);
@@ -471,18 +472,19 @@ static void run_convolution(const cuda_convolution_spec *s, const cuda_operands 
     for (int64_t i = 0; i < n_y; i++) {
         const int64_t channel = i % s->c_out, ox = i / s->c_out % s->out_w,
                       oy = i / s->c_out / s->out_w % s->out_h, image = i / s->c_out / s->out_w / s->out_h;
-        for (int64_t k = 0; k < n_w / s->c_out; k++) {
-            const int64_t c = k % s->c_in, kx = k / s->c_in % s->kernel_w, ky = k / s->c_in / s->kernel_w;
-            const int64_t h = oy * s->stride + ky - s->pad, v = ox * s->stride + kx - s->pad;
+        for (int64_t q = 0; q < (int64_t)s->kernel_h * s->kernel_w; q++) {
+            const int64_t h = oy * s->stride + q / s->kernel_w - s->pad,
+                          v = ox * s->stride + q % s->kernel_w - s->pad;
             if (h < 0 || h >= s->in_h || v < 0 || v >= s->in_w) continue;
-            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in + c,
-                          at_w = channel * (n_w / s->c_out) + k;
-            if (s->pass == CUDA_CONVOLUTION)
-                sum[i] += in[at_x] * weight[at_w];
-            else if (s->pass == CUDA_CONVOLUTION_DGRAD)
-                sum[at_x] += out[i] * weight[at_w];
-            else
-                sum[at_w] += out[i] * in[at_x];
+            const int64_t at_x = ((image * s->in_h + h) * s->in_w + v) * s->c_in,
+                          at_w = channel * (n_w / s->c_out) + q * s->c_in;
+            for (int64_t c = 0; c < s->c_in; c++)
+                if (s->pass == CUDA_CONVOLUTION)
+                    sum[i] += in[at_x + c] * weight[at_w + c];
+                else if (s->pass == CUDA_CONVOLUTION_DGRAD)
+                    sum[at_x + c] += out[i] * weight[at_w + c];
+                else
+                    sum[at_w + c] += out[i] * in[at_x + c];
         }
     }
     for (int64_t i = 0; i < n; i++) store(o->c, s->type, i, sum[i]);

@@ -8,7 +8,8 @@
 
 #include <cmocka.h>
 
-#include "backend/cuda/choice.h"
+#include "backend/cuda/operator.h"
+#include "tests/conformance/every_case.h"
 #include "tests/cuda/stand_in.h"
 
 static const cuda_product_spec spec = {
@@ -197,6 +198,54 @@ static void every_part_of_a_convolution_is_in_its_text(void **state)
     assert_string_equal(text, "convolution wgrad batch=8 28x27x64 > 14x13x128 window=3x5 stride=2 pad=1 f32 tf32");
 }
 
+/* A linear in a precision, on a card of a capability. */
+static tandem_status prepared(tandem_error *error, tandem_precision precision, int major, int minor)
+{
+    const cuda_card good = stand_in_card;
+    const operator_case c = {.kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
+    case_graph made;
+    tandem_step *step = NULL;
+    tandem_kernel *kernel = NULL;
+    void *device = NULL;
+    uint64_t workspace_bytes = 0;
+    stand_in_card.major = major, stand_in_card.minor = minor;
+    assert_int_equal(case_graph_open(&made, &c, error), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&step, made.graph, TANDEM_F32, 0, error), TANDEM_OK);
+    case_set_precisions(step, &made, precision, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
+    assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", error), TANDEM_OK);
+    const int t = case_find_task(step, TANDEM_TASK_FORWARD, made.op, TANDEM_F32);
+    const tandem_status status = tandem_cuda_backend.prepare(device, step, t, &kernel, &workspace_bytes, error);
+    if (status == TANDEM_OK) tandem_cuda_backend.release(kernel);
+    tandem_cuda_backend.close(device);
+    tandem_step_close(step);
+    tandem_graph_close(made.graph);
+    stand_in_card = good;
+    assert_int_equal(stand_in_open_things(), 0);
+    return status;
+}
+
+static void a_card_without_a_type_says_what_it_would_take(void **state)
+{
+    (void)state;
+    static const struct {
+        tandem_precision precision;
+        int major, minor;
+        const char *lacks; /* NULL: it has it */
+    } cases[] = {{TANDEM_PRECISION_FP8, 8, 6, "8.9, and stand-in has 8.6"},
+                 {TANDEM_PRECISION_FP8, 8, 9, NULL},
+                 {TANDEM_PRECISION_TF32, 7, 5, "8.0, and stand-in has 7.5"},
+                 {TANDEM_PRECISION_TF32, 8, 0, NULL},
+                 {TANDEM_PRECISION_BF16, 7, 5, "8.0"},
+                 {TANDEM_PRECISION_FP16, 7, 5, NULL},
+                 {TANDEM_PRECISION_INT8_FULL, 7, 5, NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tandem_error error = {0};
+        const tandem_status status = prepared(&error, cases[i].precision, cases[i].major, cases[i].minor);
+        assert_int_equal(status, cases[i].lacks ? TANDEM_NO_KERNEL : TANDEM_OK);
+        if (cases[i].lacks) assert_non_null(strstr(error.text, cases[i].lacks));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +257,7 @@ int main(void)
         cmocka_unit_test(damaged_choices_are_passed_over),
         cmocka_unit_test(a_card_lost_in_a_try_is_told),
         cmocka_unit_test(every_part_of_a_convolution_is_in_its_text),
+        cmocka_unit_test(a_card_without_a_type_says_what_it_would_take),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,6 @@
  * product, but that the library is linked with stand_in.h instead of NVIDIA's. Its card's memory is apart: a host that touches it
  * dies. Its lanes beside the first do nothing before somebody waits for them. */
 #include <dlfcn.h>
-#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "tests/cuda/stand_in_library.h"
 #include "tests/property/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
@@ -28,14 +28,7 @@ enum { N_MODEL = 3 };
 static int open_stand_in(void **state)
 {
     (void)state;
-    char path[PATH_MAX + 64];
-    const ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-    assert_true(n > 0);
-    path[n] = '\0';
-    *strrchr(path, '/') = '\0';
-    memcpy(strrchr(path, '/'), "/libtandem_cuda.so", sizeof "/libtandem_cuda.so");
-    assert_int_equal(setenv("TANDEM_CUDA", path, 1), 0);
-    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *library = stand_in_library_open();
     if (!library) fail_msg("%s", dlerror());
     fails_after = dlsym(library, "stand_in_fails_after");
     is_apart = dlsym(library, "stand_in_is_apart");
@@ -107,18 +100,19 @@ static void losses_are_those_of_the_cpu(void **state)
         }
 }
 
-static void bf16_trains_too(void **state)
+static void every_precision_trains(void **state)
 {
     (void)state;
-    training_require_device();
     experiment e = on_card(models[2]);
     record *wide = training_run(&e);
-    e.precision = TANDEM_PRECISION_BF16;
-    record *narrow = training_run(&e);
-    check_whole(&e, narrow);
-    check_close(&e, narrow, wide, 5e-2);
-    assert_true(memcmp(narrow->loss[0], wide->loss[0], (size_t)e.steps * sizeof(double)) != 0);
-    training_forget(narrow);
+    for (int p = TANDEM_PRECISION_FP32 + 1; p < TANDEM_N_PRECISION; p++) {
+        e.precision = (tandem_precision)p;
+        record *narrow = training_run(&e);
+        check_whole(&e, narrow);
+        check_close(&e, narrow, wide, 5e-2);
+        assert_true(memcmp(narrow->loss[0], wide->loss[0], (size_t)e.steps * sizeof(double)) != 0);
+        training_forget(narrow);
+    }
     training_forget(wide);
 }
 
@@ -133,7 +127,8 @@ static void variants_are_those_of_the_cpu(void **state)
             experiment e = on_card(models[m]);
             e.batch = 2;
             e.bucket_bytes = 4096;
-            e.variant = (tandem_step_options){v == 0 ? 3 : 1, v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
+            e.variant =
+                (tandem_step_options){.n_micro = v == 0 ? 3 : 1, .n_segment = v == 1 ? TANDEM_SEGMENTS_SQRT : 0};
             e.clip = v == 2 ? 0.05 : 0;
             e.loss_scale = v == 3 ? 256 : 0;
             e.label_smoothing = v == 3 ? 0.1f : 0;
@@ -274,7 +269,7 @@ static void check_times(int timed)
         assert_true(runs ? start >= before && end >= start : start == -1 && end == -1);
         if (runs) before = end;
     }
-    assert_true(before > 0 && before <= times->step_ns);
+    assert_true(before > 0);
     for (int b = 0; b < step->n_bucket; b++) assert_true(times->wait_ns[b] >= 0);
     backend->executor_close(executor);
     backend->worker_close(worker);
@@ -357,7 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_those_of_the_cpu),
-        cmocka_unit_test(bf16_trains_too),
+        cmocka_unit_test(every_precision_trains),
         cmocka_unit_test(variants_are_those_of_the_cpu),
         cmocka_unit_test(the_same_bits_again_and_behind_a_checkpoint),
         cmocka_unit_test(weights_in_a_file_are_the_weights),

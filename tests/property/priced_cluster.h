@@ -15,6 +15,7 @@
 typedef struct priced_cluster {
     char folder[64], path[96];
     tandem_cluster cluster;
+    tandem_replayer_options options; /* micro-steps, recomputation, buckets */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_store *store;
     tandem_replayer *replayer;
@@ -67,7 +68,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 {
     const tandem_device *device = &p->cluster.member[c].device;
     tandem_step *step = NULL;
-    tandem_status status = tandem_step_open(&step, p->graph[c], device->wider, 0, error);
+    tandem_status status = tandem_step_open_with(&step, p->graph[c], device->wider, p->options.bucket_bytes,
+                                                 &p->options.step, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
@@ -145,10 +147,11 @@ static inline void priced_cluster_close(priced_cluster *p)
 }
 
 /* Of one graph a class; takes them over, on errors too. `cluster` as for tandem_cluster_parse, at most two classes. */
-static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph, const char *cluster,
-                                              uint64_t seed, priced_filter *measured, tandem_error *error)
+static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_graph *const *graph,
+                                                   const char *cluster, const tandem_replayer_options *options,
+                                                   uint64_t seed, priced_filter *measured, tandem_error *error)
 {
-    *p = (priced_cluster){.folder = "/tmp/tandem-priced-XXXXXX"};
+    *p = (priced_cluster){.folder = "/tmp/tandem-priced-XXXXXX", .options = *options};
     for (int c = 0; c < 2; c++) p->graph[c] = graph[c];
     tandem_status status = TANDEM_OK;
     if (!mkdtemp(p->folder)) {
@@ -164,16 +167,22 @@ static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *c
     if (status == TANDEM_OK) status = tandem_store_open(&p->store, p->path, TANDEM_STORE_WRITE, error);
     if (status == TANDEM_OK) status = price_all(p, seed, measured, error);
     if (status == TANDEM_OK)
-        status = tandem_replayer_open(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,
-                                      p->store, 0, error);
+        status = tandem_replayer_open_with(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,
+                                           p->store, &p->options, error);
     if (status != TANDEM_OK) priced_cluster_close(p);
     return status;
 }
 
+static inline tandem_status priced_cluster_of(priced_cluster *p, tandem_graph *const *graph, const char *cluster,
+                                              uint64_t seed, priced_filter *measured, tandem_error *error)
+{
+    return priced_cluster_of_with(p, graph, cluster, &(tandem_replayer_options){0}, seed, measured, error);
+}
+
 /* Of a model of the zoo; `batch` for classes that name none. */
-static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
-                                                int64_t batch, uint64_t seed, priced_filter *measured,
-                                                tandem_error *error)
+static inline tandem_status priced_cluster_open_with(priced_cluster *p, const char *model, const char *cluster,
+                                                     int64_t batch, const tandem_replayer_options *options,
+                                                     uint64_t seed, priced_filter *measured, tandem_error *error)
 {
     tandem_cluster parsed;
     tandem_graph *graph[2] = {NULL, NULL};
@@ -183,9 +192,16 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
         const int64_t own = parsed.member[c].batch;
         status = tandem_graph_open(&graph[c], model, own ? own : batch, error);
     }
-    if (status == TANDEM_OK) return priced_cluster_of(p, graph, cluster, seed, measured, error);
+    if (status == TANDEM_OK) return priced_cluster_of_with(p, graph, cluster, options, seed, measured, error);
     for (int c = 0; c < 2; c++) tandem_graph_close(graph[c]);
     return status;
+}
+
+static inline tandem_status priced_cluster_open(priced_cluster *p, const char *model, const char *cluster,
+                                                int64_t batch, uint64_t seed, priced_filter *measured,
+                                                tandem_error *error)
+{
+    return priced_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured, error);
 }
 
 static inline tandem_allocation_problem priced_problem(const priced_cluster *p, double slowdown)

@@ -104,12 +104,25 @@ static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t 
     (void)snprintf(text + at, size - (size_t)at, "%s", net);
 }
 
+/* One batch a step, micro-steps, segments, a norm before all updates; all gradients in one bucket, or in several. */
+static const tandem_replayer_options variants[] = {
+    {.bucket_bytes = 0},
+    {.bucket_bytes = 16 << 10, .step = {.n_micro = 2}},
+    {.step = {.n_segment = 3}},
+    {.bucket_bytes = 16 << 10, .step = {.with_norm = 1}},
+    {.step = {.n_micro = 3}},
+    {.bucket_bytes = 16 << 10},
+    {.bucket_bytes = 16 << 10, .step = {.n_micro = 5, .n_segment = TANDEM_SEGMENTS_SQRT, .with_norm = 1}},
+};
+enum { N_VARIANT = sizeof variants / sizeof *variants };
+static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }
+
 static void open_with(priced_cluster *p, const char *model, uint64_t seed, const uint64_t limit_bytes[2])
 {
     char text[160];
     tandem_error error = {0};
     cluster_text(text, sizeof text, seed, limit_bytes);
-    must(priced_cluster_open(p, model, text, 16, seed, NULL, &error), &error, seed);
+    must(priced_cluster_open_with(p, model, text, 16, variant_of(seed), seed, NULL, &error), &error, seed);
 }
 
 /* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4: an attention. */
@@ -151,7 +164,7 @@ static const tandem_policy *policy_of(const char *name)
 /* --- Laws ------------------------------------------------------------------------------------------------ */
 
 typedef struct tally {
-    int n, n_refused, n_overlooked, n_positive;
+    int n, n_refused, n_overlooked, n_positive, n_micro, n_segmented, n_buckets;
     double greedy; /* Σ of greedy's sensitivity over the optimum */
 } tally;
 
@@ -188,9 +201,13 @@ static void compare(drawn_problem *d, uint64_t seed, tally *sum)
     if (a.certificate.gap > 2e-3)
         fail_msg("seed %llu: a gap of %g is left (%s)", (unsigned long long)seed, a.certificate.gap,
                  a.certificate.proof);
+    const tandem_step *step = tandem_replayer_step(d->p.replayer, 0);
     sum->n++;
+    sum->n_micro += step->options.n_micro > 1;
+    sum->n_segmented += step->n_segment > 1;
+    sum->n_buckets += step->n_bucket > 1;
     tandem_allocation verified;
-    d->problem.most_seconds = 1;
+    d->problem.most_seconds = 60;
     must(tandem_plan_verify(&verified, plan, &d->problem, &error), &error, seed);
     assert_true(verified.step_ns == a.step_ns && verified.sensitivity == a.sensitivity);
     d->problem.target_ns = a.target_ns;
@@ -227,6 +244,9 @@ static void exact_is_the_least_of_all_plans(void **state)
     print_message("%d problems equal to brute force, %d rightly refused; of %d with harm greedy is %.4f times the optimum, "
                   "and overlooks %d\n",
                   sum.n, sum.n_refused, sum.n_positive, sum.greedy / sum.n_positive, sum.n_overlooked);
+    print_message("%d of them with micro-steps, %d with segments, %d with several buckets\n", sum.n_micro,
+                  sum.n_segmented, sum.n_buckets);
+    assert_true(sum.n_micro > 100 && sum.n_segmented > 100 && sum.n_buckets > 100);
     assert_true(sum.n >= 500 && sum.n_positive >= 250);
 }
 

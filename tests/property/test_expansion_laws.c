@@ -67,7 +67,8 @@ static void draw_trial(trial *t, uint32_t series)
         .predict = 1,
         .bucket_bytes = t->graph->n_op > 100 ? 1 << 20 : bucket_sizes[draw_below(&t->chance, 4)],
         .step = {.n_micro = (int)draw_below(&t->chance, 4),
-                 .n_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_SEGMENTS_SQRT},
+                 .n_segment = draw_below(&t->chance, 3) ? 0 : TANDEM_SEGMENTS_SQRT,
+                 .with_norm = series % 3 == 0},
         .collective = (tandem_collective_algorithm)draw_below(&t->chance, TANDEM_N_ALGORITHM + 1)};
     t->cluster.n_class = 1 + (int)draw_below(&t->chance, 4);
     const tandem_link net = draw_link(&t->chance);
@@ -312,10 +313,10 @@ static int64_t micro_steps_ns(const tandem_replayer *replayer, int c)
 static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
 {
     const tandem_step *const step = tandem_replayer_step(replayer, c);
-    int64_t most = 0,
-            before = micro_steps_ns(replayer, c) +
-                     tandem_replayer_task_ns(replayer, c, step->bucket[step->n_bucket - 1].update_task, 0);
+    int64_t most = 0, before = micro_steps_ns(replayer, c);
     int handed = 0;
+    for (int k = 0; k < step->n_task; k++)
+        if (tandem_step_begins(step, k)) before += tandem_replayer_task_ns(replayer, c, k, 0);
     for (int b = 0; b < step->n_bucket; b++) {
         for (; handed <= step->bucket[b].ready_task; handed++)
             if (step->task[handed].active && step->task[handed].stream == TANDEM_STREAM_COMPUTE)
@@ -326,7 +327,7 @@ static int64_t longest_chain_ns(const tandem_replayer *replayer, int c)
             tandem_replayer_bucket_ns(replayer, last, &idle, &loaded);
             wire += idle;
             int64_t behind = 0;
-            for (int k = last; k < step->n_bucket - 1; k++)
+            for (int k = last; k < step->n_bucket && !tandem_step_begins(step, step->bucket[k].update_task); k++)
                 behind += tandem_replayer_task_ns(replayer, c, step->bucket[k].update_task, 0);
             if (before + (int64_t)wire + behind > most) most = before + (int64_t)wire + behind;
         }

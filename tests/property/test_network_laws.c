@@ -19,7 +19,8 @@ enum { RANDOM_GRAPHS = 180, PLANS = 40, MOST_ENUMERATED = 5000, BATCH_OF_ZOO = 4
 static const uint64_t seed = 20241;
 
 /* On one machine alone, beside others of its kind, beside another class; with all precisions, with fp16 as the wider one. */
-static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni", "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
+static const char *const clusters[] = {"cpu:avx512_bf16", "2*cpu:avx2_vnni",
+                                       "cpu:avx512_bf16 + cpu:avx2_vnni", "l4", "t4"};
 enum { N_CLUSTER = sizeof clusters / sizeof *clusters };
 
 static void must(tandem_status status, const tandem_error *error)
@@ -92,7 +93,7 @@ static void open_subject(subject *s, const priced_cluster *p, int c, chance *cha
     s->allowed = array((size_t)s->graph->n_op, sizeof *s->allowed);
     s->op = array((size_t)s->graph->n_op, sizeof *s->op);
     s->variant = array((size_t)step->n_task, sizeof *s->variant);
-    must(tandem_step_open(&s->step, s->graph, step->wider, step->bucket_bytes, &error), &error);
+    must(tandem_step_open_with(&s->step, s->graph, step->wider, step->bucket_bytes, &step->options, &error), &error);
     assert_int_equal(s->step->n_task, step->n_task);
     for (int i = 0; i < s->graph->n_op; i++)
         if (tandem_op_row_get(s->graph->op[i].kind)->precisions) s->op[s->n_layer++] = i;
@@ -373,14 +374,22 @@ static void print_subject(const subject *s)
                   s->network->n_bundle, s->n_way, s->n_plan, s->tightness_sum / s->n_way, s->tightness_least);
 }
 
-static void laws_hold_on_the_zoo(void **state)
+/* One batch a step, micro-steps, recomputation by different cuts, both. */
+static const tandem_step_options variants[] = {{.n_micro = 0},
+                                               {.n_micro = 3},
+                                               {.n_segment = TANDEM_SEGMENTS_SQRT},
+                                               {.n_segment = 4, .with_norm = 1},
+                                               {.n_micro = 2, .n_segment = 3}};
+enum { N_VARIANT = sizeof variants / sizeof *variants };
+
+static void check_zoo(tandem_step_options variant)
 {
-    (void)state;
     for (int m = 0; m < tandem_model_count(); m++) {
         priced_cluster p;
         tandem_error error = {0};
         chance c = {.seed = seed, .series = (uint32_t)m};
-        must(priced_cluster_open(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO, seed, NULL, &error),
+        must(priced_cluster_open_with(&p, tandem_model_get(m)->name, clusters[2], BATCH_OF_ZOO,
+                                      &(tandem_replayer_options){.step = variant}, seed, NULL, &error),
              &error);
         for (int k = 0; k < p.cluster.n_class; k++) {
             subject s;
@@ -395,9 +404,22 @@ static void laws_hold_on_the_zoo(void **state)
     }
 }
 
+static void laws_hold_on_the_zoo(void **state)
+{
+    (void)state;
+    check_zoo(variants[0]);
+}
+
+static void laws_hold_on_the_zoo_with_micro_steps_and_segments(void **state)
+{
+    (void)state;
+    check_zoo(variants[N_VARIANT - 1]);
+}
+
 static void laws_hold_on_random_graphs(void **state)
 {
     (void)state;
+    int n_segmented = 0;
     int n_network = 0, n_way = 0, n_plan = 0, most = 0;
     double tightness = 0, least = 1;
     print_message("random graphs: seed %llu, series 1000 … %d\n", (unsigned long long)seed, 1000 + RANDOM_GRAPHS - 1);
@@ -407,13 +429,15 @@ static void laws_hold_on_random_graphs(void **state)
         chance c = {.seed = seed, .series = 1000 + (uint32_t)g}, again = c;
         tandem_graph *const graph[2] = {random_graph(&c), random_graph(&again)};
         missing_seed = seed + (uint64_t)g;
-        must(priced_cluster_of(&p, graph, clusters[g % N_CLUSTER], seed + (uint64_t)g,
-                               filters[g / N_CLUSTER % N_FILTER], &error),
+        must(priced_cluster_of_with(&p, graph, clusters[g % N_CLUSTER],
+                                    &(tandem_replayer_options){.step = variants[g % N_VARIANT]},
+                                    seed + (uint64_t)g, filters[g / N_CLUSTER % N_FILTER], &error),
              &error);
         subject s;
         open_subject(&s, &p, (int)draw_below(&c, (uint32_t)p.cluster.n_class), &c, g % 4 < 2);
         check_class(&s, &c);
         n_network += s.network != NULL;
+        n_segmented += s.network && s.step->n_segment > 1;
         n_way += s.n_way;
         n_plan += s.n_plan;
         tightness += s.tightness_sum;
@@ -424,6 +448,8 @@ static void laws_hold_on_random_graphs(void **state)
     }
     print_message("%d networks, %d of %d plans have ways, at most %d states a layer, bytes/arena %.3f (least %.3f)\n",
                   n_network, n_way, n_plan, most, tightness / n_way, least);
+    print_message("%d of them with segments\n", n_segmented);
+    assert_true(n_segmented > RANDOM_GRAPHS / 8);
     assert_true(n_network > RANDOM_GRAPHS / 2 && n_way > n_plan / 4 && n_way < n_plan);
 }
 
@@ -521,6 +547,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(laws_hold_on_the_zoo),
+        cmocka_unit_test(laws_hold_on_the_zoo_with_micro_steps_and_segments),
         cmocka_unit_test(laws_hold_on_random_graphs),
         cmocka_unit_test(wide_frontiers_take_more_words),
         cmocka_unit_test(what_cannot_be_gone_through_is_said),

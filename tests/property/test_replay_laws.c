@@ -161,6 +161,7 @@ static void draw_trial(trial *t, world *w, uint32_t series, uint32_t contended)
     *t = (trial){.contended = contended, .chance = {.series = series}};
     t->step.n_micro = n_micro[draw(&t->chance, 4)];
     t->step.n_segment = n_segment[draw(&t->chance, 4)];
+    t->step.with_norm = series / 2 % 2;
     const uint32_t model = draw(&t->chance, N_MODEL);
     assert_true(w->graph[model]->n_op <= MOST_OPS);
     t->bucket_bytes = bucket_sizes[draw(&t->chance, 3)];
@@ -632,6 +633,7 @@ static void check_buckets(const tandem_step *step, times *const *of_task, int n_
                         ready = of_task[c][step->bucket[b].ready_task];
             assert_true(own.start_ns == wire.start_ns && own.end_ns == wire.end_ns);
             assert_true(of_task[c][step->bucket[b].update_task].start_ns >= wire.end_ns - 1);
+            if (step->norm_task >= 0) assert_true(of_task[c][step->norm_task].start_ns >= wire.end_ns - 1);
             if (ready.end_ns > ready_ns) ready_ns = ready.end_ns;
         }
         assert_in_range(wire.start_ns - ready_ns + 1, 0, 2); /* at once, when it is ready and the wire is free */
@@ -756,6 +758,7 @@ static void zero_of_one_rank_is_the_plain_step(void **state)
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
         draw_trial(&t, w, n, FREE);
+        t.step.with_norm = 0;
         t.cluster.n_class = t.cluster.member[0].n_rank = 1;
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);
         const tandem_replay plain = run(replayer, TANDEM_REPLAY_MEMORY);
@@ -818,6 +821,7 @@ static void zero_over_an_endless_wire_is_plain(void **state)
     for (uint32_t n = 0; n < CASES; n++) {
         trial t;
         draw_trial(&t, w, n, FREE);
+        t.step.with_norm = 0;
         t.cluster.link_bytes_per_s = 1e300;
         t.cluster.link_latency_ns = 0;
         tandem_replayer *replayer = open_trial(&t, &w->store[0]);

@@ -291,15 +291,25 @@ static void check_bucket_task(run *r, int t)
     assert_int_equal(bucket->ready_task, last);
 }
 
+/* All buckets are reduced, none is updated. */
+static void check_norm(run *r, int t)
+{
+    assert_int_equal(t, r->step->norm_task);
+    assert_int_equal(r->step->task[t].stream, TANDEM_STREAM_COMPUTE);
+    for (int b = 0; b < r->step->n_bucket; b++) assert_int_equal(r->updated[b], 1);
+}
+
 /* Types of a product's operands are those of its precision's row. */
 static void check_types(const run *r, const tandem_task *task)
 {
     const tandem_precision_row *row = tandem_precision_get(task->precision);
-    const int is_product = task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    const int is_product =
+        task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
     tandem_dtype from = row->forward, second = row->forward;
     if (task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
     if (task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;
-    if (!is_product || (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
+    if (!is_product ||
+        (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
@@ -314,6 +324,7 @@ static void check_task(run *r, int t)
     case TANDEM_TASK_WGRAD: check_wgrad(r, t); return;
     case TANDEM_TASK_DGRAD: check_dgrad(r, t); return;
     case TANDEM_TASK_ACCUMULATE: check_accumulate(r, t); return;
+    case TANDEM_TASK_NORM: check_norm(r, t); return;
     case TANDEM_TASK_REDUCE:
     case TANDEM_TASK_UPDATE: check_bucket_task(r, t); return;
     default: check_cast(r, t); return;
@@ -621,7 +632,8 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
     const tandem_dtype wider = wider_types[draw_below(c, 3)];
     const tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)],
                                          .n_segment = n_segment[draw_below(c, 4)],
-                                         .scaling.window = draw_below(c, 2) ? 5 : 0};
+                                         .scaling.window = draw_below(c, 2) ? 5 : 0,
+                                         .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     return step;
 }

@@ -14,43 +14,9 @@
 #include "base/file.h"
 #include "tests/property/training_run.h"
 
-enum { STEPS = 12, PATH = 64 };
+enum { STEPS = 12 };
 static const char gpt[] = "gpt_tiny:width=32,depth=1,length=16,dropout=0.1", mlp[] = "mlp:width=32",
                   resnet[] = "resnet20:width=8,blocks=1";
-
-static char folder[] = "/tmp/tandem-features-XXXXXX";
-static int open_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-typedef struct file_name {
-    char path[PATH];
-} file_name;
-static file_name in_folder(const char *name)
-{
-    file_name f;
-    (void)snprintf(f.path, sizeof f.path, "%s/%s", folder, name);
-    return f;
-}
-static int same_bytes(const char *a, const char *b)
-{
-    char *bytes[2] = {NULL, NULL};
-    size_t n[2] = {0, 0};
-    assert_int_equal(tandem_file_read(&bytes[0], &n[0], a, 1 << 28, NULL), TANDEM_OK);
-    assert_int_equal(tandem_file_read(&bytes[1], &n[1], b, 1 << 28, NULL), TANDEM_OK);
-    const int same = n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0;
-    free(bytes[0]);
-    free(bytes[1]);
-    return same;
-}
 
 static char *read_file(const char *path, size_t *n, size_t *data)
 {
@@ -185,7 +151,7 @@ static void a_clipped_step_has_the_length_asked_for(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name before = in_folder("before"), behind = in_folder("behind");
+    const training_file before = training_file_named("before"), behind = training_file_named("behind");
     static const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 1};
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = training_of(mlp, n_rank);
@@ -289,7 +255,8 @@ static void overflow_skips_steps(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name large = in_folder("large"), first = in_folder("first"), last = in_folder("last");
+    const training_file large = training_file_named("large"), first = training_file_named("first"),
+                        last = training_file_named("last");
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = large_training(n_rank, large.path);
         e.loss_scale = 65536;
@@ -324,8 +291,8 @@ static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name half = in_folder("half"), whole = in_folder("whole"), rest = in_folder("rest"),
-                    large = in_folder("large");
+    const training_file half = training_file_named("half"), whole = training_file_named("whole"),
+                        rest = training_file_named("rest"), large = training_file_named("large");
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = large_training(n_rank, large.path);
         e.loss_scale = -1;
@@ -347,7 +314,7 @@ static void a_dynamic_scale_finds_its_place_and_is_resumed(void **state)
         e.save = rest.path;
         record *resumed = run_well(&e);
         assert_memory_equal(resumed->report[0] + STEPS / 2, report + STEPS / 2, STEPS / 2 * sizeof *report);
-        assert_true(same_bytes(whole.path, rest.path));
+        assert_true(training_files_equal(whole.path, rest.path));
         training_forget(resumed);
         training_forget(r);
     }
@@ -359,7 +326,7 @@ static void weights_come_back_on_any_number_of_ranks(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name first = in_folder("first"), copy = in_folder("copy");
+    const training_file first = training_file_named("first"), copy = training_file_named("copy");
     for (int n_rank = 1; n_rank <= 2; n_rank++) {
         experiment e = training_of(resnet, n_rank);
         e.export = first.path;
@@ -400,5 +367,5 @@ int main(void)
         cmocka_unit_test(a_dynamic_scale_finds_its_place_and_is_resumed),
         cmocka_unit_test(weights_come_back_on_any_number_of_ranks),
     };
-    return cmocka_run_group_tests_name("training features", tests, open_folder, remove_folder);
+    return cmocka_run_group_tests_name("training features", tests, training_folder_open, training_folder_remove);
 }

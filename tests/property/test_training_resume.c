@@ -8,59 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "base/file.h"
 #include "tests/property/training_run.h"
 
-enum { HALF = 10, WHOLE = 20, PATH = 64 };
+enum { HALF = 10, WHOLE = 20 };
 
 static const char *const models[] = {"mlp:width=32", "gpt_tiny:width=32,depth=1,length=16",
                                      "resnet20:width=8,blocks=1"}; /* SGD, AdamW, batch normalisation */
 enum { N_MODEL = 3 };
-
-/* --- Files ---------------------------------------------------------------------------------------------------------- */
-
-static char folder[] = "/tmp/tandem-resume-XXXXXX";
-
-static int open_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
-}
-
-typedef struct file_name {
-    char path[PATH];
-} file_name;
-
-static file_name in_folder(const char *name)
-{
-    file_name f;
-    (void)snprintf(f.path, sizeof f.path, "%s/%s", folder, name);
-    return f;
-}
-
-static int same_bytes(const char *a, const char *b)
-{
-    char *bytes[2] = {NULL, NULL};
-    size_t n[2] = {0, 0};
-    assert_int_equal(tandem_file_read(&bytes[0], &n[0], a, 1 << 28, NULL), TANDEM_OK);
-    assert_int_equal(tandem_file_read(&bytes[1], &n[1], b, 1 << 28, NULL), TANDEM_OK);
-    const int same = n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0;
-    free(bytes[0]);
-    free(bytes[1]);
-    return same;
-}
 
 static experiment training_of(const char *model, int n_rank, tandem_precision precision)
 {
@@ -87,7 +44,8 @@ static void ten_and_ten_are_twenty(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name at_once = in_folder("at_once"), half = in_folder("half"), rest = in_folder("rest");
+    const training_file at_once = training_file_named("at_once"), half = training_file_named("half"),
+                        rest = training_file_named("rest");
     static const tandem_precision precisions[] = {TANDEM_PRECISION_FP32, TANDEM_PRECISION_INT8_FULL};
     for (int m = 0; m < N_MODEL; m++)
         for (int n_rank = 1; n_rank <= 2; n_rank++)
@@ -110,8 +68,8 @@ static void ten_and_ten_are_twenty(void **state)
                     assert_memory_equal(second->loss[rank] + HALF, whole->loss[rank] + HALF,
                                         (WHOLE - HALF) * sizeof(double));
                 }
-                assert_true(same_bytes(at_once.path, rest.path));
-                assert_false(same_bytes(at_once.path, half.path));
+                assert_true(training_files_equal(at_once.path, rest.path));
+                assert_false(training_files_equal(at_once.path, half.path));
                 training_forget(whole);
                 training_forget(first);
                 training_forget(second);
@@ -123,7 +81,8 @@ static void buckets_are_no_part_of_a_checkpoint(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name one = in_folder("one_bucket"), many = in_folder("many_buckets"), half = in_folder("half");
+    const training_file one = training_file_named("one_bucket"), many = training_file_named("many_buckets"),
+                        half = training_file_named("half");
     experiment e = training_of(models[1], 1, TANDEM_PRECISION_FP32);
     e.save = one.path;
     training_forget(run_well(&e));
@@ -136,14 +95,14 @@ static void buckets_are_no_part_of_a_checkpoint(void **state)
     e.resume = half.path;
     e.save = many.path;
     training_forget(run_well(&e));
-    assert_true(same_bytes(one.path, many.path));
+    assert_true(training_files_equal(one.path, many.path));
 }
 
 static void another_number_of_ranks_goes_on(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name half = in_folder("half");
+    const training_file half = training_file_named("half");
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
     record *whole = run_well(&e);
     e.steps = HALF;
@@ -164,7 +123,7 @@ static void a_checkpoint_that_is_refused_stops_all_ranks(void **state)
 {
     (void)state;
     training_require_device();
-    const file_name file = in_folder("other");
+    const training_file file = training_file_named("other");
     experiment e = training_of(models[0], 2, TANDEM_PRECISION_FP32);
     e.steps = 1;
     e.save = file.path;
@@ -220,7 +179,7 @@ static void poison_gradients(void *context, const tandem_executor *executor, int
 /* Poisons; says what every rank must say. */
 static void expect_divergence(int n_rank, const char *named)
 {
-    const file_name last = in_folder("last_good");
+    const training_file last = training_file_named("last_good");
     experiment e = training_of("mlp:width=32,depth=3", n_rank, TANDEM_PRECISION_FP32);
     e.observer = poison_gradients;
     e.save = last.path;
@@ -376,5 +335,5 @@ int main(void)
         cmocka_unit_test(a_refusal_names_the_largest_batch_that_fits),
         cmocka_unit_test(a_run_larger_than_the_machine_is_refused),
     };
-    return cmocka_run_group_tests(tests, open_folder, remove_folder);
+    return cmocka_run_group_tests(tests, training_folder_open, training_folder_remove);
 }

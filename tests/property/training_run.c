@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "base/file.h"
 
 static const char *device_of(const experiment *e, int rank)
 {
@@ -25,9 +26,11 @@ static tandem_status open_step(tandem_step **step, const tandem_graph *graph, co
                                tandem_error *error)
 {
     tandem_device device;
+    tandem_step_options variant = e->variant;
+    variant.with_norm = e->clip > 0 || e->loss_scale != 0;
     tandem_status status = tandem_device_find(&device, device_of(e, rank), error);
     if (status == TANDEM_OK)
-        status = tandem_step_open_with(step, graph, device.wider, e->bucket_bytes, &e->variant, error);
+        status = tandem_step_open_with(step, graph, device.wider, e->bucket_bytes, &variant, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         const unsigned has = tandem_op_row_get(graph->op[i].kind)->precisions;
         if (!has) continue;
@@ -160,6 +163,41 @@ record *training_run(const experiment *e)
     }
     empty_directory(store);
     return r;
+}
+
+static char folder[] = "/tmp/tandem-training-XXXXXX";
+
+int training_folder_open(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+int training_folder_remove(void **state)
+{
+    (void)state;
+    char command[64];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+training_file training_file_named(const char *name)
+{
+    training_file file;
+    (void)snprintf(file.path, sizeof file.path, "%s/%s", folder, name);
+    return file;
+}
+
+int training_files_equal(const char *a, const char *b)
+{
+    char *bytes[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    assert_int_equal(tandem_file_read(&bytes[0], &n[0], a, 1 << 28, NULL), TANDEM_OK);
+    assert_int_equal(tandem_file_read(&bytes[1], &n[1], b, 1 << 28, NULL), TANDEM_OK);
+    const int same = n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0;
+    free(bytes[0]);
+    free(bytes[1]);
+    return same;
 }
 
 void training_forget(record *r) { (void)munmap(r, sizeof *r); }

@@ -60,6 +60,16 @@ typedef struct training_view {
 record *training_run(const experiment *e);
 void training_forget(record *r);
 
+/* A folder of the test's own, for as long as its group runs: set-up and tear-down for cmocka, files in it, and whether two files
+ * hold the same bytes. */
+int training_folder_open(void **state);
+int training_folder_remove(void **state);
+typedef struct training_file {
+    char path[64];
+} training_file;
+training_file training_file_named(const char *name);
+int training_files_equal(const char *a, const char *b);
+
 /* Of the devices here, or NULL. */
 const char *training_weakest(void);
 const char *training_strongest(void);

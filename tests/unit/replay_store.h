@@ -58,7 +58,7 @@ static inline void replay_store_fill(replay_store *s, const tandem_graph *graph,
 {
     tandem_step *step = NULL;
     tandem_error error = {0};
-    const tandem_step_options options = {.n_micro = 2}; /* it has all tasks there can be, or their like */
+    const tandem_step_options options = {.n_micro = 2, .with_norm = 1}; /* it has all tasks there can be, or their like */
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, &error), TANDEM_OK);
     assert_int_equal(tandem_store_begin(s->store, &error), TANDEM_OK);
     for (int t = 0; t < step->n_task; t++) {

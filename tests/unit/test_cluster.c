@@ -20,7 +20,8 @@
 static void the_table_is_whole(void **state)
 {
     (void)state;
-    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16, fp32 = 1u << TANDEM_PRECISION_FP32;
+    const unsigned bf16 = 1u << TANDEM_PRECISION_BF16, fp16 = 1u << TANDEM_PRECISION_FP16,
+                   fp32 = 1u << TANDEM_PRECISION_FP32;
     assert_in_range(tandem_device_count(), 8, 64);
     for (int i = 0; i < tandem_device_count(); i++) {
         tandem_device found;
@@ -44,14 +45,34 @@ static void the_table_is_whole(void **state)
     assert_int_equal(device.wider, TANDEM_BF16);
 }
 
+static void cards_are_found_by_number(void **state)
+{
+    (void)state;
+    static const char *const none[] = {"cuda:", "cuda:x",  "cuda:01", "cuda:1000",
+                                       "cuda",  "cuda:1 ", "cuda:-1"};
+    tandem_device device = {.name = "before"};
+    tandem_error error = {0};
+    for (size_t k = 0; k < sizeof none / sizeof none[0]; k++) {
+        assert_int_equal(tandem_device_find(&device, none[k], &error), TANDEM_UNKNOWN_NAME);
+        assert_string_equal(device.name, "before");
+        assert_non_null(strstr(error.text, "cuda:N"));
+    }
+    assert_int_equal(tandem_device_find(&device, "cuda:12", NULL), TANDEM_OK);
+    assert_string_equal(device.name, "cuda:12");
+    assert_false(tandem_device_is_described(&device));
+    assert_false(tandem_device_present("cuda:0"));
+    assert_int_equal(tandem_device_require("cuda:0", &error), TANDEM_OK);
+}
+
 static void a_card_has_what_its_capability_has(void **state)
 {
     (void)state;
     static const struct {
         int major, minor;
         const char *like; /* a described card */
-    } card[] = {{6, 0, "p100"}, {6, 1, "p4"},   {7, 0, "v100"}, {7, 2, "v100"},  {7, 5, "t4"},    {8, 0, "a100"},
-                {8, 6, "a10"},  {8, 7, "a100"}, {8, 9, "l4"},   {9, 0, "h100"}, {10, 0, "h100"}, {12, 1, "h100"}};
+    } card[] = {{6, 0, "p100"}, {6, 1, "p4"},   {7, 0, "v100"},  {7, 2, "v100"},
+                {7, 5, "t4"},   {8, 0, "a100"}, {8, 6, "a10"},   {8, 7, "a100"},
+                {8, 9, "l4"},   {9, 0, "h100"}, {10, 0, "h100"}, {12, 1, "h100"}};
     for (size_t k = 0; k < sizeof card / sizeof *card; k++) {
         tandem_device like, device = {.name = "cuda:0"};
         assert_int_equal(tandem_device_find(&like, card[k].like, NULL), TANDEM_OK);
@@ -60,7 +81,8 @@ static void a_card_has_what_its_capability_has(void **state)
         assert_int_equal(device.wider, like.wider);
         assert_string_equal(device.name, "cuda:0");
     }
-    const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16, fp8 = 1u << TANDEM_PRECISION_FP8;
+    const unsigned tf32 = 1u << TANDEM_PRECISION_TF32, fp16 = 1u << TANDEM_PRECISION_FP16,
+                   fp8 = 1u << TANDEM_PRECISION_FP8;
     tandem_device t4, a100, l4;
     assert_true(tandem_device_capability(&t4, 7, 5) && tandem_device_capability(&a100, 8, 0) &&
                 tandem_device_capability(&l4, 8, 9));
@@ -526,6 +548,7 @@ static void a_wrong_file_is_said(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_are_found_by_number),
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(descriptions_are_whole),
         cmocka_unit_test(a_card_has_what_its_capability_has),

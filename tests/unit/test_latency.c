@@ -92,12 +92,9 @@ static void casts_read_twice_where_the_range_is_not_known(void **state)
         tandem_dtype from, to;
         tandem_range range;
         double bytes;
-    } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},
-                {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
-                {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5},
-                {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
-                {TANDEM_F32, TANDEM_E5M2, 0, 10 * 9},
-                {TANDEM_F32, TANDEM_F16, 0, 10 * 6},
+    } rows[] = {{TANDEM_F32, TANDEM_S8, 0, 10 * 9},    {TANDEM_F32, TANDEM_S8, 1, 10 * 5},
+                {TANDEM_BF16, TANDEM_E4M3, 0, 10 * 5}, {TANDEM_BF16, TANDEM_E4M3, 1, 10 * 3},
+                {TANDEM_F32, TANDEM_E5M2, 0, 10 * 9},  {TANDEM_F32, TANDEM_F16, 0, 10 * 6},
                 {TANDEM_S8, TANDEM_BF16, 0, 10 * 3}};
     for (size_t i = 0; i < N_OF(rows); i++) {
         tandem_work work;

@@ -411,8 +411,8 @@ static void an_operator_without_it_is_said(void **state)
     tandem_error error = {0};
     tandem_graph *const graph = open_graph("gpt_tiny"), *opened = NULL;
     tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8"), *read = NULL;
-    char *const good = text_of(plan, graph), *const bad =
-                                                 with(good, "\"embedding\": \"fp32\"", "\"embedding\": \"int8_full\"");
+    char *const good = text_of(plan, graph), *const bad = with(good, "\"embedding\": \"fp32\"",
+                                                               "\"embedding\": \"int8_full\"");
     assert_int_equal(tandem_plan_parse(&read, &opened, bad, strlen(bad), "plan.json", &error), TANDEM_MALFORMED);
     assert_non_null(strstr(error.text, "precision.embedding: no embedding exists in int8_full"));
     free(bad);

@@ -194,10 +194,10 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
     static const struct {
         tandem_precision precision;
         tandem_dtype type;
-        int known;
-    } rows[] = {{TANDEM_PRECISION_INT8, TANDEM_S8, 1},
-                {TANDEM_PRECISION_FP8, TANDEM_E4M3, 1},
-                {TANDEM_PRECISION_FP16, TANDEM_F16, 0}};
+        tandem_range range;
+    } rows[] = {{TANDEM_PRECISION_INT8, TANDEM_S8, TANDEM_RANGE_KNOWN},
+                {TANDEM_PRECISION_FP8, TANDEM_E4M3, TANDEM_RANGE_KNOWN},
+                {TANDEM_PRECISION_FP16, TANDEM_F16, TANDEM_RANGE_FOUND}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         int seen = 0;
         tandem_step_set(step, reader, rows[k].precision);
@@ -208,7 +208,7 @@ static void ranges_are_known_to_types_of_one_byte(void **state)
             if (!task->active || task->kind != TANDEM_TASK_CAST || task->op != softmax) continue;
             assert_int_equal(task->to, rows[k].type);
             assert_true(tandem_step_key(step, t, task->variant, &key));
-            assert_int_equal(key.known_range, rows[k].known);
+            assert_int_equal(key.range, rows[k].range);
             seen++;
         }
         assert_int_equal(seen, 1);
@@ -233,7 +233,9 @@ static void rows_say_what_is_multiplied(void **state)
     for (int d = 0; d < TANDEM_N_VERSION; d++) {
         const uint64_t bytes = tandem_dtype_bytes((tandem_dtype)d);
         const char *name = tandem_dtype_name((tandem_dtype)d);
-        assert_true(bytes == (strcmp(name, "f32") == 0 ? 4 : strcmp(name, "bf16") == 0 || strcmp(name, "f16") == 0 ? 2 : 1));
+        assert_true(bytes == (strcmp(name, "f32") == 0                                ? 4
+                              : strcmp(name, "bf16") == 0 || strcmp(name, "f16") == 0 ? 2
+                                                                                      : 1));
     }
 }
 

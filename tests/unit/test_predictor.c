@@ -123,8 +123,8 @@ static void qsync_is_as_published(void **state)
     assert_close(of_fc1[TANDEM_PRECISION_FP16], of_16);
     assert_close(of_fc1[TANDEM_PRECISION_TF32], of_16);
     const double s_v = 5.08 / 14 * 5.08 / 14, s_w = 2.54 / 14 * 2.54 / 14; /* fp8: steps of amax/14; k = 2 */
-    assert_close(of_fc1[TANDEM_PRECISION_FP8], 4 * (6 - 2) * (3 * s_v * 8 + 4 * s_w * 16) / 6 +
-                                                   2 * (2 * s_v * 8 + 4 * 16.0 / 16 * 8) / 6);
+    assert_close(of_fc1[TANDEM_PRECISION_FP8],
+                 4 * (6 - 2) * (3 * s_v * 8 + 4 * s_w * 16) / 6 + 2 * (2 * s_v * 8 + 4 * 16.0 / 16 * 8) / 6);
     assert_true(of_head[TANDEM_PRECISION_BF16] == 0); /* negative as published; cut off */
     assert_true(of_head[TANDEM_PRECISION_INT8] > 0);
     for (int i = 0; i < graph->n_op; i++)
@@ -573,14 +573,16 @@ static void float_rounding_is_as_derived(void **state)
         const double whole = float_rows[row].largest > 0 ? log2(256 / float_rows[row].largest) : 0; /* whole binades */
         const double ratio = error_over_assumed(row, whole - 3, whole, 0, 1);
         if (ratio < 0.97 || ratio > 1.01)
-            fail_msg("%s: the error is %g of what is assumed", tandem_precision_get(float_rows[row].precision)->name, ratio);
+            fail_msg("%s: the error is %g of what is assumed",
+                     tandem_precision_get(float_rows[row].precision)->name, ratio);
     }
     static const struct {
         int row;
         double to, amax;
     } small_numbers[] = {{1, -21, 1}, {3, -7, 448}, {3, -8, 224}};
     for (size_t k = 0; k < sizeof small_numbers / sizeof *small_numbers; k++) { /* some steps of the least only */
-        const double ratio = error_over_assumed(small_numbers[k].row, 0, small_numbers[k].to, 1, small_numbers[k].amax);
+        const double ratio =
+            error_over_assumed(small_numbers[k].row, 0, small_numbers[k].to, 1, small_numbers[k].amax);
         if (ratio < 0.9 || ratio > 1.05) fail_msg("case %zu: the error is %g of what is assumed", k, ratio);
     }
     const double lost = error_over_assumed(1, -34, -26, 0, 1); /* below half a step all of it is lost, no more */

@@ -15,6 +15,7 @@
 #include <zlib.h>
 
 #include "tandem/whatif.h"
+#include "tests/unit/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 #define HEADING "dp_rank,stage,step,optype,model_chunk,seq_id,start_us,dur_us\n"
@@ -48,22 +49,6 @@ static tandem_whatif *analyse(const char *text)
     if (tandem_whatif_job(&whatif, job, NULL, &error) != TANDEM_OK) fail_msg("%s", error.text);
     tandem_job_close(job);
     return whatif;
-}
-
-static const tandem_whatif_part *part_of(const tandem_whatif_parts *parts, const char *name)
-{
-    for (int k = 0; k < parts->n; k++)
-        if (strcmp(parts->part[k].name, name) == 0) return &parts->part[k];
-    fail_msg("no part '%s'", name);
-    return NULL;
-}
-
-static void expect_part(const tandem_whatif_parts *parts, const char *name, int64_t with_ns, int64_t without_ns)
-{
-    const tandem_whatif_part *const part = part_of(parts, name);
-    if (part->with_ns != with_ns || part->without_ns != without_ns)
-        fail_msg("%s: with %lld, without %lld; expected %lld, %lld", name, (long long)part->with_ns,
-                 (long long)part->without_ns, (long long)with_ns, (long long)without_ns);
 }
 
 /* --- By hand -------------------------------------------------------------------------------------------- */

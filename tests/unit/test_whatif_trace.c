@@ -13,6 +13,7 @@
 
 #include "tandem/trace.h"
 #include "tandem/whatif.h"
+#include "tests/unit/whatif_parts.h"
 
 #define N_OF(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -61,12 +62,14 @@ static tandem_whatif *analyse(const char *text, size_t n)
     return whatif;
 }
 
-static const tandem_whatif_part *part_of(const tandem_whatif_parts *parts, const char *name)
+/* Where a rank was: at work, waiting for what was on the wire, for others, for nothing. */
+static void expect_rank(const tandem_whatif *w, int rank, int64_t busy_ns, int64_t exposed_ns,
+                        int64_t wait_ns, int64_t idle_ns)
 {
-    for (int k = 0; k < parts->n; k++)
-        if (strcmp(parts->part[k].name, name) == 0) return &parts->part[k];
-    fail_msg("no part '%s'", name);
-    return NULL;
+    assert_int_equal(w->rank[rank].busy_ns, busy_ns);
+    assert_int_equal(w->rank[rank].exposed_ns, exposed_ns);
+    assert_int_equal(w->rank[rank].wait_ns, wait_ns);
+    assert_int_equal(w->rank[rank].idle_ns, idle_ns);
 }
 
 static void a_step_by_hand(void **state)
@@ -94,14 +97,8 @@ static void a_step_by_hand(void **state)
     /* Where rank 0 was: 35 us busy; bucket 0 on the wire 40 … 45, bucket 1 65 … 80; it waits 30 … 40 and 47 … 65 */
     assert_int_equal(w->n_rank, 2);
     assert_string_equal(w->rank[0].name, "rank 0");
-    assert_int_equal(w->rank[0].busy_ns, 35000);
-    assert_int_equal(w->rank[0].exposed_ns, 20000);
-    assert_int_equal(w->rank[0].wait_ns, 28000);
-    assert_int_equal(w->rank[0].idle_ns, 3000);
-    assert_int_equal(w->rank[1].busy_ns, 75000);
-    assert_int_equal(w->rank[1].exposed_ns, 11000);
-    assert_int_equal(w->rank[1].wait_ns, 0);
-    assert_int_equal(w->rank[1].idle_ns, 0);
+    expect_rank(w, 0, 35000, 20000, 28000, 3000);
+    expect_rank(w, 1, 75000, 11000, 0, 0);
     tandem_whatif_close(w);
 }
 
@@ -117,10 +114,7 @@ static void waits_of_a_simulated_step_are_waits(void **state)
     tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, simulated, N_OF(simulated)));
     assert_int_equal(w->step_ns, 36000);
     assert_int_equal(w->ideal_ns, 16000);
-    assert_int_equal(w->rank[0].busy_ns, 11000);
-    assert_int_equal(w->rank[0].exposed_ns, 5000);
-    assert_int_equal(w->rank[0].wait_ns, 20000);
-    assert_int_equal(w->rank[0].idle_ns, 0);
+    expect_rank(w, 0, 11000, 5000, 20000, 0);
     tandem_whatif_close(w);
 }
 
@@ -160,7 +154,8 @@ static void what_the_writer_writes_is_read(void **state)
             event[n] = (tandem_trace_event){1000 * n, 1000 * (n + 1), t};
             n++;
         }
-    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, step, event, n, NULL}, {"cpu:sse41", 1, 3, step, event, n, NULL}};
+    const tandem_trace_lane lane[] = {{"cpu:avx2", 0, 1, step, event, n, NULL},
+                                      {"cpu:sse41", 1, 3, step, event, n, NULL}};
     assert_int_equal(tandem_trace_write(path, "both alike", lane, 2, &error), TANDEM_OK);
     assert_int_equal(tandem_recording_find(&recording, path, &error), TANDEM_OK);
     assert_int_equal(recording, TANDEM_RECORDING_STEP);

@@ -24,9 +24,9 @@ INLINE void store(void *y, size_t i, float value, int narrow)
         ((float *)y)[i] = value;
 }
 
-/* Asks memory for the n elements that stand `ahead` bytes behind element i. Memory would else idle while a chunk is summed a second
- * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward;
- * short rows are better left to the hardware). */
+/* Asks memory for the n elements that stand `ahead` bytes behind element i. It would else idle while a chunk is summed a second
+ * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward);
+ * short rows are better left to them. */
 INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
 {
     const size_t size = narrow ? sizeof(uint16_t) : sizeof(float);

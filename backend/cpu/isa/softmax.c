@@ -9,16 +9,18 @@ typedef float lanes __attribute__((vector_size(LANES * sizeof(float))));
 
 static const float least = -87; /* e to this and less counts as 0: it is below what a sum of f32 can see */
 
-/* Largest number; floats in order are integers in order once those below zero are turned over. 0 < n. */
+/* Floats in order are integers in order once those below zero are turned over; and back. */
+static inline int32_t turned(int32_t bits) { return bits < 0 ? bits ^ INT32_MAX : bits; }
+
+/* Of n > 0 numbers. */
 static float largest(const float *x, size_t n)
 {
     int32_t top = INT32_MIN;
     for (size_t j = 0; j < n; j++) {
-        const int32_t bits = (int32_t)bits_of_float(x[j]);
-        const int32_t key = bits ^ (int32_t)((uint32_t)(bits >> 31) >> 1);
+        const int32_t key = turned((int32_t)bits_of_float(x[j]));
         top = key > top ? key : top;
     }
-    return float_of_bits((uint32_t)(top ^ (int32_t)((uint32_t)(top >> 31) >> 1)));
+    return float_of_bits((uint32_t)turned(top));
 }
 
 static float folded(const lanes *first, const lanes *second)

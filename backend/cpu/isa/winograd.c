@@ -15,12 +15,12 @@
 
 enum {
     LANES = 16,
-    LINE = 64,    /* bytes */
-    POINTS = 36,  /* of a tile, transformed */
-    CHUNK = 32,   /* channels of the result: two vectors */
-    ROWS = 8,     /* of a product, in registers */
-    PAD = 16,     /* so that rows and planes do not meet in the same lines of a cache */
-    SLICE = 128,  /* channels of a weight gradient that are multiplied before they are transformed back */
+    LINE = 64,   /* bytes */
+    POINTS = 36, /* of a tile, transformed */
+    CHUNK = 32,  /* channels of the result: two vectors */
+    ROWS = 8,    /* of a product, in registers */
+    PAD = 16,    /* so that rows and planes do not meet in the same lines of a cache */
+    SLICE = 128, /* channels of a weight gradient that are multiplied before they are transformed back */
     BLOCK_BYTES = 576 << 10,
 };
 
@@ -178,10 +178,10 @@ INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, on
 typedef struct plan {
     int64_t across, down, tiles; /* of an image; of all */
     int64_t block;               /* tiles that are multiplied at once */
-    int keeps;                   /* the transformed weights, or the sums, of all chunks, for there are several blocks */
-    int64_t row, plane;          /* of V: floats from a tile to the next, from a point to the next */
-    int64_t chunk_plane;         /* of M or Y: 32 channels of a block's tiles */
-    int64_t chunk_floats;        /* of U, or of the sums of a weight gradient, 32 channels */
+    int keeps; /* the transformed weights, or the sums, of all chunks, for there are several blocks */
+    int64_t row, plane;   /* of V: floats from a tile to the next, from a point to the next */
+    int64_t chunk_plane;  /* of M or Y: 32 channels of a block's tiles */
+    int64_t chunk_floats; /* of U, or of the sums of a weight gradient, 32 channels */
     int64_t v_floats, m_floats, u_floats;
 } plan;
 
@@ -228,7 +228,8 @@ INLINE void load_pixels(vector d[6][6], const void *x, int64_t image, int64_t to
         for (int j = 0; j < n; j++) {
             const int64_t y = top + i, z = left + j;
             const int is_in = inside || (y >= 0 && y < height && z >= 0 && z < width);
-            d[i][j] = is_in ? load(x, ((image * height + y) * width + z) * channels + c, narrow) : _mm512_setzero_ps();
+            d[i][j] = is_in ? load(x, ((image * height + y) * width + z) * channels + c, narrow)
+                            : _mm512_setzero_ps();
         }
     }
 }
@@ -256,9 +257,9 @@ INLINE void fetch_next(const void *x, const tandem_winograd *w, int64_t image, i
 }
 
 /* Channels first … first + count of tiles from … from + n of an image: to[point][tile][channel]. */
-INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, const tandem_winograd *w, const plan *p,
-                         int64_t from, int64_t n, int64_t channels, int64_t first, int64_t count, int frame,
-                         int size, int narrow, one_direction *transform)
+INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, const tandem_winograd *w,
+                         const plan *p, int64_t from, int64_t n, int64_t channels, int64_t first,
+                         int64_t count, int frame, int size, int narrow, one_direction *transform)
 {
     for (int64_t t = 0; t < n; t++, to += row) {
         int64_t image, top, left;
@@ -310,8 +311,8 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const pla
                 UNROLLED
                 for (int j = 0; j < 4; j++)
                     if (i < down && j < across)
-                        store(w->y, ((image * w->height + top + i) * w->width + left + j) * w->to + first + c, d[i][j],
-                              narrow);
+                        store(w->y, ((image * w->height + top + i) * w->width + left + j) * w->to + first + c,
+                              d[i][j], narrow);
             }
         }
     }
@@ -349,8 +350,8 @@ INLINE void transpose(vector rows[LANES])
     }
 }
 
-/* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the weight is turned by
- * 180 degrees and its channels change places. */
+/* 3x3 taps of 16 channels read (k …) by 16 written (n …): tap[9][16 of k], a vector is of 16 n. Backward the weight is turned
+ * by 180 degrees and its channels change places. */
 INLINE void load_taps(vector tap[9][LANES], const tandem_winograd *w, int64_t k, int64_t n, int narrow)
 {
     for (int at = 0; at < 9; at++) {
@@ -383,8 +384,8 @@ INLINE void expand_weights(float *u, const tandem_winograd *w, int64_t first, in
 }
 
 /* The gradient of weights from channels k … k + count to those of a chunk. */
-INLINE void contract_weights(const float *m, int64_t plane, const tandem_winograd *w, int64_t k, int64_t count,
-                             int64_t first)
+INLINE void contract_weights(const float *m, int64_t plane, const tandem_winograd *w, int64_t k,
+                             int64_t count, int64_t first)
 {
     for (int64_t i = 0; i < count; i++)
         for (int64_t n = 0; n < CHUNK; n += LANES) {
@@ -399,8 +400,8 @@ INLINE void contract_weights(const float *m, int64_t plane, const tandem_winogra
 /* --- Products ----------------------------------------------------------------------------------------------------- */
 
 /* c[rows][32] (+)= Σ over k of a[r·row + k·step]·b[k][32] */
-INLINE void multiply_rows(float *c, const float *a, int64_t row, int64_t step, const float *b, int64_t k, const int rows,
-                          int adds)
+INLINE void multiply_rows(float *c, const float *a, int64_t row, int64_t step, const float *b, int64_t k,
+                          const int rows, int adds)
 {
     vector sum[ROWS][2];
     UNROLLED
@@ -428,7 +429,8 @@ static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t s
 {
     int64_t r = 0;
     for (; r + ROWS <= m; r += ROWS) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS, adds);
-    for (; r + ROWS / 2 <= m; r += ROWS / 2) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS / 2, adds);
+    for (; r + ROWS / 2 <= m; r += ROWS / 2)
+        multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, ROWS / 2, adds);
     for (; r < m; r++) multiply_rows(c + r * CHUNK, a + r * row, row, step, b, k, 1, adds);
 }
 
@@ -447,7 +449,8 @@ static void convolve(const tandem_winograd *w, const plan *p)
             if (from == 0 && w->from_bf16) expand_weights(weights, w, first, 1);
             if (from == 0 && !w->from_bf16) expand_weights(weights, w, first, 0);
             for (int64_t at = 0; at < POINTS; at++)
-                multiply(m + at * p->chunk_plane, v + at * p->plane, n, p->row, 1, weights + at * u_plane, w->from, 0);
+                multiply(m + at * p->chunk_plane, v + at * p->plane, n, p->row, 1, weights + at * u_plane,
+                         w->from, 0);
             if (w->to_bf16)
                 contract_results(m, w, p, from, n, first, 1);
             else

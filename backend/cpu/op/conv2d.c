@@ -215,9 +215,10 @@ static int wants_winograd(const tandem_kernel *kernel)
 {
     const tandem_op *op = kernel->op;
     const tandem_shape *in = cpu_input_shape(kernel, 0);
-    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 && op->kernel_w == 3 &&
-           op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
-           tandem_shape_last(in) % WINOGRAD_CHANNELS == 0 && tandem_shape_last(&op->shape) % WINOGRAD_CHANNELS == 0 &&
+    return kernel->device->isa->winograd && kernel->task.from != TANDEM_S8 && op->kernel_h == 3 &&
+           op->kernel_w == 3 && op->stride == 1 && op->pad == 1 && in->dim[1] >= 4 && in->dim[2] >= 4 &&
+           tandem_shape_last(in) % WINOGRAD_CHANNELS == 0 &&
+           tandem_shape_last(&op->shape) % WINOGRAD_CHANNELS == 0 &&
            in->dim[0] * ((in->dim[1] + 3) / 4) * ((in->dim[2] + 3) / 4) >= WINOGRAD_TILES;
 }
 
@@ -369,10 +370,34 @@ static tandem_status prepare_int8(conv_state *state, tandem_kernel *kernel, tand
     return TANDEM_OK;
 }
 
+/* The weight gradient of a 1x1 window without stride is one product over all places. With AVX-512 oneDNN's product is faster than
+ * its convolution unless it has fewer columns than rows (measured on resnet50's: 2 to 20 % in f32, up to 20 % in bf16). */
+static int wants_product(const tandem_kernel *kernel)
+{
+    const tandem_op *op = kernel->op;
+    return kernel->task.kind == TANDEM_TASK_WGRAD && kernel->task.from != TANDEM_S8 && has_avx512(kernel) &&
+           op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0 &&
+           tandem_shape_last(&op->shape) >= tandem_shape_last(cpu_input_shape(kernel, 0));
+}
+
+static tandem_status prepare_product(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_shape *out = &kernel->op->shape;
+    const cpu_product_spec spec = {.batch = 1,
+                                   .m = tandem_shape_last(cpu_input_shape(kernel, 0)),
+                                   .n = tandem_shape_last(out),
+                                   .k = tandem_shape_elements(out) / tandem_shape_last(out),
+                                   .transpose_a = 1,
+                                   .from = kernel->task.from,
+                                   .to = kernel->task.to};
+    return cpu_product_prepare(kernel, &spec, error);
+}
+
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
         return cpu_conv2d_int8_gradient(kernel, error);
+    if (wants_product(kernel)) return prepare_product(kernel, error);
     if (wants_winograd(kernel)) {
         prepare_winograd(kernel);
         return TANDEM_OK;
