@@ -70,6 +70,8 @@ static tandem_status check_op(const tandem_graph *graph, int op, tandem_error *e
 tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_graph *graph, const char *data,
                                           int op, const tandem_statistics *statistics, tandem_error *error)
 {
+    static const char renumbered[] = "DELETE FROM statistics WHERE model = (SELECT id FROM model WHERE hash = ?1)"
+                                     " AND data = ?2 AND op_name = ?3 AND op <> ?4";
     static const char sql[] =
         "INSERT OR REPLACE INTO statistics (model, data, op, op_name, " WHOLE_COLUMNS ", " REAL_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM model WHERE hash = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, "
@@ -89,6 +91,8 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_file_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
+        status = tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name, (int64_t)op);
+    if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, sql,
                                       "ssis"
                                       "iiiiiii"
@@ -100,20 +104,33 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     return tandem_store_write_end(store, status, error);
 }
 
-/* One row into its place; MALFORMED where the graph has no such operator: the hash says that it has. */
+/* The number of an operator in this graph. An earlier version may have fused fewer, and numbered them otherwise: the name counts.
+ * MALFORMED where the graph has no such operator: the hash says that it has. */
+static tandem_status place_of(int64_t *op, const char *name, const tandem_store *store,
+                              const tandem_graph *graph, tandem_error *error)
+{
+    int found = 0;
+    if (*op >= 0 && *op < graph->n_op && strcmp(name, graph->op[*op].name) == 0) return TANDEM_OK;
+    if (tandem_graph_find(&found, graph, name, NULL) != TANDEM_OK)
+        return tandem_store_damaged(store, "statistics", error);
+    *op = found;
+    return TANDEM_OK;
+}
+
+/* One row into its place. */
 static tandem_status read_row(tandem_statistics *statistics, const tandem_store *store, sqlite3_stmt *row,
                               const tandem_graph *graph, tandem_error *error)
 {
     int64_t whole[N_WHOLE];
     double real[N_REAL];
     const char *name = NULL;
-    const int64_t op = sqlite3_column_int64(row, 0);
-    const tandem_status status = tandem_store_text(&name, store, row, 1, error);
+    int64_t op = sqlite3_column_int64(row, 0);
+    tandem_status status = tandem_store_text(&name, store, row, 1, error);
+    if (status == TANDEM_OK) status = place_of(&op, name, store, graph, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < N_WHOLE; i++) whole[i] = sqlite3_column_int64(row, 2 + i);
     for (int i = 0; i < N_REAL; i++) real[i] = sqlite3_column_double(row, 2 + N_WHOLE + i);
-    if (op < 0 || op >= graph->n_op || strcmp(name, graph->op[op].name) != 0 || !is_sane(whole, real))
-        return tandem_store_damaged(store, "statistics", error);
+    if (!is_sane(whole, real)) return tandem_store_damaged(store, "statistics", error);
     statistics[op] = from_columns(whole, real);
     return TANDEM_OK;
 }

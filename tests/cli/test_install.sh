@@ -47,7 +47,7 @@ declared() {
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)
-mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'backend.h|data.h|kernels.h')
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|backend.h|data.h|kernels.h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out

@@ -498,6 +498,28 @@ static const tandem_statistics statistics_example = {
     .x2_g2_d = 1e300,
 };
 
+/* Which number an operator has is this version's affair. */
+static void statistics_go_by_the_name_of_an_operator(void **state)
+{
+    const place *const p = *state;
+    tandem_graph *const graph = open_graph("mlp");
+    const int fc1 = op_of(graph, "fc1");
+    tandem_statistics read[64];
+    tandem_store *store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL), TANDEM_OK);
+    tandem_store_close(store);
+    static const char renumber[] = "UPDATE statistics SET op = op + 1 RETURNING op";
+    assert_int_equal(ask(p->path, renumber), fc1 + 1);
+    store = open_store(p->path, TANDEM_STORE_WRITE);
+    assert_int_equal(tandem_store_load_statistics(read, store, graph, "d", NULL), TANDEM_OK);
+    assert_memory_equal(&read[fc1], &statistics_example, sizeof read[fc1]);
+    assert_int_equal(read[fc1 + 1].n_batch, 0);
+    assert_int_equal(tandem_store_put_statistics(store, graph, "d", fc1, &statistics_example, NULL), TANDEM_OK);
+    tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM statistics"), 1);
+    tandem_graph_close(graph);
+}
+
 static void statistics_come_back(void **state)
 {
     const place *const p = *state;
@@ -828,6 +850,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(collectives_come_back_in_order, make_place, remove_place),
         cmocka_unit_test_setup_teardown(interference_comes_back, make_place, remove_place),
         cmocka_unit_test_setup_teardown(statistics_come_back, make_place, remove_place),
+        cmocka_unit_test_setup_teardown(statistics_go_by_the_name_of_an_operator, make_place, remove_place),
         cmocka_unit_test_setup_teardown(runs_are_recorded, make_place, remove_place),
         cmocka_unit_test_setup_teardown(what_is_no_measurement_is_refused, make_place, remove_place),
         cmocka_unit_test_setup_teardown(reading_writes_nothing, make_place, remove_place),
