@@ -7,8 +7,9 @@
 
 #include "backend/cuda/operator.h"
 
-enum { OUT_OF_MEMORY = 2, VERSIONS_TEXT = 96 }; /* cudaErrorMemoryAllocation */
-enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 };      /* sm_75: the oldest that CUDA 13 knows */
+enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */
+enum { VERSIONS_TEXT = 96 };
+enum { LEAST_MAJOR = 7, LEAST_MINOR = 5 }; /* sm_75: the oldest that CUDA 13 knows */
 /* Workspaces come at multiples of 64, and NVIDIA's libraries want them at multiples of 256. */
 enum { ALIGNMENT = 256, SPARE = ALIGNMENT - 64 };
 
@@ -45,6 +46,11 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
         return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
                                 "there is no device '%s'; cards are cuda:0, cuda:1, …", cuda->name);
     const int failed = cuda->vendor->count(&n);
+    if (failed == NO_DRIVER)
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "device '%s' has no driver: none of NVIDIA's is installed here, or one that is older than the CUDA "
+                                "that tandem was built with",
+                                cuda->name);
     if (failed) return failed_to(cuda, "look for cards", failed, error);
     if (number >= n)
         return tandem_error_set(error, TANDEM_NO_DEVICE, "device '%s' is not here: this machine has %d card%s",
