@@ -523,10 +523,12 @@ static void a_killed_rank_is_named_by_all(void **state)
 static atomic_int *posted;
 
 /* See fail_allocation.c for what the linker makes of these names. */
-tandem_gloo_result __real_tandem_gloo_wait_received(tandem_gloo_buffer *, int64_t, tandem_gloo_why *);
-tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *, int64_t, tandem_gloo_why *);
-tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *, int64_t, tandem_gloo_why *);
-tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *, int64_t, tandem_gloo_why *);
+tandem_gloo_result __real_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                    tandem_gloo_why *why);
+tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
+tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                    tandem_gloo_why *why);
+tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
 
 tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
                                                     tandem_gloo_why *why)
