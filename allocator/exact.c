@@ -14,7 +14,7 @@
 #include "allocator/proof.h"
 #include "base/clock.h"
 
-static const double close_gap = 1e-2, close_seconds = 0.3;
+static const double close_gap = 1e-2, close_seconds = 0.3, close_share = 0.03;
 
 /* --- A plan from the bounds ------------------------------------------------------------------------------ */
 
@@ -101,12 +101,13 @@ static tandem_status aim(exact *e, int *is_within, tandem_error *error)
     return status;
 }
 
-/* The last hundredth is worth a little time, not all of it. */
+/* The last hundredth is worth a little of the time allowed, not all of it. */
 static double search_seconds(const exact *e, int64_t deadline_ns)
 {
     const double left = (double)(deadline_ns - tandem_now_ns()) * 1e-9;
     const int is_close = e->best_sensitivity - e->proof.lower_bound <= close_gap * e->best_sensitivity;
-    return is_close ? fmin(left, close_seconds) : left;
+    const double little = fmax(close_seconds, close_share * tandem_allowed_seconds(e->problem->most_seconds));
+    return is_close ? fmin(left, little) : left;
 }
 
 static tandem_status refuse(const tandem_error *refusal, tandem_error *error)

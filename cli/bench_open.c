@@ -81,6 +81,7 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for %lld repetitions", (long long)n);
     tandem_status status = bench_store_make(path, &subject->cluster, (const tandem_graph *const *)subject->graph,
                                             options.bucket_bytes, n_more, error);
+    const int is_made = status == TANDEM_OK;
     for (int64_t i = 0; i < n && status == TANDEM_OK; i++) {
         tandem_planner *planner = NULL;
         const int64_t begin = tandem_now_ns();
@@ -94,7 +95,7 @@ static tandem_status measure(bench_result *result, const cli_options *given, con
         (void)snprintf(name, sizeof name, n_more ? "process among %lld rows" : "process", (long long)n_more);
         status = measure_processes(result, &options, subject, name, error);
     }
-    cli_scratch_store_remove(path);
+    if (is_made) cli_scratch_store_remove(path);
     free(sample_ns);
     return status;
 }

@@ -168,7 +168,12 @@ typedef struct cli_subject {
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
 
-/* An empty store in the working directory, whose name goes to `path`; its maker removes it. TANDEM_IO. */
+/* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
+ * up to 8 at a time. Names of up to 39 characters; not for several threads. */
+void cli_scratch_file_add(const char *path);
+void cli_scratch_file_remove(const char *path);
+
+/* An empty store in the working directory, whose name goes to `path`; its maker removes it. A scratch file. TANDEM_IO. */
 enum { CLI_SCRATCH_STORE = 32 };
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error);
 void cli_scratch_store_remove(const char *path);

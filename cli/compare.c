@@ -171,7 +171,7 @@ static int measure(compare_case *compared, const cli_options *options, const cli
     if (compare_plan_write(path, subject, &error) != TANDEM_OK) return cli_fail(&error);
     int code = compare_case_measure(compared, options, path);
     if (code == 0 && options->again) code = compare_case_again(compared, options, subject, path);
-    (void)unlink(path);
+    cli_scratch_file_remove(path);
     if (code != 0) return code;
     return compare_case_file(compared, options, subject, &error) == TANDEM_OK ? 0 : cli_fail(&error);
 }

@@ -333,10 +333,11 @@ tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject
         return tandem_error_set(error, TANDEM_IO, "cannot write the plan into the working directory: %s",
                                 strerror(errno));
     (void)close(file);
+    cli_scratch_file_add(name);
     const tandem_status status = tandem_plan_write(&plan, subject->graph[0], name, error);
     if (status == TANDEM_OK)
         memcpy(path, name, sizeof name);
     else
-        (void)unlink(name);
+        cli_scratch_file_remove(name);
     return status;
 }

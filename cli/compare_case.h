@@ -63,7 +63,7 @@ json_t *compare_case_json(const compare_case *out);
 void compare_case_free(compare_case *out);
 
 /* compare_plan_write: writes the subject's plan, its memory limits included, to a new file of the working
- * directory, and its name into path[COMPARE_PLAN_PATH]: the caller unlinks it. TANDEM_IO. */
+ * directory, and its name into path[COMPARE_PLAN_PATH]: a scratch file (cli.h), which the caller removes. TANDEM_IO. */
 enum { COMPARE_PLAN_PATH = 32 };
 tandem_status compare_plan_write(char path[COMPARE_PLAN_PATH], const cli_subject *subject, tandem_error *error);
 

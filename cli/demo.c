@@ -131,7 +131,7 @@ static int measure_case(demo *d, int k)
     if (status == TANDEM_OK) {
         show_training(d, k);
         code = compare_case_measure(&d->result[k], &d->options, path);
-        (void)unlink(path);
+        cli_scratch_file_remove(path);
         if (!code) status = compare_case_file(&d->result[k], &d->options, &subject, &error);
     }
     cli_subject_close(&subject);

@@ -1,5 +1,7 @@
-/* scratch_store.c: a store that a command makes for itself, in the working directory, and removes. */
+/* scratch_store.c: files that a command makes for itself, in the working directory, and removes, also where a signal asks it
+ * to end meanwhile. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,24 +9,70 @@
 
 #include "cli/cli.h"
 
+enum { MOST_FILES = 8, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
+static char doomed[MOST_FILES][NAME_BYTES]; /* "" = free */
+
+static void remove_and_end(int number)
+{
+    for (int k = 0; k < MOST_FILES; k++)
+        if (doomed[k][0]) (void)unlink(doomed[k]);
+    (void)signal(number, SIG_DFL);
+    (void)raise(number);
+}
+
+/* A signal that is ignored (nohup) stays so, and who else heeds one hands it on when done (ranks.c). */
+static void heed_end(void)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t k = 0; k < sizeof ends / sizeof *ends; k++) {
+        struct sigaction now;
+        if (sigaction(ends[k], NULL, &now) != 0 || now.sa_handler != SIG_DFL) continue;
+        now = (struct sigaction){.sa_handler = remove_and_end};
+        (void)sigaction(ends[k], &now, NULL);
+    }
+}
+
+void cli_scratch_file_add(const char *path)
+{
+    heed_end();
+    for (int k = 0; k < MOST_FILES; k++)
+        if (!doomed[k][0]) {
+            (void)snprintf(doomed[k], NAME_BYTES, "%s", path);
+            return;
+        }
+}
+
+void cli_scratch_file_remove(const char *path)
+{
+    (void)unlink(path);
+    for (int k = 0; k < MOST_FILES; k++)
+        if (strcmp(doomed[k], path) == 0) doomed[k][0] = '\0';
+}
+
+static const char *const suffix[] = {"", "-wal", "-shm"};
+enum { N_SUFFIX = sizeof suffix / sizeof *suffix };
+
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error)
 {
-    char name[CLI_SCRATCH_STORE] = ".tandem-store-XXXXXX";
-    const int file = mkstemp(name);
-    if (file < 0)
+    char name[CLI_SCRATCH_STORE] = ".tandem-store-XXXXXX", file[NAME_BYTES];
+    const int made = mkstemp(name);
+    if (made < 0)
         return tandem_error_set(error, TANDEM_IO, "cannot make a store in the working directory: %s",
                                 strerror(errno));
-    (void)close(file); /* an empty file is an empty store */
+    (void)close(made); /* an empty file is an empty store */
+    for (int k = 0; k < N_SUFFIX; k++) {
+        (void)snprintf(file, sizeof file, "%s%s", name, suffix[k]);
+        cli_scratch_file_add(file);
+    }
     memcpy(path, name, sizeof name);
     return TANDEM_OK;
 }
 
 void cli_scratch_store_remove(const char *path)
 {
-    static const char *const suffix[] = {"", "-wal", "-shm"};
-    char file[CLI_SCRATCH_STORE + 8];
-    for (int k = 0; k < 3; k++) {
+    char file[NAME_BYTES];
+    for (int k = 0; k < N_SUFFIX; k++) {
         (void)snprintf(file, sizeof file, "%s%s", path, suffix[k]);
-        (void)unlink(file);
+        cli_scratch_file_remove(file);
     }
 }

@@ -29,8 +29,9 @@ skip() {
 run() {
     local expected=$1
     shift
-    timeout 60 "$tandem" "$@" >out 2>err </dev/null
+    timeout 300 "$tandem" "$@" >out 2>err </dev/null
     code=$?
+    note_left "$*"
     [ $code = "$expected" ]
 }
 # The same without the command that ends it in time: for an empty PATH.
@@ -46,7 +47,24 @@ field() { sed -n "s/^ *\"$1\": \(.*[^,]\),\{0,1\}\$/\1/p" "$2"; }
 # The numbers of an array: array loss FILE
 array() { sed -n "/^ *\"$1\": \[/,/\]/p" "$2" | sed '1d;$d' | tr -d ' ,'; }
 positive() { [ -n "$1" ] && [ "$1" -gt 0 ] 2>/dev/null; }
-left_over() { ls -A | grep -E '^\.tandem' >&2; }
+# Files that commands make for themselves. note_left COMMAND: those that are new are of COMMAND. left_over: says which, if any.
+declare -A left_by=()
+note_left() {
+    local file
+    for file in .tandem*; do
+        [ ! -e "$file" ] || [ -n "${left_by[$file]:-}" ] || left_by[$file]="$1 (exit code ${code:-none})"
+    done
+}
+left_over() {
+    local file found=1
+    note_left "an earlier command, or one that still runs"
+    for file in .tandem*; do
+        [ -e "$file" ] || continue
+        echo "# left over: $file, of: ${left_by[$file]}"
+        found=0
+    done
+    return $found
+}
 
 # --- A data set of our own: 64 + 16 images in the format of the MNIST family -----------------------------------------------
 idx() { printf "\\x$(printf %02x "$1")"; }

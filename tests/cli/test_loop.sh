@@ -263,6 +263,31 @@ for rank in $ranks; do [ ! -e "/proc/$rank" ] || left=1; done
 [ $code = 143 ] && [ $left = 0 ]
 report "a run that is asked to end takes its ranks along" $?
 
+# end_when_there FILES COMMAND…: asks tandem COMMAND to end once it has made FILES; they are to go with it, and with its children.
+end_when_there() {
+    local pattern=$1 k
+    shift
+    "$tandem" "$@" >out 2>err </dev/null &
+    local ended=$!
+    for ((k = 0; k < 600; k++)); do
+        compgen -G "$pattern" >/dev/null && break
+        sleep 0.1
+    done
+    [ $k -lt 600 ] || echo "# $pattern never came"
+    kill -TERM $ended
+    wait $ended
+    code=$?
+    for ((; k < 600; k++)); do
+        compgen -G '.tandem*' >/dev/null || break
+        sleep 0.1
+    done
+    [ $k -lt 600 ] && [ $code = 143 ]
+}
+end_when_there '.tandem-store-*' bench open --model "$model" --device "$weakest,$weakest" --repetitions 100000
+report "a benchmark that is asked to end takes its store along" $?
+end_when_there '.tandem-plan-*' compare --plan plan.json --steps 1000000
+report "a comparison that is asked to end takes its files along" $?
+
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
 [ $failed = 0 ]

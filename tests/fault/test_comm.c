@@ -1,4 +1,5 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
+/* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
 /* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right.
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
@@ -26,6 +27,7 @@
 #include <unistd.h>
 
 #include "backend/comm/comm.h"
+#include "backend/comm/gloo_shim.h"
 #include "base/clock.h"
 #include "base/philox.h"
 #include "tests/fault/fail_allocation.h"
@@ -44,6 +46,7 @@ typedef struct board {
     int n_rank;
     int64_t timeout_ns;
     int choice; /* whatever the test passes to its ranks */
+    atomic_int go;
     report rank[MAX_RANK];
 } board;
 
@@ -54,7 +57,9 @@ typedef int body(board *board, int rank);
 #define EXPECT(condition)                                                                                    \
     do {                                                                                                     \
         if (!(condition)) {                                                                                  \
-            (void)fprintf(stderr, "rank %d, line %d: %s\n", rank, __LINE__, #condition);                     \
+            const tandem_error *last = &my->rank[rank].error[0];                                             \
+            (void)fprintf(stderr, "rank %d, line %d: %s; its last error: %s '%s'\n", rank, __LINE__,         \
+                          #condition, tandem_status_name(last->status), last->text);                         \
             return __LINE__;                                                                                 \
         }                                                                                                    \
     } while (0)
@@ -514,6 +519,39 @@ static void a_killed_rank_is_named_by_all(void **state)
     assert_all_blame(b->n_rank, victim, words);
 }
 
+/* A collective posts all it can before it waits. Where `posted` is set, this rank's next wait tells so. */
+static atomic_int *posted;
+
+/* See fail_allocation.c for what the linker makes of these names. */
+tandem_gloo_result __real_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                    tandem_gloo_why *why);
+tandem_gloo_result __real_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
+tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                    tandem_gloo_why *why);
+tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why);
+
+tandem_gloo_result __wrap_tandem_gloo_wait_received(tandem_gloo_buffer *buffer, int64_t timeout_ms,
+                                                    tandem_gloo_why *why)
+{
+    if (posted) atomic_store(posted, 1);
+    return __real_tandem_gloo_wait_received(buffer, timeout_ms, why);
+}
+
+tandem_gloo_result __wrap_tandem_gloo_wait_sent(tandem_gloo_buffer *buffer, int64_t timeout_ms, tandem_gloo_why *why)
+{
+    if (posted) atomic_store(posted, 1);
+    return __real_tandem_gloo_wait_sent(buffer, timeout_ms, why);
+}
+
+/* SIGSTOP takes effect when a thread of the process next runs; until then its other threads go on. */
+static void stop(int r)
+{
+    int status;
+    assert_int_equal(kill(process[r], SIGSTOP), 0);
+    assert_int_equal(waitpid(process[r], &status, WUNTRACED), process[r]);
+    assert_true(WIFSTOPPED(status)); /* every thread of it */
+}
+
 /* Rank 0 only sends. Its first message goes to a process that died, its second meets the connection reset: Gloo wakes nobody
  * who waits for that one, and the kernel sends SIGPIPE. */
 static int broadcast_to_the_dying(board *my, int rank)
@@ -522,8 +560,8 @@ static int broadcast_to_the_dying(board *my, int rank)
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    atomic_store(&my->rank[rank].ready, 1);
-    while (rank == 1 && atomic_load(&my->rank[1].ready) == 1) (void)usleep(1000);
+    while (rank == 1 && !atomic_load(&my->go)) (void)usleep(1000);
+    posted = &my->rank[rank].ready;
     EXPECT(tandem_comm_broadcast(comm, data, sizeof data, 0, 1, error) == TANDEM_PEER);
     my->rank[rank].noticed_ns = tandem_now_ns();
     tandem_comm_close(comm);
@@ -535,11 +573,10 @@ static void a_message_to_the_dead_is_given_up(void **state)
     (void)state;
     b->n_rank = 2;
     start_ranks(2, broadcast_to_the_dying);
-    wait_until_ready(2);
-    (void)usleep(20000); /* rank 0 waits for rank 1 to ask for the data */
-    assert_int_equal(kill(process[0], SIGSTOP), 0);
-    atomic_store(&b->rank[1].ready, 2);
-    (void)usleep(50000); /* rank 1 has asked; rank 0 cannot hear it */
+    wait_until_ready(1); /* rank 0 waits for rank 1 to ask for the data */
+    stop(0);
+    atomic_store(&b->go, 1);
+    wait_until_ready(2); /* rank 1 has asked; rank 0 cannot hear it */
     assert_int_equal(kill(process[1], SIGKILL), 0);
     assert_int_equal(end_of(1), 1000 + SIGKILL);
     const int64_t struck_ns = tandem_now_ns();

@@ -14,7 +14,8 @@
 #define N_OF(array) (sizeof(array) / sizeof *(array))
 
 static const char model[] = "mlp:depth=3,width=64", two_devices[] = "cpu:avx512_bf16 + cpu:avx2_vnni";
-enum { BATCH = 4 };
+/* Proofs take milliseconds; one that the clock ended would change the bound in the plan, and the plan on a busy machine. */
+enum { BATCH = 4, PATIENCE_S = 1000 };
 static tandem_planner *const untouched = (tandem_planner *)(uintptr_t)0x10;
 
 static void must(tandem_status status, const tandem_error *error)
@@ -59,6 +60,7 @@ static char *allocate(tandem_planner *planner, const char *policy, double slowdo
     tandem_allocation figures;
     tandem_error error = {0};
     tandem_planner_problem(planner)->slowdown = slowdown;
+    tandem_planner_problem(planner)->most_seconds = PATIENCE_S;
     must(tandem_planner_allocate(&plan, &figures, planner, policy, &error), &error);
     char *text = tandem_plan_text(plan, tandem_planner_graph(planner, 0));
     assert_non_null(text);
@@ -74,6 +76,7 @@ static void it_allocates_what_the_steps_by_hand_do(void **state)
     priced_cluster *p = *state;
     tandem_error error = {0};
     tandem_allocation_problem problem = priced_problem(p, 0.02);
+    problem.most_seconds = PATIENCE_S;
     double *harm[2];
     for (int c = 0; c < 2; c++) {
         harm[c] = calloc((size_t)p->graph[c]->n_op * TANDEM_N_PRECISION, sizeof **harm);
@@ -348,6 +351,7 @@ static void *plan_again_and_again(void *argument)
         tandem_status status = tandem_planner_open(&planner, w->request, NULL);
         if (status == TANDEM_OK) {
             tandem_planner_problem(planner)->slowdown = slowdowns[k % N_SLOWDOWN];
+            tandem_planner_problem(planner)->most_seconds = PATIENCE_S;
             status = tandem_planner_allocate(&plan, &allocation, planner, NULL, NULL);
         }
         char *text = status == TANDEM_OK ? tandem_plan_text(plan, tandem_planner_graph(planner, 0)) : NULL;
