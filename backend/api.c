@@ -75,6 +75,7 @@ static const tandem_backend_api api = {
     .executor_import = tandem_executor_import,
     .executor_export = tandem_executor_export,
     .tensors_inspect = tandem_tensors_inspect,
+    .executor_alone = tandem_executor_alone,
     .measure_all_reduce = tandem_measure_all_reduce,
 };
 

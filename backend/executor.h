@@ -91,6 +91,10 @@ static inline float *tandem_executor_loss_carrier(const tandem_executor *executo
     return executor->host_gradient + bucket->start + bucket->elements - 1;
 }
 
+/* A product by itself (executor_alone.c): executor_alone of backend.h. */
+tandem_status tandem_executor_alone(const tandem_executor *executor, int task, int by_library, int64_t *sample_ns, int n,
+                                    tandem_error *error);
+
 /* Data behind a value: executor_value of backend.h. */
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
 

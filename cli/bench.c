@@ -118,11 +118,15 @@ static int print_text(const bench_result *result)
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
 static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
-} kinds[] = {{"step", bench_step},         {"replay", bench_replay}, {"open", bench_open},
-             {"allocate", bench_allocate}, {"trace", bench_trace},   {"kernels", bench_kernels}};
+    int (*run)(const cli_options *options);
+} kinds[] = {{"step", bench_step, NULL},        {"replay", bench_replay, NULL},
+             {"open", bench_open, NULL},        {"allocate", bench_allocate, NULL},
+             {"trace", bench_trace, NULL},      {"kernels", bench_kernels, NULL},
+             {"products", NULL, bench_products}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -132,7 +136,8 @@ static int find(const char *name)
         names[k] = kinds[k].name;
         if (strcmp(names[k], name) == 0) return k;
     }
-    (void)cli_refuse(TANDEM_UNKNOWN_NAME, "no benchmark '%s'.%s Say step, replay, open, allocate, trace or kernels.",
+    (void)cli_refuse(TANDEM_UNKNOWN_NAME,
+                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels or products.",
                      name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -141,21 +146,22 @@ static int run(const cli_options *options)
 {
     if (options->n_word != 1)
         return cli_refuse(TANDEM_USAGE,
-                          "say what to measure: tandem bench step, replay, open, allocate, trace or kernels");
+                          "say what to measure: tandem bench step, replay, open, allocate, trace, kernels or products");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+    if (kinds[kind].run) return kinds[kind].run(options);
     bench_result result = {.n_case = 0};
     const int code = kinds[kind].bench(&result, options);
     if (code) return code;
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
 }
 
-static const int options[] = {OPTION_MODEL,    OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
-                              OPTION_UNIFORM,  OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+static const int options[] = {OPTION_MODEL,    OPTION_BATCH,   OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM,  OPTION_BUCKET,  OPTION_REPETITIONS, OPTION_PREDICT,
                               OPTION_SLOWDOWN, OPTION_SCALING, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate|trace|kernels",
+    .words = "step|replay|open|allocate|trace|kernels|products",
     .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
@@ -166,6 +172,7 @@ const cli_command command_bench = {
         "  tandem bench replay --model resnet20 --repetitions 200\n"
         "  tandem bench trace\n"
         "  tandem bench kernels --device cpu:avx512_vnni\n"
+        "  tandem bench products --model resnet50 --batch 8 --device cpu:avx512_bf16 --uniform fp32\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
@@ -179,6 +186,9 @@ const cli_command command_bench = {
         "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
         "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of\n"
         "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; a linear layer in\n"
-        "every precision, its three products and all its casts, in training steps; N samples [10].",
+        "every precision, its three products and all its casts, in training steps; N samples [10].\n"
+        "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, beside the same kernel\n"
+        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in layouts of its\n"
+        "choice; the 20 that take most of the step, and all together; N steps [5].",
     .run = run,
 };

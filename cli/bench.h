@@ -27,6 +27,9 @@ int bench_allocate(bench_result *result, const cli_options *options);
 int bench_trace(bench_result *result, const cli_options *options);
 int bench_kernels(bench_result *result, const cli_options *options);
 
+/* bench_products: products inside a step and alone; prints them itself, as they have columns of their own. */
+int bench_products(const cli_options *options);
+
 /* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
 enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };
 tandem_status bench_linear(bench_result *result, const cli_options *options, int64_t n, tandem_error *error);

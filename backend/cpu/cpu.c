@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/library.h"
 
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
@@ -106,6 +107,18 @@ static tandem_status open_device(void **device, const char *name, tandem_error *
 
 /* --- Kernels -------------------------------------------------------------------------------------------- */
 
+static tandem_kernel *new_kernel(void *device, const tandem_step *step, int task)
+{
+    tandem_kernel *kernel = calloc(1, sizeof *kernel);
+    if (!kernel) return NULL;
+    const tandem_task *form = &step->task[task];
+    kernel->device = device;
+    kernel->graph = step->graph;
+    kernel->op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
+    kernel->task = *form;
+    return kernel;
+}
+
 static tandem_status prepare(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error)
 {
@@ -113,13 +126,24 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     const tandem_op *op = form->op >= 0 ? &step->graph->op[form->op] : NULL;
     const cpu_operator *found = operator_of[kernel_row_of(form, op)];
     if (!found || !found->prepare) return kernel_missing(task, form, op, error);
-    tandem_kernel *prepared = calloc(1, sizeof *prepared);
+    tandem_kernel *prepared = new_kernel(device, step, task);
     if (!prepared) return kernel_no_memory(form, op, error);
-    prepared->device = device;
-    prepared->graph = step->graph;
-    prepared->op = op;
-    prepared->task = *form;
     const tandem_status status = found->prepare(prepared, error);
+    if (status != TANDEM_OK) {
+        free(prepared);
+        return status;
+    }
+    *kernel = prepared;
+    *workspace_bytes = prepared->workspace_bytes;
+    return TANDEM_OK;
+}
+
+static tandem_status prepare_library(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
+                                     uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error)
+{
+    tandem_kernel *prepared = new_kernel(device, step, task);
+    if (!prepared) return kernel_no_memory(&step->task[task], &step->graph->op[step->task[task].op], error);
+    const tandem_status status = cpu_library_prepare(prepared, bytes, error);
     if (status != TANDEM_OK) {
         free(prepared);
         return status;
@@ -167,6 +191,7 @@ const tandem_device_backend tandem_cpu_backend = {
     .open = open_device,
     .close = close_device,
     .prepare = prepare,
+    .prepare_library = prepare_library,
     .release = release,
     .run = run,
     .update = update,

@@ -80,6 +80,11 @@ typedef struct tandem_device_backend {
     /* A kernel for a task in its current form (kind, op, precision, from, to). Tells the workspace it needs. TANDEM_NO_KERNEL. */
     tandem_status (*prepare)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
                              uint64_t *workspace_bytes, tandem_error *error);
+    /* Of a product of floats (linear, matmul, conv2d: forward, wgrad, dgrad): the library's own kernel, to compare with, all
+     * operands in the layouts that it likes best. It takes in[0], in[1], out[0] and a workspace; bytes: of these three.
+     * NULL, TANDEM_NO_KERNEL: there is none. */
+    tandem_status (*prepare_library)(void *device, const tandem_step *step, int task, tandem_kernel **kernel,
+                                     uint64_t bytes[3], uint64_t *workspace_bytes, tandem_error *error);
     void (*release)(tandem_kernel *kernel);
     tandem_status (*run)(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error);
     /* Where libraries offer several algorithms for a piece of work: takes those that were chosen before, in the texts of `tried`;
@@ -268,14 +273,21 @@ typedef struct tandem_backend_api {
     /* Whether the file holds the graph's weights: the errors of import. Cost: its header. */
     tandem_status (*tensors_inspect)(const char *path, const tandem_graph *graph, tandem_error *error);
 
-    /* --- Measuring (all ranks call together) --- */
+    /* --- Measuring --- */
+    /* One product of the step (linear, matmul, conv2d: an active forward, wgrad or dgrad task) by itself: again and again
+     * on operands of its own, in ns, [n], behind one run that is not counted. by_library 1: the library's own kernel, in layouts of
+     * its choice, and TANDEM_NO_KERNEL where it has none; 0: the kernel that the step runs. Of devices that have
+     * their operands in the host's memory, else TANDEM_USAGE. TANDEM_NO_MEMORY. */
+    tandem_status (*executor_alone)(const tandem_executor *executor, int task, int by_library, int64_t *sample_ns, int n,
+                                    tandem_error *error);
+    /* All ranks call this together. */
     /* All-reduce of `bytes`, from where the device has gradients and back: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
     tandem_status (*measure_all_reduce)(tandem_worker *worker, uint64_t bytes, int loaded, int64_t *sample_ns,
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 4 };
+enum { TANDEM_BACKEND_VERSION = 5 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

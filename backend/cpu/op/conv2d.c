@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "backend/cpu/kernel.h"
+#include "backend/cpu/op/conv2d.h"
 #include "backend/cpu/op/conv2d_int8.h"
 #include "backend/cpu/product.h"
 
@@ -91,10 +92,9 @@ static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_
     return layout;
 }
 
-/* What the three passes are to oneDNN; x, w and y may be gradients. */
-static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
-                              int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
-                              const dnnl_memory_desc_t *y)
+dnnl_status_t cpu_conv2d_describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
+                                  int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
+                                  const dnnl_memory_desc_t *y)
 {
     const dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
     const dnnl_dims_t stride = {op->stride, op->stride}, pad = {op->pad, op->pad};
@@ -106,7 +106,7 @@ static dnnl_status_t describe(dnnl_convolution_desc_t *operation, const tandem_o
                                               algorithm, x, w, NULL, y, stride, pad, pad);
 }
 
-static const int argument_of[][3] = {
+const int cpu_conv2d_argument[][3] = {
     [TANDEM_TASK_FORWARD] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
     [TANDEM_TASK_WGRAD] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
     [TANDEM_TASK_DGRAD] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
@@ -155,11 +155,11 @@ static tandem_status open_convolution(conv_state *state, const tandem_kernel *ke
                              hint_y = cpu_image_descriptor(task->from, out);
     const dnnl_memory_desc_t hint_w = weight_descriptor(kernel, task->from, tag);
     dnnl_convolution_desc_t operation, forward;
-    if (describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
-        describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
+    if (cpu_conv2d_describe(&operation, kernel->op, kind, 1, &x, &w, &y) != dnnl_success ||
+        cpu_conv2d_describe(&forward, kernel->op, TANDEM_TASK_FORWARD, 1, &hint_x, &hint_w, &hint_y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     return cpu_primitive_make(&state->convolution, kernel, &operation,
-                              kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, argument_of[kind], error);
+                              kind == TANDEM_TASK_FORWARD ? NULL : &forward, 3, cpu_conv2d_argument[kind], error);
 }
 
 /* Reorders between the operands as they lie and as the convolution wants them. */
@@ -271,7 +271,7 @@ static tandem_status open_direct(conv_state *state, const tandem_kernel *kernel,
     const dnnl_memory_desc_t w = weight_descriptor(kernel, TANDEM_S8, dnnl_format_tag_any);
     const dnnl_memory_desc_t y = cpu_image_descriptor(TANDEM_F32, &kernel->op->shape);
     dnnl_convolution_desc_t operation;
-    if (describe(&operation, kernel->op, TANDEM_TASK_FORWARD, 0, &x, &w, &y) != dnnl_success)
+    if (cpu_conv2d_describe(&operation, kernel->op, TANDEM_TASK_FORWARD, 0, &x, &w, &y) != dnnl_success)
         return cpu_kernel_refuse(kernel, "oneDNN takes no convolution of these shapes", error);
     dnnl_memory_desc_t one;
     dnnl_memory_desc_init_by_tag(&one, 4, (dnnl_dims_t){1, 1, 1, 1}, dnnl_f32, dnnl_abcd);
