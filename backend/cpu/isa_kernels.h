@@ -43,6 +43,17 @@ typedef struct tandem_winograd {
     float *workspace;
 } tandem_winograd;
 
+/* The gradient of a convolution's weight: y (kernel_h·kernel_w·from, to), f32, of images (n, height, width, from) and the
+ * gradient of the result (n, out_height, out_width, to). */
+typedef struct tandem_weight_gradient {
+    int64_t n, height, width, out_height, out_width;
+    int64_t from, to; /* channels: multiples of 32 */
+    int64_t kernel_h, kernel_w, stride, pad;
+    int is_bf16; /* x and gradient; else f32 */
+    const void *x, *gradient;
+    float *y, *workspace;
+} tandem_weight_gradient;
+
 typedef struct tandem_isa_kernels {
     const char *isa;
     int has_dots; /* int8 dot products (VNNI): oneDNN's int8 products are exact there */
@@ -62,7 +73,8 @@ typedef struct tandem_isa_kernels {
     void (*quantise_nearest_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* The same with a range that is not x's own; they return the amax of x, as amax_f32 would, found in the same pass. */
     float (*quantise_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale, const tandem_rounding *rounding);
-    float (*quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale, const tandem_rounding *rounding);
+    float (*quantise_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale,
+                                const tandem_rounding *rounding);
     float (*quantise_nearest_amax_f32)(int8_t *q, const float *x, size_t n, float inv_scale);
     float (*quantise_nearest_amax_bf16)(int8_t *q, const uint16_t *x, size_t n, float inv_scale);
     /* to (columns, rows) = from (rows, columns), transposed; rows of each lie to_row, from_row apart. */
@@ -87,6 +99,10 @@ typedef struct tandem_isa_kernels {
     /* By Winograd's algorithm, in f32; NULL where there is no AVX-512. Its workspace: bytes. */
     void (*winograd)(const tandem_winograd *convolution);
     size_t (*winograd_workspace)(const tandem_winograd *convolution);
+
+    /* NULL where there is no AVX-512; is_bf16 on avx512_bf16 only. */
+    void (*weight_gradient)(const tandem_weight_gradient *convolution);
+    size_t (*weight_gradient_workspace)(const tandem_weight_gradient *convolution);
 
     /* image (h, w, c) channels last → columns (out_h·out_w, kernel·kernel·c), zero where the window leaves the image. */
     void (*im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,

@@ -94,6 +94,10 @@ void ISA(bf16_from_s32)(uint16_t *x, const int32_t *sum, size_t n, float scale);
 void ISA(winograd)(const tandem_winograd *convolution);
 size_t ISA(winograd_workspace)(const tandem_winograd *convolution);
 
+/* weight_gradient.c: where there is AVX-512 */
+void ISA(weight_gradient)(const tandem_weight_gradient *convolution);
+size_t ISA(weight_gradient_workspace)(const tandem_weight_gradient *convolution);
+
 /* im2col.c */
 void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, int64_t c, int64_t kernel,
                     int64_t stride, int64_t pad);

@@ -9,17 +9,18 @@
 #endif
 
 #if defined __AVX512BW__
-#define WINOGRAD .winograd = ISA(winograd), .winograd_workspace = ISA(winograd_workspace),
+#define CONVOLUTIONS                                                                                         \
+    .winograd = ISA(winograd), .winograd_workspace = ISA(winograd_workspace),                                \
+    .weight_gradient = ISA(weight_gradient), .weight_gradient_workspace = ISA(weight_gradient_workspace),
 #else
-#define WINOGRAD
+#define CONVOLUTIONS
 #endif
 
 #define ROW(name)                                                                                                \
     {                                                                                                            \
-        WINOGRAD.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32), .amax_bf16 = ISA(amax_bf16),     \
-        .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),                                  \
-        .quantise_amax_f32 = ISA(quantise_amax_f32),                                                             \
-        .quantise_amax_bf16 = ISA(quantise_amax_bf16),                                                           \
+        CONVOLUTIONS.isa = (name), .has_dots = HAS_DOTS, .amax_f32 = ISA(amax_f32),                              \
+        .amax_bf16 = ISA(amax_bf16), .quantise_f32 = ISA(quantise_f32), .quantise_bf16 = ISA(quantise_bf16),     \
+        .quantise_amax_f32 = ISA(quantise_amax_f32), .quantise_amax_bf16 = ISA(quantise_amax_bf16),              \
         .quantise_nearest_amax_f32 = ISA(quantise_nearest_amax_f32),                                             \
         .quantise_nearest_amax_bf16 = ISA(quantise_nearest_amax_bf16),                                           \
         .quantise_nearest_f32 = ISA(quantise_nearest_f32),                                                       \

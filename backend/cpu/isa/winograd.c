@@ -1,6 +1,7 @@
 /* winograd.c: convolutions of 3x3 without stride by Winograd's algorithm F(4x4, 3x3): a quarter of the multiplications.
  *
- * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each. A tile becomes 36 numbers a channel (V), a
+ * The image is cut into tiles of 6x6 that overlap by two and give 4x4 results each; where a side is no multiple of four, the last
+ * tiles give 3 in its direction, by F(3, 3) at the same points but one (-2). A tile becomes 36 numbers a channel (V), a
  * weight 36 numbers (U), so do gradients of results (Y); 36 products of matrices (tiles by channels, channels by channels)
  * stand for the convolution; 36 numbers a result become 4x4 results, or 3x3 of a weight's gradient. For the passes:
  *     forward, dgrad   y = Aᵀ[(G w Gᵀ)·(Bᵀ x B)]A        wgrad   Gᵀ[(A y Aᵀ)·(Bᵀ x B)]G
@@ -17,6 +18,7 @@ enum {
     LANES = 16,
     LINE = 64,   /* bytes */
     POINTS = 36, /* of a tile, transformed */
+    MISSING = 4, /* of 6 in a direction, where a tile gives 3 results */
     CHUNK = 32,  /* channels of the result: two vectors */
     ROWS = 8,    /* of a product, in registers */
     PAD = 16,    /* so that rows and planes do not meet in the same lines of a cache */
@@ -65,9 +67,27 @@ INLINE vector plus_times(float f, vector a, vector b) { return _mm512_fmadd_ps(_
 
 /* --- Transformations, in one direction ---------------------------------------------------------------------------- */
 
-/* Bᵀ d */
-INLINE void transform_image(vector r[6], const vector d[6])
+/* Of tiles that give `size` results, 4 or 3. Those of 3 are scaled so that weights are transformed as for 4. */
+typedef void one_direction(vector r[6], const vector d[6], int size);
+
+INLINE void transform_image_of_3(vector r[6], const vector d[6])
 {
+    const vector a = minus(d[3], d[1]), b = minus(d[3], d[2]);
+    r[0] = plus_times(2, a, times(4, minus(d[0], d[2])));
+    r[1] = times(3, plus_times(-2, d[1], b));
+    r[2] = plus_times(-2, minus(d[2], d[1]), b);
+    r[3] = times(4, a);
+    r[4] = _mm512_setzero_ps();
+    r[5] = plus_times(-2, a, minus(d[4], d[2]));
+}
+
+/* Bᵀ d */
+INLINE void transform_image(vector r[6], const vector d[6], int size)
+{
+    if (size == 3) {
+        transform_image_of_3(r, d);
+        return;
+    }
     const vector a = plus_times(-4, d[2], d[4]), b = plus_times(-4, d[1], d[3]);
     const vector c = minus(d[4], d[2]), e = minus(d[3], d[1]);
     r[0] = plus_times(4, d[0], plus_times(-5, d[2], d[4]));
@@ -79,8 +99,9 @@ INLINE void transform_image(vector r[6], const vector d[6])
 }
 
 /* G g */
-INLINE void transform_weight(vector r[6], const vector g[6])
+INLINE void transform_weight(vector r[6], const vector g[6], int size)
 {
+    (void)size;
     const vector even = times(-1.0f / 6, plus(g[0], g[2])), odd = times(1.0f / 6, g[1]);
     const vector even2 = plus_times(1.0f / 6, g[2], times(1.0f / 24, g[0])), odd2 = times(1.0f / 12, g[1]);
     r[0] = times(0.25f, g[0]);
@@ -92,23 +113,31 @@ INLINE void transform_weight(vector r[6], const vector g[6])
 }
 
 /* A g */
-INLINE void transform_gradient(vector r[6], const vector g[6])
+INLINE void transform_gradient(vector r[6], const vector g[6], int size)
 {
-    const vector even = plus(g[0], g[2]), odd = plus(g[1], g[3]);
-    const vector even2 = plus_times(4, g[2], g[0]), odd2 = plus_times(4, g[3], g[1]);
+    const vector last = size == 3 ? _mm512_setzero_ps() : g[3];
+    const vector even = plus(g[0], g[2]), odd = plus(g[1], last);
+    const vector even2 = plus_times(4, g[2], g[0]), odd2 = plus_times(4, last, g[1]);
     r[0] = g[0];
     r[1] = plus(even, odd);
     r[2] = minus(even, odd);
     r[3] = plus_times(2, odd2, even2);
     r[4] = plus_times(-2, odd2, even2);
-    r[5] = g[3];
+    r[5] = size == 3 ? g[2] : last;
 }
 
 /* Aᵀ m */
-INLINE void to_result(vector r[6], const vector m[6])
+INLINE void to_result(vector r[6], const vector m[6], int size)
 {
-    const vector sum = plus(m[1], m[2]), sum2 = plus(m[3], m[4]);
-    const vector difference = minus(m[1], m[2]), difference2 = minus(m[3], m[4]);
+    const vector sum = plus(m[1], m[2]), difference = minus(m[1], m[2]);
+    if (size == 3) {
+        r[0] = plus(plus(m[0], sum), m[3]);
+        r[1] = plus_times(2, m[3], difference);
+        r[2] = plus(plus_times(4, m[3], sum), m[5]);
+        r[3] = _mm512_setzero_ps();
+        return;
+    }
+    const vector sum2 = plus(m[3], m[4]), difference2 = minus(m[3], m[4]);
     r[0] = plus(plus(m[0], sum), sum2);
     r[1] = plus_times(2, difference2, difference);
     r[2] = plus_times(4, sum2, sum);
@@ -116,8 +145,9 @@ INLINE void to_result(vector r[6], const vector m[6])
 }
 
 /* Gᵀ m */
-INLINE void to_weight(vector r[6], const vector m[6])
+INLINE void to_weight(vector r[6], const vector m[6], int size)
 {
+    (void)size;
     const vector sum = plus(m[1], m[2]), sum2 = plus(m[3], m[4]);
     const vector difference = minus(m[2], m[1]), difference2 = minus(m[3], m[4]);
     r[0] = plus_times(1.0f / 24, sum2, plus_times(-1.0f / 6, sum, times(0.25f, m[0])));
@@ -127,10 +157,8 @@ INLINE void to_weight(vector r[6], const vector m[6])
 
 /* --- In both directions ------------------------------------------------------------------------------------------- */
 
-typedef void one_direction(vector r[6], const vector d[6]);
-
-/* to[6·i + j] of planes `plane` apart = T d Tᵀ, d of n x n. */
-INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, one_direction *transform)
+/* to[6·i + j] of planes `plane` apart = T d Tᵀ, d of n x n, of a tile of high x wide results. */
+INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, int high, int wide, one_direction *transform)
 {
     vector half[6][6]; /* [j][i]: columns are done */
     UNROLLED
@@ -138,21 +166,22 @@ INLINE void expand(float *to, int64_t plane, vector d[6][6], int n, one_directio
         vector column[6], done[6];
         UNROLLED
         for (int i = 0; i < n; i++) column[i] = d[i][j];
-        transform(done, column);
+        transform(done, column, high);
         UNROLLED
         for (int i = 0; i < 6; i++) half[i][j] = done[i];
     }
     UNROLLED
     for (int i = 0; i < 6; i++) {
         vector done[6];
-        transform(done, half[i]);
+        transform(done, half[i], wide);
         UNROLLED
         for (int j = 0; j < 6; j++) _mm512_storeu_ps(to + (6 * i + j) * plane, done[j]);
     }
 }
 
 /* d of n x n = T m Tᵀ, m[6·i + j] in planes. */
-INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, one_direction *transform)
+INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, int high, int wide,
+                     one_direction *transform)
 {
     vector half[6][6];
     UNROLLED
@@ -160,14 +189,14 @@ INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, on
         vector row[6], done[6];
         UNROLLED
         for (int j = 0; j < 6; j++) row[j] = _mm512_loadu_ps(from + (6 * i + j) * plane);
-        transform(done, row);
+        transform(done, row, wide);
         UNROLLED
         for (int j = 0; j < n; j++) half[j][i] = done[j];
     }
     UNROLLED
     for (int j = 0; j < n; j++) {
         vector done[6];
-        transform(done, half[j]);
+        transform(done, half[j], high);
         UNROLLED
         for (int i = 0; i < n; i++) d[i][j] = done[i];
     }
@@ -175,10 +204,22 @@ INLINE void contract(vector d[6][6], const float *from, int64_t plane, int n, on
 
 /* --- Tiles -------------------------------------------------------------------------------------------------------- */
 
+/* The tiles of a size, image by image. */
+typedef struct region {
+    int64_t begin;        /* of all tiles */
+    int64_t across, down; /* tiles of an image */
+    int64_t top, left;    /* pixels */
+    int high, wide;       /* results a tile gives */
+} region;
+
+/* In this order the tiles that have a point lie together. */
+enum { RIGHT, MIDDLE, BOTTOM, CORNER, REGIONS };
+
 typedef struct plan {
-    int64_t across, down, tiles; /* of an image; of all */
-    int64_t block;               /* tiles that are multiplied at once */
-    int keeps; /* the transformed weights, or the sums, of all chunks, for there are several blocks */
+    region region[REGIONS];
+    int64_t tiles; /* of all images */
+    int64_t block; /* tiles that are multiplied at once */
+    int keeps;     /* the transformed weights, or the sums, of all chunks, for there are several blocks */
     int64_t row, plane;   /* of V: floats from a tile to the next, from a point to the next */
     int64_t chunk_plane;  /* of M or Y: 32 channels of a block's tiles */
     int64_t chunk_floats; /* of U, or of the sums of a weight gradient, 32 channels */
@@ -187,10 +228,30 @@ typedef struct plan {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* Of the tiles a side is cut into, those that give 3 results. */
+static int64_t small_tiles(int64_t side, int64_t tiles) { return smaller(4 * tiles - side, tiles); }
+
+static void cut(plan *p, const tandem_winograd *w)
+{
+    const int64_t across = (w->width + 3) / 4, down = (w->height + 3) / 4;
+    const int64_t narrow = small_tiles(w->width, across), low = small_tiles(w->height, down);
+    for (int k = 0; k < REGIONS; k++) {
+        const int is_narrow = k == RIGHT || k == CORNER, is_low = k == BOTTOM || k == CORNER;
+        p->region[k] = (region){.begin = p->tiles,
+                                .across = is_narrow ? narrow : across - narrow,
+                                .down = is_low ? low : down - low,
+                                .top = is_low ? 4 * (down - low) : 0,
+                                .left = is_narrow ? 4 * (across - narrow) : 0,
+                                .high = is_low ? 3 : 4,
+                                .wide = is_narrow ? 3 : 4};
+        p->tiles += w->n * p->region[k].across * p->region[k].down;
+    }
+}
+
 static plan make_plan(const tandem_winograd *w)
 {
-    plan p = {.across = (w->width + 3) / 4, .down = (w->height + 3) / 4, .row = w->from + PAD};
-    p.tiles = w->n * p.across * p.down;
+    plan p = {.row = w->from + PAD};
+    cut(&p, w);
     p.chunk_floats = POINTS * (w->from * CHUNK + PAD);
     p.keeps = w->to < p.tiles;
     const int64_t fitting = BLOCK_BYTES / ((int64_t)sizeof(float) * POINTS * p.row) / ROWS * ROWS;
@@ -209,13 +270,22 @@ size_t ISA(winograd_workspace)(const tandem_winograd *w)
     return (size_t)(p.v_floats + p.m_floats + p.u_floats) * sizeof(float);
 }
 
-/* Where tile t begins, its frame of one not counted. */
-static void tile_place(const plan *p, int64_t t, int64_t *image, int64_t *y, int64_t *x)
+typedef struct tile {
+    int64_t image, top, left; /* its frame of one not counted */
+    int high, wide;
+} tile;
+
+static tile tile_at(const plan *p, int64_t t)
 {
-    const int64_t a_image = p->across * p->down;
-    *image = t / a_image;
-    *y = t % a_image / p->across * 4;
-    *x = t % p->across * 4;
+    int k = REGIONS - 1;
+    while (t < p->region[k].begin) k--;
+    const region *r = &p->region[k];
+    const int64_t at = t - r->begin, an_image = r->across * r->down;
+    return (tile){.image = at / an_image,
+                  .top = r->top + at % an_image / r->across * r->high,
+                  .left = r->left + at % r->across * r->wide,
+                  .high = r->high,
+                  .wide = r->wide};
 }
 
 /* n x n pixels from (top, left) on; zero outside the image. `inside`: all are in it. */
@@ -247,13 +317,16 @@ INLINE void fetch(const void *x, int64_t pixel, int64_t channels, int64_t first,
     }
 }
 
-/* The 4x4 pixels right of those at (top, left): the next tile is transformed when they have come. */
-INLINE void fetch_next(const void *x, const tandem_winograd *w, int64_t image, int64_t top, int64_t left,
-                       int64_t channels, int64_t first, int64_t count, int narrow, int writes)
+/* The 4x4 pixels of tile t, if there is one: it is transformed when they have come. */
+INLINE void fetch_tile(const void *x, const tandem_winograd *w, const plan *p, int64_t t, int64_t channels,
+                       int64_t first, int64_t count, int narrow, int writes)
 {
-    for (int64_t i = 0; i < 4 && top + i < w->height; i++)
-        for (int64_t j = 4; j < 8; j++)
-            fetch(x, (image * w->height + top + i) * w->width + left + j, channels, first, count, narrow, writes);
+    if (t == p->tiles) return;
+    const tile next = tile_at(p, t);
+    for (int64_t i = 0; i < next.high; i++)
+        for (int64_t j = 0; j < next.wide; j++)
+            fetch(x, (next.image * w->height + next.top + i) * w->width + next.left + j, channels, first,
+                  count, narrow, writes);
 }
 
 /* Channels first … first + count of tiles from … from + n of an image: to[point][tile][channel]. */
@@ -262,19 +335,17 @@ INLINE void expand_tiles(float *to, int64_t plane, int64_t row, const void *x, c
                          int64_t count, int frame, int size, int narrow, one_direction *transform)
 {
     for (int64_t t = 0; t < n; t++, to += row) {
-        int64_t image, top, left;
-        tile_place(p, from + t, &image, &top, &left);
-        fetch_next(x, w, image, top, left, channels, first, count, narrow, 0);
-        top -= frame;
-        left -= frame;
+        const tile at = tile_at(p, from + t);
+        const int64_t top = at.top - frame, left = at.left - frame;
+        fetch_tile(x, w, p, from + t + 1, channels, first, count, narrow, 0);
         const int inside = top >= 0 && left >= 0 && top + size <= w->height && left + size <= w->width;
         for (int64_t c = 0; c < count; c += LANES) {
             vector d[6][6];
             if (inside)
-                load_pixels(d, x, image, top, left, w->height, w->width, channels, first + c, size, narrow, 1);
+                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow, 1);
             else
-                load_pixels(d, x, image, top, left, w->height, w->width, channels, first + c, size, narrow, 0);
-            expand(to + c, plane, d, size, transform);
+                load_pixels(d, x, at.image, top, left, w->height, w->width, channels, first + c, size, narrow, 0);
+            expand(to + c, plane, d, size, at.high, at.wide, transform);
         }
     }
 }
@@ -299,19 +370,19 @@ INLINE void contract_results(const float *m, const tandem_winograd *w, const pla
                              int64_t first, int narrow)
 {
     for (int64_t t = 0; t < n; t++, m += CHUNK) {
-        int64_t image, top, left;
-        tile_place(p, from + t, &image, &top, &left);
-        fetch_next(w->y, w, image, top, left, w->to, first, CHUNK, narrow, 1);
-        const int64_t down = smaller(4, w->height - top), across = smaller(4, w->width - left);
+        const tile at = tile_at(p, from + t);
+        fetch_tile(w->y, w, p, from + t + 1, w->to, first, CHUNK, narrow, 1);
+        const int64_t down = smaller(at.high, w->height - at.top), across = smaller(at.wide, w->width - at.left);
         for (int64_t c = 0; c < CHUNK; c += LANES) {
             vector d[6][6];
-            contract(d, m + c, p->chunk_plane, 4, to_result);
+            contract(d, m + c, p->chunk_plane, 4, at.high, at.wide, to_result);
             UNROLLED
             for (int i = 0; i < 4; i++) {
                 UNROLLED
                 for (int j = 0; j < 4; j++)
                     if (i < down && j < across)
-                        store(w->y, ((image * w->height + top + i) * w->width + left + j) * w->to + first + c,
+                        store(w->y,
+                              ((at.image * w->height + at.top + i) * w->width + at.left + j) * w->to + first + c,
                               d[i][j], narrow);
             }
         }
@@ -378,7 +449,7 @@ INLINE void expand_weights(float *u, const tandem_winograd *w, int64_t first, in
                 vector d[6][6];
                 UNROLLED
                 for (int at = 0; at < 9; at++) d[at / 3][at % 3] = tap[at][i];
-                expand(u + (k + i) * CHUNK + n, plane, d, 3, transform_weight);
+                expand(u + (k + i) * CHUNK + n, plane, d, 3, 4, 4, transform_weight);
             }
         }
 }
@@ -390,7 +461,7 @@ INLINE void contract_weights(const float *m, int64_t plane, const tandem_winogra
     for (int64_t i = 0; i < count; i++)
         for (int64_t n = 0; n < CHUNK; n += LANES) {
             vector d[6][6];
-            contract(d, m + i * CHUNK + n, plane, 3, to_weight);
+            contract(d, m + i * CHUNK + n, plane, 3, 4, 4, to_weight);
             UNROLLED
             for (int at = 0; at < 9; at++)
                 store(w->y, (at * w->from + k + i) * w->to + first + n, d[at / 3][at % 3], 0);
@@ -436,6 +507,18 @@ static void multiply(float *c, const float *a, int64_t m, int64_t row, int64_t s
 
 /* --- The passes --------------------------------------------------------------------------------------------------- */
 
+/* Of the block of n tiles that begins at `from`, those that have a point: begin … end. */
+static void tiles_with(const plan *p, int point, int64_t from, int64_t n, int64_t *begin, int64_t *end)
+{
+    const int needs_high = point / 6 == MISSING, needs_wide = point % 6 == MISSING;
+    const int64_t first = needs_wide ? p->region[MIDDLE].begin : 0;
+    const int64_t last = needs_high   ? p->region[BOTTOM].begin
+                         : needs_wide ? p->region[CORNER].begin
+                                      : p->tiles;
+    *begin = first > from ? smaller(first - from, n) : 0;
+    *end = last > from ? smaller(last - from, n) : 0;
+}
+
 /* Forward, and dgrad, which is the same of a turned weight. */
 static void convolve(const tandem_winograd *w, const plan *p)
 {
@@ -448,9 +531,12 @@ static void convolve(const tandem_winograd *w, const plan *p)
             float *const weights = u + (p->keeps ? first / CHUNK * p->chunk_floats : 0);
             if (from == 0 && w->from_bf16) expand_weights(weights, w, first, 1);
             if (from == 0 && !w->from_bf16) expand_weights(weights, w, first, 0);
-            for (int64_t at = 0; at < POINTS; at++)
-                multiply(m + at * p->chunk_plane, v + at * p->plane, n, p->row, 1, weights + at * u_plane,
-                         w->from, 0);
+            for (int at = 0; at < POINTS; at++) {
+                int64_t begin, end;
+                tiles_with(p, at, from, n, &begin, &end);
+                multiply(m + at * p->chunk_plane + begin * CHUNK, v + at * p->plane + begin * p->row,
+                         end - begin, p->row, 1, weights + at * u_plane, w->from, 0);
+            }
             if (w->to_bf16)
                 contract_results(m, w, p, from, n, first, 1);
             else
@@ -471,9 +557,12 @@ static void find_weight_gradient(const tandem_winograd *w, const plan *p)
             expand_gradient(y, w, p, from, n, first);
             for (int64_t k = 0; k < w->from; k += SLICE) {
                 const int64_t count = smaller(SLICE, w->from - k);
-                for (int64_t at = 0; at < POINTS; at++)
-                    multiply(m + at * plane + k * CHUNK, v + at * p->plane + k, count, 1, p->row,
-                             y + at * p->chunk_plane, n, from > 0);
+                for (int at = 0; at < POINTS; at++) {
+                    int64_t begin, end;
+                    tiles_with(p, at, from, n, &begin, &end);
+                    multiply(m + at * plane + k * CHUNK, v + at * p->plane + begin * p->row + k, count, 1,
+                             p->row, y + at * p->chunk_plane + begin * CHUNK, end - begin, from > 0);
+                }
                 if (from + n == p->tiles) contract_weights(m + k * CHUNK, plane, w, k, count, first);
             }
         }
