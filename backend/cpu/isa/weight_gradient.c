@@ -64,9 +64,9 @@ static void pair(float *to, const char *a, const char *b, int64_t n)
     for (int64_t i = 0; i < n; i += LANES) {
         const __m256i low = a ? _mm256_loadu_si256((const __m256i *)(a + 2 * i)) : _mm256_setzero_si256();
         const __m256i high = b ? _mm256_loadu_si256((const __m256i *)(b + 2 * i)) : _mm256_setzero_si256();
-        const __m512i pairs =
+        const __m512i both =
             _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-        _mm512_storeu_si512(to + i, pairs);
+        _mm512_storeu_si512(to + i, both);
     }
 }
 
