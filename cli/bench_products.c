@@ -41,10 +41,11 @@ static int is_product(const tandem_step *step, int t)
     return task->active && is_pass && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
 }
 
+/* A precision's name is one string wherever it stands. */
 static int same(const tandem_cost_key *a, const tandem_cost_key *b)
 {
-    return a->pass == b->pass && a->from == b->from && a->to == b->to &&
-           strcmp(a->signature, b->signature) == 0 && strcmp(a->precision, b->precision) == 0;
+    return a->pass == b->pass && a->from == b->from && a->to == b->to && a->precision == b->precision &&
+           strcmp(a->signature, b->signature) == 0;
 }
 
 static tandem_status add(products *all, int t, tandem_error *error)
@@ -301,6 +302,7 @@ int bench_products(const cli_options *given)
     tandem_device_unlike_pair(&strong, &weak);
     if (!options.model) options.model = "resnet20";
     if (!options.device && !options.cluster && strong) options.device = strong->name;
+    options.steps = WARM_UP_STEPS + all.rounds;
     options.allow_nan = 1; /* nobody asks what is learned from noise */
     tandem_status status = open_all(&all, &error);
     if (status == TANDEM_OK) status = measure(&all, &error);
