@@ -150,7 +150,8 @@ static void sum_up(products *all)
     for (int t = 0; t < all->run.step->n_task; t++)
         if (all->product_of[t] >= 0)
             all->one[all->product_of[t]].step_ns += bench_median(all->task_ns + t * all->rounds, all->rounds);
-    for (int k = 0; k < all->n; k++) all->one[k].step_ns /= all->one[k].count;
+    for (int k = 0; k < all->n; k++)
+        if (all->one[k].count > 1) all->one[k].step_ns /= all->one[k].count;
     all->median_step_ns = bench_median(all->step_ns, all->rounds);
     if (all->n > 0) qsort(all->one, (size_t)all->n, sizeof *all->one, compare);
 }
