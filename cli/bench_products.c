@@ -38,7 +38,9 @@ static int is_product(const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
                         task->kind == TANDEM_TASK_WGRAD;
-    return task->active && is_pass && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    if (!task->active || !is_pass) return 0;
+    const tandem_op_kind kind = step->graph->op[task->op].kind;
+    return kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D;
 }
 
 /* A precision's name is one string wherever it stands. */
