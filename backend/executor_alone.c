@@ -102,8 +102,8 @@ static tandem_status check(const tandem_executor *executor, int t, tandem_error 
     const int is_pass =
         task && task->active &&
         (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_WGRAD || task->kind == TANDEM_TASK_DGRAD);
-    if (is_pass && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE)
-        return TANDEM_OK;
+    const tandem_op_kind kind = is_pass ? step->graph->op[task->op].kind : TANDEM_N_OP_KIND;
+    if (kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D) return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
                             "task %d of the step is no product; those of linear, matmul and conv2d are", t);
 }

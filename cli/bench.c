@@ -188,7 +188,7 @@ const cli_command command_bench = {
         "64 KiB, 1 MiB and 64 MiB, read and written together, beside a copy of as many bytes; int8 products; a linear layer in\n"
         "every precision, its three products and all its casts, in training steps; N samples [10].\n"
         "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, beside the same kernel\n"
-        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in layouts of its\n"
-        "choice; the 20 that take most of the step, and all together; N steps [5].",
+        "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in\n"
+        "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].",
     .run = run,
 };

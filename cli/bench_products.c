@@ -38,13 +38,16 @@ static int is_product(const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     const int is_pass = task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD ||
                         task->kind == TANDEM_TASK_WGRAD;
-    return task->active && is_pass && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
+    if (!task->active || !is_pass) return 0;
+    const tandem_op_kind kind = step->graph->op[task->op].kind;
+    return kind == TANDEM_OP_LINEAR || kind == TANDEM_OP_MATMUL || kind == TANDEM_OP_CONV2D;
 }
 
+/* A precision's name is one string wherever it stands. */
 static int same(const tandem_cost_key *a, const tandem_cost_key *b)
 {
-    return a->pass == b->pass && a->from == b->from && a->to == b->to &&
-           strcmp(a->signature, b->signature) == 0 && strcmp(a->precision, b->precision) == 0;
+    return a->pass == b->pass && a->from == b->from && a->to == b->to && a->precision == b->precision &&
+           strcmp(a->signature, b->signature) == 0;
 }
 
 static tandem_status add(products *all, int t, tandem_error *error)
@@ -149,7 +152,8 @@ static void sum_up(products *all)
     for (int t = 0; t < all->run.step->n_task; t++)
         if (all->product_of[t] >= 0)
             all->one[all->product_of[t]].step_ns += bench_median(all->task_ns + t * all->rounds, all->rounds);
-    for (int k = 0; k < all->n; k++) all->one[k].step_ns /= all->one[k].count;
+    for (int k = 0; k < all->n; k++)
+        if (all->one[k].count > 1) all->one[k].step_ns /= all->one[k].count;
     all->median_step_ns = bench_median(all->step_ns, all->rounds);
     if (all->n > 0) qsort(all->one, (size_t)all->n, sizeof *all->one, compare);
 }
@@ -301,6 +305,7 @@ int bench_products(const cli_options *given)
     tandem_device_unlike_pair(&strong, &weak);
     if (!options.model) options.model = "resnet20";
     if (!options.device && !options.cluster && strong) options.device = strong->name;
+    options.steps = WARM_UP_STEPS + all.rounds;
     options.allow_nan = 1; /* nobody asks what is learned from noise */
     tandem_status status = open_all(&all, &error);
     if (status == TANDEM_OK) status = measure(&all, &error);

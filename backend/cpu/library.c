@@ -75,9 +75,8 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 tandem_status cpu_library_prepare(tandem_kernel *kernel, uint64_t bytes[3], tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if (tandem_op_row_get(kernel->op->kind)->op_class != TANDEM_ADJUSTABLE ||
-        task->kind == TANDEM_TASK_CAST || (task->from != TANDEM_F32 && task->from != TANDEM_BF16))
-        return cpu_kernel_refuse(kernel, "it is compared with oneDNN where it is a product of floats", error);
+    if (task->from != TANDEM_F32 && task->from != TANDEM_BF16)
+        return cpu_kernel_refuse(kernel, "only products of floats are compared with oneDNN", error);
     const tandem_dtype to = task->from == TANDEM_F32 ? TANDEM_F32 : task->to; /* oneDNN narrows no result */
     cpu_primitive primitive = {0};
     const tandem_status status = kernel->op->kind == TANDEM_OP_CONV2D

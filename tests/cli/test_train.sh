@@ -174,6 +174,16 @@ report "a batch over the memory limit: exit code 1, bytes by category, and the b
 run 5 train --model resnet20:width=64 --batch 1048576 --device "$weakest,$weakest" --steps 2 && grep -q 'TiB.*MemAvailable.*activations.*would fit' err
 report "a batch over the machine's memory: exit code 5" $?
 
+# --- Products of a step, inside it and alone ---------------------------------------------------------------------------------
+# mlp of three layers: forward and wgrad of each, dgrad of all but the first.
+counts() { field count out | awk '{ n[NR] = $1; s += $1 } END { exit !(NR > 1 && n[NR] == 8 && s == 16) }'; }
+run 0 bench products --model mlp:width=16 --batch 4 --device "$weakest" --repetitions 2 --json -q && counts &&
+    [ "$(field of_alone out | wc -l)" = "$(field count out | wc -l)" ] && ! field of_alone out | grep -v '^[0-9.e+-]*$' &&
+    ! field of_library out | grep -v '^[0-9.e+-]*$' && field of_alone out | awk '$1 <= 0 { exit 1 }' && [ ! -s err ]
+report "bench products: every product of the graph is counted, ratios are numbers" $?
+run 2 bench products --model mlp:width=16 --device "$weakest,$weakest" && grep -q "on one device, got 2" err
+report "bench products on two devices: exit code 2" $?
+
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
 [ $failed = 0 ]
