@@ -29,9 +29,9 @@ print(case, step, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
         "$1" "$tandem" bench step -q --json --repetitions 3 "${of[@]}" >>"$work/samples"
 }
 two() { # PRECISION
-    "$python" "$here/torch/step.py" resnet50 "$1" --ranks 2 --channels-last | jq -r --arg case "2 ranks|$1|pytorch nhwc" \
+    "$python" "$here/torch/step.py" resnet50 "$1" --ranks 2 --channels-last --steps 10 | jq -r --arg case "2 ranks|$1|pytorch nhwc" \
         '[$case, .step_ns, .peak_bytes, .model_bytes] | @tsv' >>"$work/samples"
-    "$tandem" train -q --json --model resnet50 --batch 8 --cluster "2*$device" --uniform "$1" --steps 5 | jq -r \
+    "$tandem" train -q --json --model resnet50 --batch 8 --cluster "2*$device" --uniform "$1" --steps 12 | jq -r \
         --arg case "2 ranks|$1|tandem" '[$case, .step_ns, 0, .ranks[0].allocated_bytes] | @tsv' >>"$work/samples"
 }
 
