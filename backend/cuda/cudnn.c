@@ -60,42 +60,39 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
     return status;
 }
 
-/* The three passes' results have types of their own with the same members. Where f32 is to stay f32 it is said so anew: results may name
- * the default. */
-#define COLLECT(found)                                                                                       \
-    for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found && n_good < CUDA_CANDIDATES; k++)          \
-        if ((found)[k].status == CUDNN_STATUS_SUCCESS && (found)[k].determinism == CUDNN_DETERMINISTIC &&    \
-            (found)[k].memory <= most_workspace)                                                             \
-            candidate[n_good++] = (cuda_algorithm){                                                          \
-                {[ALGORITHM] = (uint64_t)(found)[k].algo,                                                    \
-                 [MATH] = (uint64_t)(c->math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : (found)[k].mathType)},     \
-                (found)[k].memory};
+/* The three passes ask alike, by functions of their own, and results have types of their own with the same members. Where f32 is to stay
+ * f32 it is said so anew: results may name the default. */
+#define CANDIDATES_OF(pass, result, ask, from, with, to)                                                     \
+    static cudnnStatus_t candidates_of_##pass(cuda_algorithm candidate[CUDA_CANDIDATES], int *n,             \
+                                              const convolution *c, cudnnHandle_t dnn)                       \
+    {                                                                                                        \
+        result found[CUDA_CANDIDATES];                                                                       \
+        int n_found = 0;                                                                                     \
+        const cudnnStatus_t status = ask(dnn, from, with, c->window, to, CUDA_CANDIDATES, &n_found, found);  \
+        for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found; k++)                                  \
+            if (found[k].status == CUDNN_STATUS_SUCCESS && found[k].determinism == CUDNN_DETERMINISTIC &&    \
+                found[k].memory <= most_workspace)                                                           \
+                candidate[(*n)++] = (cuda_algorithm){                                                        \
+                    {[ALGORITHM] = (uint64_t)found[k].algo,                                                  \
+                     [MATH] = (uint64_t)(c->math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : found[k].mathType)},   \
+                    found[k].memory};                                                                        \
+        return status;                                                                                       \
+    }
+CANDIDATES_OF(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForwardAlgorithm_v7, c->x, c->w, c->y)
+CANDIDATES_OF(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w, c->y, c->x)
+CANDIDATES_OF(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7, c->x,
+              c->y, c->w)
 
 static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
     const convolution *c = (const convolution *)work;
     const cudnnHandle_t dnn = work->libraries->dnn;
-    int n_found = 0, n_good = 0;
+    int n_good = 0;
     cudnnStatus_t status = cudnnSetConvolutionMathType(c->window, c->math);
-    if (c->pass == CUDA_CONVOLUTION) {
-        cudnnConvolutionFwdAlgoPerf_t found[CUDA_CANDIDATES];
-        if (status == CUDNN_STATUS_SUCCESS)
-            status = cudnnGetConvolutionForwardAlgorithm_v7(dnn, c->x, c->w, c->window, c->y, CUDA_CANDIDATES,
-                                                            &n_found, found);
-        COLLECT(found)
-    } else if (c->pass == CUDA_CONVOLUTION_DGRAD) {
-        cudnnConvolutionBwdDataAlgoPerf_t found[CUDA_CANDIDATES];
-        if (status == CUDNN_STATUS_SUCCESS)
-            status = cudnnGetConvolutionBackwardDataAlgorithm_v7(dnn, c->w, c->y, c->window, c->x,
-                                                                 CUDA_CANDIDATES, &n_found, found);
-        COLLECT(found)
-    } else {
-        cudnnConvolutionBwdFilterAlgoPerf_t found[CUDA_CANDIDATES];
-        if (status == CUDNN_STATUS_SUCCESS)
-            status = cudnnGetConvolutionBackwardFilterAlgorithm_v7(dnn, c->x, c->y, c->window, c->w,
-                                                                   CUDA_CANDIDATES, &n_found, found);
-        COLLECT(found)
-    }
+    if (status == CUDNN_STATUS_SUCCESS)
+        status = c->pass == CUDA_CONVOLUTION         ? candidates_of_forward(candidate, &n_good, c, dnn)
+                 : c->pass == CUDA_CONVOLUTION_DGRAD ? candidates_of_dgrad(candidate, &n_good, c, dnn)
+                                                     : candidates_of_wgrad(candidate, &n_good, c, dnn);
     if (status == CUDNN_STATUS_SUCCESS && n_good == 0) status = CUDNN_STATUS_NOT_SUPPORTED;
     if (status == CUDNN_STATUS_SUCCESS) *n = n_good;
     return cuda_from_cudnn(status);
