@@ -8,32 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "tests/property/training_run.h"
 
 enum { STEPS = 12, LONG = 60, TAIL = 15 };
-
-static record *run(const experiment *e)
-{
-    record *r = training_run(e);
-    for (int rank = 0; rank < e->n_rank; rank++) {
-        assert_int_equal(r->status[rank], TANDEM_OK);
-        assert_int_equal(r->steps_done[rank], e->steps);
-        assert_true(r->allocated[rank] == r->planned[rank]);
-    }
-    return r;
-}
-
-static void check_same_bits(const record *a, const record *b, const experiment *e)
-{
-    for (int rank = 0; rank < e->n_rank; rank++) {
-        assert_memory_equal(a->loss[rank], b->loss[rank], (size_t)e->steps * sizeof *a->loss[rank]);
-        assert_memory_equal(a->gradients[rank], b->gradients[rank], (size_t)e->steps * sizeof *a->gradients[rank]);
-    }
-}
 
 /* --- Against the library's history ---------------------------------------------------------------------- */
 
@@ -125,7 +105,7 @@ static void ranges_are_those_of_the_history(void **state)
                                   .killed_rank = -1,
                                   .variant = variants[v],
                                   .observer = hold_against_history};
-            training_forget(run(&e));
+            training_forget(training_run_through(&e));
         }
 }
 
@@ -146,13 +126,13 @@ static void recomputation_and_repetition_change_no_bit(void **state)
                         .killed_rank = -1,
                         .variant = {.n_micro = n_micro, .scaling = {4, 0}},
                         .hash_gradients = 1};
-        record *kept = run(&e), *repeated = run(&e);
+        record *kept = training_run_through(&e), *repeated = training_run_through(&e);
         e.variant.n_segment = TANDEM_SEGMENTS_SQRT;
-        record *again = run(&e);
-        check_same_bits(kept, repeated, &e);
-        check_same_bits(kept, again, &e);
+        record *again = training_run_through(&e);
+        training_check_same_bits(kept, repeated, &e);
+        training_check_same_bits(kept, again, &e);
         e.variant.scaling.window = 0;
-        record *current = run(&e);
+        record *current = training_run_through(&e);
         assert_true(current->gradients[0][0] == again->gradients[0][0] || n_micro > 1); /* the first step finds its ranges */
         assert_true(current->gradients[0][4] != again->gradients[0][4]);
         training_forget(current);
@@ -164,58 +144,34 @@ static void recomputation_and_repetition_change_no_bit(void **state)
 
 /* --- Checkpoints ---------------------------------------------------------------------------------------- */
 
-static size_t read_whole(unsigned char *bytes, size_t most, const char *path)
+static void check_resumed(const experiment *whole, const experiment *changed, int same)
 {
-    FILE *stream = fopen(path, "rb");
-    assert_non_null(stream);
-    const size_t n = fread(bytes, 1, most, stream);
-    assert_int_equal(fclose(stream), 0);
-    return n;
-}
-
-static void check_resumed(const char *folder, const experiment *whole, const experiment *changed, int same)
-{
-    enum { MOST_BYTES = 1 << 22 };
-    char half[96], end[96];
-    (void)snprintf(half, sizeof half, "%s/half", folder);
-    (void)snprintf(end, sizeof end, "%s/end", folder);
-    unsigned char *bytes[2];
-    size_t n[2];
+    const training_file half = training_file_named("half"), straight_end = training_file_named("straight"),
+                        resumed_end = training_file_named("resumed");
     experiment e = *whole;
-    e.save = end;
-    record *straight = run(&e);
-    bytes[0] = test_malloc(MOST_BYTES);
-    n[0] = read_whole(bytes[0], MOST_BYTES, end);
-    e.save = half;
+    e.save = straight_end.path;
+    record *straight = training_run_through(&e);
+    e.save = half.path;
     e.steps = whole->steps / 2;
-    training_forget(run(&e));
+    training_forget(training_run_through(&e));
     e = *changed;
-    e.resume = half;
-    e.save = end;
-    record *resumed = run(&e);
+    e.resume = half.path;
+    e.save = resumed_end.path;
+    record *resumed = training_run_through(&e);
     assert_int_equal(resumed->resumed_at[0], whole->steps / 2);
-    bytes[1] = test_malloc(MOST_BYTES);
-    n[1] = read_whole(bytes[1], MOST_BYTES, end);
     if (same) {
         for (int i = whole->steps / 2; i < whole->steps; i++)
             assert_true(straight->loss[0][i] == resumed->loss[0][i]);
-        assert_int_equal(n[0], n[1]);
-        assert_memory_equal(bytes[0], bytes[1], n[0]);
+        assert_true(training_files_equal(straight_end.path, resumed_end.path));
     }
-    test_free(bytes[1]);
-    test_free(bytes[0]);
     training_forget(resumed);
     training_forget(straight);
-    (void)unlink(half);
-    (void)unlink(end);
 }
 
 static void a_resumed_run_has_the_same_bits(void **state)
 {
     (void)state;
     training_require_device();
-    char folder[] = "/tmp/tandem-delayed-XXXXXX";
-    assert_non_null(mkdtemp(folder));
     const experiment e = {.model = "resnet20:blocks=1,width=8",
                           .device = training_weakest(),
                           .batch = 2,
@@ -225,19 +181,18 @@ static void a_resumed_run_has_the_same_bits(void **state)
                           .seed = 3,
                           .killed_rank = -1,
                           .variant.scaling = {5, 0}};
-    check_resumed(folder, &e, &e, 1);
+    check_resumed(&e, &e, 1);
     /* what cannot go on with the histories begins with new ones */
     experiment alone = e, longer = e, current = e, other = e;
     alone.n_rank = 1;
     longer.variant.scaling.window = 9;
     current.variant.scaling.window = 0;
     other.precision = TANDEM_PRECISION_INT8;
-    check_resumed(folder, &e, &alone, 0);
-    check_resumed(folder, &e, &longer, 0);
-    check_resumed(folder, &e, &current, 0);
-    check_resumed(folder, &e, &other, 0);
-    check_resumed(folder, &current, &e, 0);
-    (void)rmdir(folder);
+    check_resumed(&e, &alone, 0);
+    check_resumed(&e, &longer, 0);
+    check_resumed(&e, &current, 0);
+    check_resumed(&e, &other, 0);
+    check_resumed(&current, &e, 0);
 }
 
 /* --- Convergence ---------------------------------------------------------------------------------------- */
@@ -253,16 +208,14 @@ static void training_converges_as_with_current_ranges(void **state)
 {
     (void)state;
     training_require_device();
-    char folder[] = "/tmp/tandem-delayed-XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/words.txt", folder);
-    FILE *stream = fopen(path, "w");
+    const training_file words = training_file_named("words.txt");
+    FILE *stream = fopen(words.path, "w");
     assert_non_null(stream);
     for (int i = 0; i < 4000; i++)
         (void)fprintf(stream, "%s %s. ", i % 3 ? "a tandem" : "two wheels", i % 7 ? "rolls" : "stands");
     assert_int_equal(fclose(stream), 0);
     tandem_data data = {0};
-    assert_int_equal(tandem_data_open(&data, path, 32, NULL), TANDEM_OK);
+    assert_int_equal(tandem_data_open(&data, words.path, 32, NULL), TANDEM_OK);
     const tandem_optimizer_options quick = {
         .kind = TANDEM_ADAMW, .rate = 5e-3f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
     experiment e = {.model = "gpt_tiny:width=32,depth=2,heads=2,length=32",
@@ -275,9 +228,9 @@ static void training_converges_as_with_current_ranges(void **state)
                     .killed_rank = -1,
                     .optimizer = &quick,
                     .data = &data};
-    record *current = run(&e);
+    record *current = training_run_through(&e);
     e.variant.scaling = (tandem_cast_scaling){16, 0};
-    record *delayed = run(&e);
+    record *delayed = training_run_through(&e);
     const double with = tail_of(delayed), without = tail_of(current);
     assert_true(without < 0.5 * current->loss[0][0]);
     if (fabs(with - without) > 0.05 * without)
@@ -285,8 +238,6 @@ static void training_converges_as_with_current_ranges(void **state)
     training_forget(delayed);
     training_forget(current);
     tandem_data_close(&data);
-    (void)unlink(path);
-    (void)rmdir(folder);
 }
 
 int main(void)
@@ -297,5 +248,5 @@ int main(void)
         cmocka_unit_test(a_resumed_run_has_the_same_bits),
         cmocka_unit_test(training_converges_as_with_current_ranges),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, training_folder_open, training_folder_remove);
 }

@@ -5,34 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "tests/property/training_run.h"
 
 enum { STEPS = 10, FEW_STEPS = 3 };
-
-static record *run(const experiment *e)
-{
-    record *r = training_run(e);
-    for (int rank = 0; rank < e->n_rank; rank++) {
-        assert_int_equal(r->status[rank], TANDEM_OK);
-        assert_true(r->allocated[rank] == r->planned[rank]);
-    }
-    return r;
-}
-
-static void check_same_bits(const record *a, const record *b, const experiment *e)
-{
-    for (int rank = 0; rank < e->n_rank; rank++) {
-        assert_memory_equal(a->loss[rank], b->loss[rank], (size_t)e->steps * sizeof *a->loss[rank]);
-        assert_memory_equal(a->gradients[rank], b->gradients[rank], (size_t)e->steps * sizeof *a->gradients[rank]);
-    }
-}
 
 /* --- Micro-steps ---------------------------------------------------------------------------------------- */
 
@@ -48,10 +27,10 @@ static void check_micro_steps(const char *model, int n_rank)
                     .seed = 5,
                     .killed_rank = -1,
                     .hash_gradients = 1};
-    record *whole = run(&e);
+    record *whole = training_run_through(&e);
     e.batch = batch;
     e.variant.n_micro = n_micro;
-    record *summed = run(&e), *again = run(&e);
+    record *summed = training_run_through(&e), *again = training_run_through(&e);
     for (int i = 0; i < STEPS; i++) {
         const double off = fabs(summed->loss[0][i] - whole->loss[0][i]) / whole->loss[0][i];
         if (off > 1e-4)
@@ -61,7 +40,7 @@ static void check_micro_steps(const char *model, int n_rank)
     assert_true(summed->loss[0][STEPS - 1] != summed->loss[0][0]);
     if (strcmp(model, "mlp") != 0) /* there the weights are most of it */
         assert_true(summed->allocated[0] < whole->allocated[0]);
-    check_same_bits(summed, again, &e);
+    training_check_same_bits(summed, again, &e);
     training_forget(again);
     training_forget(summed);
     training_forget(whole);
@@ -79,26 +58,12 @@ static void micro_steps_train_as_one_batch(void **state)
 
 /* --- What is left behind --- */
 
-static size_t read_whole(unsigned char *bytes, size_t most, const char *path)
-{
-    FILE *stream = fopen(path, "rb");
-    assert_non_null(stream);
-    const size_t n = fread(bytes, 1, most, stream);
-    assert_int_equal(fclose(stream), 0);
-    return n;
-}
-
 /* Weights, optimizer state and running statistics: what is computed again is not followed again. */
 static void nothing_else_changes(void **state)
 {
     (void)state;
-    enum { MOST_BYTES = 1 << 22 };
     training_require_device();
-    char folder[] = "/tmp/tandem-variants-XXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    (void)snprintf(path, sizeof path, "%s/ckpt", folder);
-    unsigned char *bytes[2];
-    size_t n[2];
+    const training_file file[] = {training_file_named("kept"), training_file_named("recomputed")};
     for (int k = 0; k < 2; k++) {
         const experiment e = {.model = "resnet20:blocks=1,width=8",
                               .device = training_weakest(),
@@ -108,18 +73,10 @@ static void nothing_else_changes(void **state)
                               .seed = 3,
                               .killed_rank = -1,
                               .variant = {.n_micro = 2, .n_segment = k ? TANDEM_SEGMENTS_SQRT : 1},
-                              .save = path};
-        training_forget(run(&e));
-        bytes[k] = test_malloc(MOST_BYTES);
-        n[k] = read_whole(bytes[k], MOST_BYTES, path);
+                              .save = file[k].path};
+        training_forget(training_run_through(&e));
     }
-    assert_in_range(n[0], 1000, MOST_BYTES - 1);
-    assert_int_equal(n[0], n[1]);
-    assert_memory_equal(bytes[0], bytes[1], n[0]);
-    test_free(bytes[0]);
-    test_free(bytes[1]);
-    (void)unlink(path);
-    (void)rmdir(folder);
+    assert_true(training_files_equal(file[0].path, file[1].path));
 }
 
 /* --- Recomputation -------------------------------------------------------------------------------------- */
@@ -138,11 +95,11 @@ static void check_recomputation(const char *model, const char *device, tandem_pr
                     .killed_rank = -1,
                     .variant.n_micro = n_micro,
                     .hash_gradients = 1};
-    record *kept = run(&e);
+    record *kept = training_run_through(&e);
     for (size_t k = 0; k < sizeof n_segment / sizeof *n_segment; k++) {
         e.variant.n_segment = n_segment[k];
-        record *again = run(&e);
-        check_same_bits(kept, again, &e);
+        record *again = training_run_through(&e);
+        training_check_same_bits(kept, again, &e);
         if (n_segment[k] < 0) assert_true(again->allocated[0] < kept->allocated[0]);
         training_forget(again);
     }
@@ -175,5 +132,5 @@ int main(void)
         cmocka_unit_test(recomputation_changes_no_bit),
         cmocka_unit_test(nothing_else_changes),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, training_folder_open, training_folder_remove);
 }

@@ -202,6 +202,25 @@ int training_files_equal(const char *a, const char *b)
 
 void training_forget(record *r) { (void)munmap(r, sizeof *r); }
 
+record *training_run_through(const experiment *e)
+{
+    record *r = training_run(e);
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        assert_int_equal(r->status[rank], TANDEM_OK);
+        assert_int_equal(r->steps_done[rank], e->steps);
+        assert_int_equal(r->allocated[rank], r->planned[rank]);
+    }
+    return r;
+}
+
+void training_check_same_bits(const record *a, const record *b, const experiment *e)
+{
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        assert_memory_equal(a->loss[rank], b->loss[rank], (size_t)e->steps * sizeof *a->loss[rank]);
+        assert_memory_equal(a->gradients[rank], b->gradients[rank], (size_t)e->steps * sizeof *a->gradients[rank]);
+    }
+}
+
 const char *training_weakest(void)
 {
     for (int k = 0; k < tandem_device_count(); k++)

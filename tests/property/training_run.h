@@ -59,6 +59,10 @@ typedef struct training_view {
 /* Runs it; training_forget releases the record. Says on stderr what failed, where no failure is part of the experiment. */
 record *training_run(const experiment *e);
 void training_forget(record *r);
+/* The same of an experiment in which nothing fails: every rank did all of its steps, in the memory that was planned. */
+record *training_run_through(const experiment *e);
+/* Losses and gradients of every step, on every rank. */
+void training_check_same_bits(const record *a, const record *b, const experiment *e);
 
 /* A folder of the test's own, for as long as its group runs: set-up and tear-down for cmocka, files in it, and whether two files
  * hold the same bytes. */
