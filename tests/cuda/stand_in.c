@@ -379,10 +379,11 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 
 static int capture_begin(tandem_cuda_stream stream)
 {
+    int failed = stand_in_fate();
     pthread_mutex_lock(&mutex);
-    const int failed = graph_begin(stream);
+    if (!failed) failed = graph_begin(stream);
     pthread_mutex_unlock(&mutex);
-    return failed ? failed : stand_in_fate();
+    return failed;
 }
 static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
 {
