@@ -248,6 +248,7 @@ static int run(const cli_options *given)
     if (!options.data)
         return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
     if (options.steps < 0) options.steps = BATCHES;
+    options.step.parts_apart = 1;
     tandem_error error = {0};
     cli_subject subject = {0};
     rank_run run = {0};

@@ -45,7 +45,8 @@ typedef struct tandem_draws {
  *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
- *   accumulate: in: a, b                                    out: a + b, which may be a */
+ *   accumulate: in: a, b                                    out: a + b, which may be a or b
+ * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where out[0] is. */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -287,7 +288,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 5 };
+enum { TANDEM_BACKEND_VERSION = 6 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

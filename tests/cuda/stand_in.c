@@ -428,6 +428,7 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
     double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
     double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
+    double *const before = s->adds ? load_all(o->c, s->to, s->batch * s->m * s->n, 0) : NULL;
     const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
                   b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
@@ -436,8 +437,10 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
                          *b = right + i / s->m * s->k * s->n + j * b_column;
             double sum = 0;
             for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
-            store(o->c, s->to, i * s->n + j, is_fp8(s->a) ? sum * (double)*o->scale_a * (double)*o->scale_b : sum);
+            if (is_fp8(s->a)) sum *= (double)*o->scale_a * (double)*o->scale_b;
+            store(o->c, s->to, i * s->n + j, before ? before[i * s->n + j] + sum : sum);
         }
+    free(before);
     free(right);
     free(left);
 }
