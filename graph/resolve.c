@@ -94,9 +94,8 @@ static unsigned again_need(const tandem_step *step, int t)
     unsigned need = saved_output_need(step, t);
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
-        const int saves_input = row_of(step, i)->saves & TANDEM_SAVES_INPUT;
-        if (index->is_again[i] || (saves_input && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)))
-            need |= bit(operand_type(step, i));
+        if (index->is_again[i]) need |= bit(operand_type(step, i));
+        if (step_saves(step, i, t) && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)) need |= bit(saved_type(step, i));
     }
     return need;
 }
@@ -172,6 +171,10 @@ static void type_changed(tandem_step *step, int i)
     struct tandem_step_index *index = step->index;
     mark(index, i, STALE_FORWARD | STALE_CASTS);
     if (row_of(step, i)->op_class == TANDEM_DEPENDENT) mark_inputs(step, i, STALE_NEED);
+    if (brings_both(row_of(step, i))) { /* in its own type */
+        mark(index, i, STALE_BACKWARD | STALE_NEED);
+        mark(index, index->gradient_root[i], STALE_GRADIENT_NEED);
+    }
     for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
         if (row_of(step, graph->consumer[k])->op_class == TANDEM_DEPENDENT)
             step_note(index, graph->consumer[k]);
@@ -523,13 +526,13 @@ static void resolve_dgrad(tandem_step *step, int i)
     const tandem_op_row *row = row_of(step, i);
     const int t = step->index->dgrad[i];
     const tandem_dtype from = dgrad_type(step, i);
-    const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
+    const tandem_dtype to = brought_type(step, i);
     const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, second_type(step, i)) : -1;
     tandem_task *task = &step->task[t];
-    begin(step, t, from, to, form_of(step, i, to));
+    begin(step, t, from, to, dgrad_form(step, i));
     task->precision = step->precision[i];
     if (row->op_class == TANDEM_ADJUSTABLE) task->second = second_type(step, i);
+    if (brings_both(row)) task->second = step->index->gradient_native[source_of(step, i, 1)];
     if (op->kind == TANDEM_OP_CROSS_ENTROPY)
         reads(step, t, tandem_value_activation(step, op->input[1], TANDEM_S32));
     else
@@ -543,6 +546,7 @@ static void resolve_dgrad(tandem_step *step, int i)
     if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, saved_activation(step, i, from));
     if (row->saves & TANDEM_SAVES_AUX) reads(step, t, saved_aux(step, i));
     write_contribution(step, t, i, 0);
+    if (brings_both(row)) write_contribution(step, t, i, 1);
     if (row->wgrad != TANDEM_BACKWARD_BESIDE) return;
     reads(step, t, TANDEM_PARAMETER(op->parameter[0]));
     if (op->kind == TANDEM_OP_BATCHNORM_RELU) reads(step, t, TANDEM_PARAMETER(op->parameter[1]));

@@ -204,6 +204,7 @@ static const struct {
     {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
     {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
+    {"batchnorm_add_relu", rows, {4, 7, 0, 0}, 9}, /* backward: the sums, and the residual's gradient; then x's from that */
     {"norm", all, {0, 0, 0, 3}, 3},   /* gradients read, then read and written where they are too large */
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */

@@ -42,6 +42,8 @@ typedef struct tandem_draws {
  *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
+ *             batchnorm_add_relu: in: g, x, output, aux, scale parameter
+ *                                                         out: gradient of x, of the residual, of scale, of shift
  *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written

@@ -58,7 +58,7 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 21 };
+enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 4, TANDEM_MAX_VARIANT = 21 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {
@@ -81,8 +81,8 @@ typedef struct tandem_task {
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
     tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
-                                   input's; else `from` */
-    tandem_dtype to; /* type of the result */
+                                   input's; of a dgrad that brings the gradients of both inputs: the second one's; else `from` */
+    tandem_dtype to; /* type of the result; of such a dgrad the first one's */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
