@@ -52,6 +52,11 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 /* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. */
 struct to_s8 {
     tandem_rounding rounding;
+    const uint32_t *since;
+    __device__ __forceinline__ void begin(void)
+    {
+        if (since) rounding.stream[0] += *since;
+    }
     static __device__ __forceinline__ float most(void) { return 127.0f; }
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const
     {
@@ -70,6 +75,7 @@ struct to_s8 {
 
 /* To nearest. Cards that multiply these types convert two numbers in an instruction, with the bits of arithmetic.h. */
 struct to_e4m3 {
+    __device__ __forceinline__ void begin(void) {}
     static __device__ __forceinline__ float most(void) { return 448.0f; }
     static __device__ __forceinline__ uint32_t pair(float low, float high)
     {
@@ -85,6 +91,7 @@ struct to_e4m3 {
 };
 
 struct to_e5m2 {
+    __device__ __forceinline__ void begin(void) {}
     static __device__ __forceinline__ float most(void) { return 57344.0f; }
     static __device__ __forceinline__ uint32_t pair(float low, float high)
     {
@@ -124,6 +131,7 @@ template <int LOOKS, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n, float inverse, To round)
 {
     uint32_t bits = 0;
+    round.begin();
     for_octets(x, n, [&](size_t o, const float value[OCTET]) {
         if (LOOKS) bits = max(bits, octet_largest(value));
         *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
@@ -159,10 +167,10 @@ static int quantise_to(void *q, float *scale, const void *x, tandem_cuda_float t
 
 extern "C" int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
                                     size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
-                                    tandem_cuda_stream stream)
+                                    const uint32_t *since, tandem_cuda_stream stream)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return quantise_to(q, scale, x, type, n, amax_bits, to_s8{*rounding}, stream);
+    case TANDEM_CUDA_S8: return quantise_to(q, scale, x, type, n, amax_bits, to_s8{*rounding, since}, stream);
     case TANDEM_CUDA_E4M3: return quantise_to(q, scale, x, type, n, amax_bits, to_e4m3(), stream);
     case TANDEM_CUDA_E5M2: return quantise_to(q, scale, x, type, n, amax_bits, to_e5m2(), stream);
     }
@@ -230,10 +238,11 @@ static int quantise_delayed_to(void *q, float *scale, const void *x, tandem_cuda
 }
 
 static int quantise_delayed_code(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                                 uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+                                 uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
+                                 tandem_cuda_stream stream)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return quantise_delayed_to(q, scale, x, type, n, words, to_s8{*rounding}, stream);
+    case TANDEM_CUDA_S8: return quantise_delayed_to(q, scale, x, type, n, words, to_s8{*rounding, since}, stream);
     case TANDEM_CUDA_E4M3: return quantise_delayed_to(q, scale, x, type, n, words, to_e4m3(), stream);
     case TANDEM_CUDA_E5M2: return quantise_delayed_to(q, scale, x, type, n, words, to_e5m2(), stream);
     }
@@ -247,11 +256,12 @@ static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda
 
 extern "C" int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
                                             tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
-                                            uint32_t *words, const tandem_rounding *rounding, tandem_cuda_stream stream)
+                                            uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
+                                 tandem_cuda_stream stream)
 {
     int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
     if (!failed) failed = launch_amax_without_range(words, x, type, n, stream);
-    if (!failed) failed = quantise_delayed_code(q, code, scale, x, type, n, words, rounding, stream);
+    if (!failed) failed = quantise_delayed_code(q, code, scale, x, type, n, words, rounding, since, stream);
     if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, scale, words, history, repeats);
     return failed;
 }
