@@ -97,7 +97,6 @@ void tandem_prices_update(tandem_replay_member *member, int t)
     const tandem_form *form = &member->costs.form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
     int64_t *price = member->price_ns[t];
     const int block = member->block_of[t];
-    member->workspace_bytes[t] = task->active ? form->workspace_bytes : 0;
     if (block < 0) return;
     const int stretch = member->stretch_of[block];
     member->n_missing -= is_missing(member, price);

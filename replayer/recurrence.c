@@ -47,11 +47,11 @@ static void run_buckets(course *at, tandem_replayer *replayer, const tandem_lap 
     }
 }
 
-static course run_class(tandem_replayer *replayer, const tandem_lap *lap, int c, int n_group)
+static void run_class(tandem_lap *lap, tandem_replayer *replayer, int c, int n_group)
 {
     const tandem_replay_member *member = &replayer->member[c];
-    const double *late_ns = replayer->late_ns;
-    course at = {.now_ns = lap->rest_ns[c] + member->backward_ns[TANDEM_USUAL]};
+    const double *late_ns = replayer->late_ns, begin_ns = lap->rest_ns[c] + member->backward_ns[TANDEM_USUAL];
+    course at = {.now_ns = begin_ns};
     for (int group = 0; group < n_group; group++) {
         const double through_ns = late_ns[group + 1] + member->behind_ns[group];
         if (late_ns[group + 1] == late_ns[group])
@@ -59,7 +59,9 @@ static course run_class(tandem_replayer *replayer, const tandem_lap *lap, int c,
         else if (through_ns > at.now_ns)
             run_buckets(&at, replayer, lap, member->wait_ns[TANDEM_USUAL], group);
     }
-    return at;
+    lap->backward_end_ns[c] = begin_ns;
+    lap->waiting_ns[c] = at.waiting_ns;
+    lap->exposed_ns[c] = at.now_ns - begin_ns - at.waiting_ns;
 }
 
 /* How late the wire is, by the time that it has stood idle, behind the first k groups. */
@@ -77,16 +79,11 @@ static void find_late(tandem_replayer *replayer, const tandem_lap *lap, int n_gr
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer)
 {
     const int n_bucket = replayer->n_bucket, n_group = (n_bucket + TANDEM_GROUP - 1) / TANDEM_GROUP;
-    course at[TANDEM_MAX_CLASS];
     tandem_leads_settle(replayer);
     find_late(replayer, lap, n_group);
-    for (int c = 0; c < replayer->n_class; c++) at[c] = run_class(replayer, lap, c, n_group);
+    for (int c = 0; c < replayer->n_class; c++) run_class(lap, replayer, c, n_group);
     lap->step_ns = replayer->late_ns[n_group] + replayer->wire_sum_ns[n_bucket];
-    for (int c = 0; c < replayer->n_class; c++) {
-        const tandem_replay_member *member = &replayer->member[c];
-        lap->backward_end_ns[c] = lap->rest_ns[c] + member->backward_ns[TANDEM_USUAL];
-        lap->waiting_ns[c] = at[c].waiting_ns;
-        lap->exposed_ns[c] = at[c].now_ns - lap->backward_end_ns[c] - at[c].waiting_ns;
-        lap->rest_ns[c] = at[c].now_ns + member->wait_ns[TANDEM_USUAL][n_bucket - 1] - lap->step_ns;
-    }
+    for (int c = 0; c < replayer->n_class; c++) /* behind all classes, who look at each other's */
+        lap->rest_ns[c] = lap->backward_end_ns[c] + lap->exposed_ns[c] + lap->waiting_ns[c] +
+                          replayer->member[c].wait_ns[TANDEM_USUAL][n_bucket - 1] - lap->step_ns;
 }

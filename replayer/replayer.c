@@ -65,7 +65,13 @@ static tandem_status check(const tandem_cluster *cluster, const tandem_graph *co
 static void price_touched(tandem_replay_member *member)
 {
     const struct tandem_step_index *index = member->step->index;
-    for (int k = 0; k < index->n_touched; k++) tandem_prices_update(member, index->touched[k]);
+    for (int k = 0; k < index->n_touched; k++) {
+        const int t = index->touched[k];
+        const tandem_task *task = &member->step->task[t];
+        const tandem_form *form = &member->costs.form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
+        member->workspace_bytes[t] = task->active ? form->workspace_bytes : 0;
+        tandem_prices_update(member, t);
+    }
     if (index->n_touched > 0) member->memory_changed = 1;
 }
 
