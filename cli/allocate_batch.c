@@ -146,6 +146,7 @@ int allocate_batch(allocating *a)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
         code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
+    if (code == 0) cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], "train it with");
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&choice);

@@ -167,6 +167,9 @@ typedef struct cli_subject {
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
+/* A note where the plan has gradients in f16 and no scale of the loss was asked for: what to do, then "--loss-scale dynamic". */
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         const char *advice);
 
 /* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
  * up to 8 at a time. Names of up to 39 characters; not for several threads. */

@@ -86,6 +86,38 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     return TANDEM_OK;
 }
 
+/* Operators whose backward products read their gradient in f16 on class c. */
+static int n_gradient_in_f16(const tandem_plan *plan, const tandem_graph *graph, int c)
+{
+    const int is_wider = plan->cluster.member[c].device.wider == TANDEM_F16;
+    int n = 0;
+    for (int op = 0; op < plan->n_op; op++) {
+        const tandem_dtype dgrad = tandem_precision_get(plan->precision[c][op])->dgrad,
+                           wgrad = tandem_precision_get(plan->precision[c][op])->wgrad;
+        n += graph->op[op].needs_gradient && (dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
+                                              (is_wider && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER)));
+    }
+    return n;
+}
+
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         const char *advice)
+{
+    char where[256] = "";
+    int most = 0;
+    for (int c = 0; c < plan->cluster.n_class && options->loss_scale == 0; c++) {
+        const int n = n_gradient_in_f16(plan, graph, c);
+        const size_t used = strlen(where);
+        if (n == 0) continue;
+        (void)snprintf(where + used, sizeof where - used, "%s%s", used ? ", " : "",
+                       plan->cluster.member[c].device.name);
+        if (n > most) most = n;
+    }
+    if (most > 0)
+        cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
+                 most, where, advice);
+}
+
 void cli_subject_close(cli_subject *subject)
 {
     tandem_plan_close(subject->plan);
