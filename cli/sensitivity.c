@@ -263,6 +263,7 @@ static int run(const cli_options *given)
         return cli_refuse(TANDEM_USAGE, "sensitivities come from one device and hold for all: give one, got --device %s",
                           options.device);
     if (options.steps < 0) options.steps = BATCHES;
+    options.step.parts_apart = 1;
     tandem_error error = {0};
     cli_subject subject = {0};
     rank_run run = {0};

@@ -27,6 +27,7 @@ typedef struct training {
     rank_report *report;    /* [n_rank] on rank 0 after the end */
     evaluation *evaluation; /* [n_evaluation] */
     int n_evaluation;
+    int is_noted;  /* what the executor had to say was said */
     train_log log; /* of rank 0 */
     char recipe[TANDEM_CHECKPOINT_RECIPE];
 } training;
@@ -155,7 +156,10 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const int64_t done = t->begin + index + 1;
     const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
     const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
+    const char *note = t->run.backend->executor_note(t->run.executor);
     tandem_status status = TANDEM_OK;
+    if (*note && !t->is_noted) cli_note(options, "%s", note);
+    t->is_noted = t->is_noted || *note;
     if (report.skipped && is_0)
         cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
                  (long long)done, (double)report.loss_scale);
