@@ -56,13 +56,14 @@ int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tande
 int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
                         tandem_cuda_stream stream);
 
-/* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
+/* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. adds: y + that,
+ * here and below added in f32 and rounded once. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                          size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
+                          size_t stride, const float *scale_a, const float *scale_b, int adds, tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
 int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
-                     size_t columns, size_t x_rows, size_t x_columns, tandem_cuda_stream stream);
+                     size_t columns, size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream);
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 

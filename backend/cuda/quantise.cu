@@ -18,7 +18,7 @@ static __device__ __forceinline__ uint32_t octet_largest(const float x[OCTET])
 template <typename T> static __device__ __forceinline__ uint32_t thread_largest(const T *x, size_t n)
 {
     uint32_t bits = 0;
-    for_octets(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
+    for_octets<READ_ONLY>(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
     const size_t rest = n / OCTET * OCTET + first_item();
     return rest < n ? max(bits, tandem_magnitude_bits(load_one(x + rest))) : bits;
 }
@@ -132,7 +132,7 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
 {
     uint32_t bits = 0;
     round.begin();
-    for_octets(x, n, [&](size_t o, const float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, const float value[OCTET]) {
         if (LOOKS) bits = max(bits, octet_largest(value));
         *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
     });
@@ -275,7 +275,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bit of a number */
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
         store_octet(y + o * OCTET, value);
@@ -308,40 +308,56 @@ extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x,
 
 /* --- What an int8 product leaves behind ----------------------------------------------------------------------------------- */
 
+/* y = value, or y + value. */
+template <typename T> static __device__ __forceinline__ void put_one(T *y, float value, int adds)
+{
+    store_one(y, adds ? TANDEM_ADD(load_one(y), value) : value);
+}
+
 /* Octets where rows are whole ones. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     scale_s32(T *__restrict__ y /* [n] */, const int32_t *__restrict__ x /* [n] */, size_t n,
-              const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+              const float *__restrict__ scale_a, const float *__restrict__ scale_b, int adds)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     const size_t rest = n / OCTET * OCTET + first_item();
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], scale);
+        if (adds) {
+            float before[OCTET];
+            load_octet(before, y + o * OCTET);
+#pragma unroll
+            for (int i = 0; i < OCTET; i++) value[i] = TANDEM_ADD(before[i], value[i]);
+        }
         store_octet(y + o * OCTET, value);
     });
-    if (rest < n) store_one(y + rest, TANDEM_MUL((float)x[rest], scale));
+    if (rest < n) put_one(y + rest, TANDEM_MUL((float)x[rest], scale), adds);
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     scale_rows_s32(T *__restrict__ y /* (rows, columns) */, const int32_t *__restrict__ x /* (rows, stride) */, size_t n,
-                   size_t columns, size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b)
+                   size_t columns, size_t stride, const float *__restrict__ scale_a, const float *__restrict__ scale_b,
+                   int adds)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     for (size_t i = first_item(); i < n; i += all_items())
-        store_one(y + i, TANDEM_MUL((float)x[i / columns * stride + i % columns], scale));
+        put_one(y + i, TANDEM_MUL((float)x[i / columns * stride + i % columns], scale), adds);
 }
 
 extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                                     size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream)
+                                     size_t stride, const float *scale_a, const float *scale_b, int adds,
+                                     tandem_cuda_stream stream)
 {
     const size_t n = rows * columns;
     if (stride == columns) {
-        RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a, scale_b));
+        RETURN_FOR(type, LAUNCH(scale_s32, grid_of_octets<int32_t>(n), THREADS, stream, (T *)y, x, n, scale_a, scale_b,
+                                adds));
     }
-    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of(n), THREADS, stream, (T *)y, x, n, columns, stride, scale_a, scale_b));
+    RETURN_FOR(type, LAUNCH(scale_rows_s32, grid_of(n), THREADS, stream, (T *)y, x, n, columns, stride, scale_a, scale_b,
+                            adds));
 }
 
 /* --- What a padded product leaves behind ---------------------------------------------------------------------------------- */
@@ -349,17 +365,17 @@ extern "C" int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int3
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     crop(T *__restrict__ y /* (batch, rows, columns) */, const float *__restrict__ x /* (batch, x_rows, x_columns) */, size_t n,
-         size_t rows, size_t columns, size_t x_rows, size_t x_columns)
+         size_t rows, size_t columns, size_t x_rows, size_t x_columns, int adds)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns, r = i / columns % rows, b = i / columns / rows;
-        store_one(y + i, x[(b * x_rows + r) * x_columns + c]);
+        put_one(y + i, x[(b * x_rows + r) * x_columns + c], adds);
     }
 }
 
 extern "C" int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows, size_t columns,
-                                size_t x_rows, size_t x_columns, tandem_cuda_stream stream)
+                                size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream)
 {
     const size_t n = batch * rows * columns;
-    RETURN_FOR(type, LAUNCH(crop, grid_of(n), THREADS, stream, (T *)y, x, n, rows, columns, x_rows, x_columns));
+    RETURN_FOR(type, LAUNCH(crop, grid_of(n), THREADS, stream, (T *)y, x, n, rows, columns, x_rows, x_columns, adds));
 }

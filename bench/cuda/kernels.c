@@ -145,9 +145,9 @@ LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_C
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
 LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
 LAUNCH_OF(scale_f32,
-          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, s))
+          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, 0, s))
 LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
-                                            a->of_row + 1, s))
+                                            a->of_row + 1, 0, s))
 LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
 LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL,
                                (int *)(a->words + 1), s))

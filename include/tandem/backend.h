@@ -43,10 +43,13 @@ typedef struct tandem_draws {
  *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
+ *             batchnorm_add_relu: in: g, x, output, aux, scale parameter
+ *                                                         out: gradient of x, of the residual, of scale, of shift
  *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
- *   accumulate: in: a, b                                    out: a + b, which may be a */
+ *   accumulate: in: a, b                                    out: a + b, which may be a or b
+ * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where out[0] is. */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
