@@ -239,6 +239,7 @@ static void check_dgrad(run *r, int t)
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
     check_brought(r, t, 0);
+    if (op->kind == TANDEM_OP_BATCHNORM_ADD_RELU) check_brought(r, t, written++);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
         const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
         for (int j = 0; j < n_read; j++)
