@@ -65,7 +65,8 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
                                                          .n_rank = options->n_rank,
                                                          .store = options->store,
                                                          .timeout_ns = options->timeout_ns,
-                                                         .cpu = options->cpu},
+                                                         .cpu = options->cpu,
+                                                         .shares_nothing = worker->backend->take != NULL},
                                   error);
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
