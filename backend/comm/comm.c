@@ -166,18 +166,6 @@ static tandem_status choose_interface(const char **interface, tandem_error *erro
     return TANDEM_OK;
 }
 
-/* Whether this rank's environment wants everything to go over the network. */
-static tandem_status choose_exchange(int *network, tandem_error *error)
-{
-    const char *name = getenv("TANDEM_EXCHANGE");
-    *network = name && strcmp(name, "network") == 0;
-    if (!name || !*name || *network) return TANDEM_OK;
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from exchanging gradients in "
-                            "memory that they share, unset leaves them to",
-                            name);
-}
-
 /* Gloo's thread inherits core and signal mask of the thread that starts it: no signal is to be handled there, and
  * SIGPIPE is to be ignored. */
 static tandem_status start_gloo(tandem_comm *comm, int cpu, tandem_error *error)
@@ -240,10 +228,8 @@ static tandem_status join(tandem_comm *comm, const tandem_comm_options *options,
     const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
     tandem_status status = tandem_presence_join(&comm->presence, options->store, options->timeout_ns, error);
     if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
-    int refuses = 0;
-    if (status == TANDEM_OK) status = choose_exchange(&refuses, error);
     if (status == TANDEM_OK) status = connect_ranks(comm, options->store, deadline_ns, error);
-    if (status == TANDEM_OK) status = try_sharing(comm, refuses || options->shares_nothing, error);
+    if (status == TANDEM_OK) status = try_sharing(comm, options->over_network, error);
     return status;
 }
 

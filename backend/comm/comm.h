@@ -12,8 +12,7 @@
  * Every rank makes the same collectives with the same sizes and, within a tag, in the same order; where they differ the
  * timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is undefined.
  * Ranks talk over the loopback address, or over the network interface that the environment names in TANDEM_IFACE. Where all
- * of them run on one machine they sum gradients in memory that they share (tandem_comm_take), unless a rank's environment says
- * TANDEM_EXCHANGE=network.
+ * of them run on one machine they sum gradients in memory that they share (tandem_comm_take).
  *
  * Thread-safe, with a tag for each thread that calls at once; only open and close want a thread to themselves. */
 #ifndef TANDEM_BACKEND_COMM_COMM_H
@@ -31,12 +30,12 @@ typedef struct tandem_comm_options {
     const char *store; /* existing directory on a file system with locks, fresh for this run; NULL for one rank */
     int64_t timeout_ns; /* a peer silent for longer is dead */
     int cpu;            /* core that Gloo's own thread is pinned to; -1 = leave it */
-    int shares_nothing; /* 1: this rank does not sum in shared memory, so that no rank does */
+    int over_network;   /* 1: this rank shares no memory, so that none does */
 } tandem_comm_options;
 
 /* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_PEER, error.rank = a missing rank).
  * n_rank = 1 opens no socket and no file. *comm is unchanged on error. Whatever the result, the directory is used up.
- * TANDEM_USAGE: rank, core, interface, TANDEM_EXCHANGE or WORLD_SIZE are off, the directory is another run's (used before, or the rank
+ * TANDEM_USAGE: rank, core, interface or WORLD_SIZE are off, the directory is another run's (used before, or the rank
  * is taken); TANDEM_IO: the directory or the network refuse; TANDEM_NO_MEMORY. */
 tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *options, tandem_error *error);
 /* NULL is fine. No collective may be under way, and no reducer be open. Waits for nobody; some 10 ms a rank. */

@@ -142,12 +142,12 @@ static void wait_until_ready(int n_rank)
 
 static tandem_status open_comm(tandem_comm **comm, int rank, tandem_error *error)
 {
-    const tandem_comm_options options = {
-        .rank = rank, .n_rank = b->n_rank, .store = b->store, .timeout_ns = b->timeout_ns, .cpu = -1};
-    if (b->shares)
-        (void)unsetenv("TANDEM_EXCHANGE");
-    else
-        (void)setenv("TANDEM_EXCHANGE", "network", 1);
+    const tandem_comm_options options = {.rank = rank,
+                                         .n_rank = b->n_rank,
+                                         .store = b->store,
+                                         .timeout_ns = b->timeout_ns,
+                                         .cpu = -1,
+                                         .over_network = !b->shares};
     return tandem_comm_open(comm, &options, error);
 }
 
@@ -1079,9 +1079,7 @@ static int do_without(board *my, int rank)
                                          .store = my->store,
                                          .timeout_ns = my->timeout_ns,
                                          .cpu = -1,
-                                         .shares_nothing = my->choice == 3 && rank == 1};
-    (void)unsetenv("TANDEM_EXCHANGE");
-    if (rank == my->choice) (void)setenv("TANDEM_EXCHANGE", "network", 1);
+                                         .over_network = my->choice == rank};
     EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
     EXPECT(!tandem_comm_shares(comm));
     void *memory = comm;
@@ -1095,7 +1093,7 @@ static int do_without(board *my, int rank)
 static void where_one_does_not_share_nobody_does(void **state)
 {
     (void)state;
-    for (b->choice = 0; b->choice < 4; b->choice++) {
+    for (b->choice = 0; b->choice < 3; b->choice++) {
         run_ranks(2, do_without);
         remove_store();
         assert_int_equal(mkdir(b->store, 0700), 0);
@@ -1123,24 +1121,6 @@ static void too_little_shared_memory_is_said_by_all(void **state)
     (void)state;
     run_ranks(3, share_too_much);
     assert_all_blame(3, 1, "rank 1 ran out of memory during the sharing of memory");
-}
-
-static int open_with_a_bad_word(board *my, int rank)
-{
-    tandem_comm *comm = NULL;
-    const tandem_comm_options options = {
-        .rank = rank, .n_rank = my->n_rank, .store = my->store, .timeout_ns = my->timeout_ns, .cpu = -1};
-    (void)setenv("TANDEM_EXCHANGE", "pigeons", 1);
-    EXPECT(tandem_comm_open(&comm, &options, &my->rank[rank].error[0]) != TANDEM_OK);
-    return 0;
-}
-
-static void an_unknown_exchange_is_refused(void **state)
-{
-    (void)state;
-    run_ranks(2, open_with_a_bad_word);
-    const char *said = b->rank[b->rank[0].error[0].status == TANDEM_PEER].error[0].text;
-    if (!strstr(said, "TANDEM_EXCHANGE is 'pigeons'")) fail_msg("'%s'", said);
 }
 
 int main(void)
@@ -1181,7 +1161,6 @@ int main(void)
         TEST(sums_are_right_and_the_same_bits),
         TEST(what_is_taken_is_cleared_and_given_back),
         TEST(where_one_does_not_share_nobody_does),
-        TEST(an_unknown_exchange_is_refused),
         TEST_OF_DEATH(0),
         TEST_OF_DEATH(1),
         TEST_OF_DEATH(2),
