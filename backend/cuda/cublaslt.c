@@ -13,6 +13,7 @@ typedef struct product {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t first, second, result; /* B, A and C, as columns */
     int is_integer, is_scaled;
+    float beta; /* of floats: what is made of what C was */
 } product;
 
 static const cudaDataType_t type_of[CUDA_N_TYPE] = {
@@ -147,10 +148,10 @@ static int run(const cuda_work *work, const cuda_algorithm *algorithm, const cud
                void *workspace, tandem_cuda_stream stream)
 {
     const product *p = (const product *)work;
-    const float one = 1, zero = 0;
+    const float one = 1;
     const int32_t whole = 1, none = 0;
     const void *const alpha = p->is_integer ? (const void *)&whole : &one;
-    const void *const beta = p->is_integer ? (const void *)&none : &zero;
+    const void *const beta = p->is_integer ? (const void *)&none : &p->beta;
     cublasLtMatmulAlgo_t named;
     memcpy(&named, algorithm->word, sizeof named);
     cublasStatus_t status = p->is_scaled ? set_scales(p, o->scale_a, o->scale_b) : CUBLAS_STATUS_SUCCESS;
@@ -168,6 +169,7 @@ int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_pro
     p->work = (cuda_work){libraries, close_product, candidates, check, run};
     p->is_integer = spec->a == CUDA_TYPE_S8;
     p->is_scaled = spec->a == CUDA_TYPE_E4M3 || spec->a == CUDA_TYPE_E5M2;
+    p->beta = (float)spec->adds;
     const cublasStatus_t status = describe(p, spec);
     if (status != CUBLAS_STATUS_SUCCESS) {
         close_product(&p->work);

@@ -103,8 +103,9 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
 /* A thread works on the eight places of one block of the generator, which need not begin where x does; where they do, on an octet. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask)
+    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask, const uint32_t *since)
 {
+    if (since) mask.stream[0] += *since;
     const uint64_t first = mask.first / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
     for (uint64_t block = first + first_item(); block < end; block += all_items()) {
         const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
@@ -133,11 +134,11 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
-                                   tandem_cuda_stream stream)
+                                   const uint32_t *since, tandem_cuda_stream stream)
 {
     const tandem_dropout own = *mask;
     const unsigned grid = grid_of(n / OCTET + 1);
-    RETURN_FOR(type, LAUNCH(dropout, grid, THREADS, stream, (T *)y, (const T *)x, n, own));
+    RETURN_FOR(type, LAUNCH(dropout, grid, THREADS, stream, (T *)y, (const T *)x, n, own, since));
 }
 
 /* --- Bias ----------------------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     s->tf32 = tandem_precision_get(kernel->task.precision)->multiplied == TANDEM_TF32;
     s->fast_sums = s->a == CUDA_TYPE_E4M3 && s->b == CUDA_TYPE_E4M3;
     cuda_product_spec library = *s;
+    library.adds = s->adds && !g.detours;
     library.m = g.m, library.n = g.n, library.k = g.k;
     if (cuda_is_code(g.a)) library.transpose_a = 0, library.transpose_b = 1;
     const tandem_status status = cuda_product_choose(&g.chosen, kernel, &library, error);
@@ -75,7 +76,8 @@ static int move(const void **operand, void *to, int moves, const cuda_gemm *g, i
                                  (size_t)g->spec.k, transposed, stream);
 }
 
-/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted. */
+/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted, and added to what is there where
+ * that is. */
 static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a, const float *scale_b,
                   tandem_cuda_stream stream)
 {
@@ -83,10 +85,10 @@ static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a,
     const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
-        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, stream);
-    if (g->m == s->m && g->n == s->n)
+        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, s->adds, stream);
+    if (g->m == s->m && g->n == s->n && !s->adds)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
-    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, stream);
+    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->adds, stream);
 }
 
 void *cuda_gemm_result(const cuda_gemm *g, void *workspace)

@@ -116,6 +116,34 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
     return cuda_from_cudart(failed);
 }
 
+/* --- Graphs --------------------------------------------------------------------------------------------------------------- */
+
+/* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may wait meanwhile. */
+static int capture_begin(tandem_cuda_stream stream)
+{
+    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+}
+
+static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
+{
+    cudaGraph_t captured = NULL;
+    cudaError_t failed = cudaStreamEndCapture(stream, &captured);
+    if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
+    if (captured) (void)cudaGraphDestroy(captured);
+    if (failed != cudaSuccess) (void)cudaGetLastError(); /* or the next launch would take it for its own */
+    return (int)failed;
+}
+
+static int record_outside(tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    return (int)cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+}
+static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
+{
+    return (int)cudaGraphLaunch(graph, stream);
+}
+static void graph_close(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
+
 /* --- The libraries' handles ----------------------------------------------------------------------------------------------- */
 
 static void close_libraries(cuda_libraries *libraries)
@@ -182,6 +210,11 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .record = record,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
+                                        .capture_begin = capture_begin,
+                                        .capture_end = capture_end,
+                                        .record_outside = record_outside,
+                                        .graph_run = graph_run,
+                                        .graph_close = graph_close,
                                         .product_open = cuda_product_open,
                                         .convolution_open = cuda_convolution_open,
                                         .work_close = work_close,

@@ -15,7 +15,8 @@
 extern "C" {
 #endif
 
-typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
+typedef struct CUevent_st *tandem_cuda_event;     /* cudaEvent_t */
+typedef struct CUgraphExec_st *tandem_cuda_graph; /* cudaGraphExec_t */
 
 typedef struct cuda_card {
     char name[128];
@@ -44,6 +45,7 @@ typedef struct cuda_product_spec {
     int transpose_b; /* B is stored (n, k) */
     cuda_type a, b, to;
     int tf32;      /* f32 operands lose 13 bits on their way into the products */
+    int adds; /* C += A·B, rounded once; floats */
     int fast_sums; /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not summed again */
 } cuda_product_spec;
 
@@ -105,6 +107,20 @@ typedef struct cuda_vendor {
     int (*record)(tandem_cuda_event event, tandem_cuda_stream stream);
     int (*reach)(tandem_cuda_event event); /* the host waits, in any thread; at once where it was never recorded */
     int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
+
+    /* A capture: what this thread gives to `stream`, and to those that were made to wait for an event recorded there, is not done but
+     * put down, with its arguments as they are now; an event that is recorded means a place in the graph then, and only streams
+     * of the graph may wait for it. record_outside, in a capture only: it is recorded whenever the graph comes there, for `reach` and
+     * elapsed_ns. Meanwhile this thread may not wait, take or give, or the capture is of no use any more. capture_end: all streams
+     * must have been joined to the first; the graph is ready to run, or nothing is left of it. graph_run: puts all of it on a stream.
+     * CUDA Runtime API 13.0: cudaStreamBeginCapture, cudaThreadExchangeStreamCaptureMode (thread-local),
+     * cudaEventRecordWithFlags (cudaEventRecordExternal), cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphLaunch; CUDA C++
+     * Programming Guide, "Creating a Graph Using Stream Capture". */
+    int (*capture_begin)(tandem_cuda_stream stream);
+    int (*capture_end)(tandem_cuda_graph *graph, tandem_cuda_stream stream);
+    int (*record_outside)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*graph_run)(tandem_cuda_graph graph, tandem_cuda_stream stream);
+    void (*graph_close)(tandem_cuda_graph graph);
 
     int (*product_open)(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
     int (*convolution_open)(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);

@@ -140,7 +140,7 @@ static tandem_status update_and_settle(void *context, tandem_error *error)
     const subject *s = context;
     const tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.1f};
     float *const w = s->memory, *const v = w + 16, *const g = w + 32;
-    (void)tandem_cuda_backend.update(s->device, &sgd, 1, NULL, w, (float *const[2]){v, NULL}, g, 16, 1);
+    (void)tandem_cuda_backend.update(s->device, &sgd, 1, NULL, w, (float *const[2]){v, NULL}, g, 16, 1, NULL);
     int is_finite = 0;
     return tandem_cuda_backend.settle(s->device, &is_finite, error);
 }
@@ -157,7 +157,7 @@ static tandem_status move_on_a_lane(void *context, tandem_error *error)
     int64_t ns = 0;
     tandem_status status = on->marks(s->device, 3, error);
     if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_COMPUTE, 0, error);
-    if (status == TANDEM_OK) status = on->follow(s->device, TANDEM_LANE_DOWN, 0, error);
+    if (status == TANDEM_OK) status = on->follow(s->device, TANDEM_LANE_DOWN, TANDEM_LANE_COMPUTE, error);
     if (status == TANDEM_OK)
         status = on->queue_copy(s->device, TANDEM_LANE_DOWN, s->here, s->memory, sizeof s->here, error);
     if (status == TANDEM_OK) status = on->mark(s->device, TANDEM_LANE_DOWN, 1, error);
@@ -306,7 +306,7 @@ static void gradients_that_are_not_finite_are_told_once(void **state)
     float *const states[2] = {v, NULL};
     for (int round = 0; round < 3; round++) {
         g[5] = round == 1 ? NAN : 1;
-        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1), 1);
+        assert_int_equal(tandem_cuda_backend.update(device, &sgd, 1, NULL, w, states, g, FLAT, round + 1, NULL), 1);
         assert_int_equal(tandem_cuda_backend.settle(device, &is_finite, &error), TANDEM_OK);
         assert_int_equal(is_finite, round != 1);
     }
