@@ -167,6 +167,15 @@ static inline int has_dgrad(const tandem_graph *graph, int i)
     return graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE;
 }
 
+/* Whether kernels of operator i can add the gradient of an input to what is there: on every device, in every precision. Products can:
+ * a 1x1 window without stride is one. */
+static inline int adds_gradient(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    if (op->kind == TANDEM_OP_CONV2D) return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    return op->kind == TANDEM_OP_LINEAR || op->kind == TANDEM_OP_MATMUL;
+}
+
 /* step_cut (segments.c): cuts the graph into segments and finds what is computed again: segment_begin and is_again. Needs the
  * lists of readers. Returns 0 without memory. Cost: O(operators × segments). */
 int step_cut(tandem_step *step);

@@ -57,7 +57,8 @@ typedef struct product {
 
 static void set_product(tandem_work *work, const tandem_cost_key *key, const product *p)
 {
-    const double in = bytes_of(key->from), out = bytes_of(key->to);
+    const double in = bytes_of(key->from), adds = field(key->signature, "adds"); /* to what is read before */
+    const double out = bytes_of(key->to) * (adds > 0 ? 2 : 1);
     work->is_product = 1;
     work->slower = 1;
     work->count = p->count;

@@ -118,6 +118,8 @@ typedef struct tandem_isa_kernels {
     /* y = a + b, elementwise; y may be a or b. */
     void (*add_f32)(float *y, const float *a, const float *b, size_t n);
     void (*add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+    /* y = y + x, added in f32 and rounded once. */
+    void (*add_f32_to_bf16)(uint16_t *y, const float *x, size_t n);
 
     /* y[i] = x[i] + bias[i % period]; n is a multiple of period; bias is float always. y may be x. */
     void (*bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);

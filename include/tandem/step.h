@@ -75,6 +75,8 @@ typedef struct tandem_task {
     int op;        /* −1 for reduce, norm and update */
     int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
+    int adds;      /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written over
+                    * it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all plans */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
@@ -108,6 +110,8 @@ typedef struct tandem_step_options {
         int margin; /* the range is 2^margin times the largest of them */
     } scaling; /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
     int with_norm; /* 1: no update before the norm of all gradients is known */
+    int parts_apart; /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for those who
+                      * look at the parts */
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */

@@ -107,6 +107,7 @@ void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, 
 /* elementwise.c */
 void ISA(add_f32)(float *y, const float *a, const float *b, size_t n);
 void ISA(add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+void ISA(add_f32_to_bf16)(uint16_t *y, const float *x, size_t n);
 void ISA(relu_f32)(float *y, const float *x, size_t n);
 void ISA(relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
 void ISA(relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
