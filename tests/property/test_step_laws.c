@@ -213,7 +213,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].type;
+    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].dtype;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
