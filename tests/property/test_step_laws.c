@@ -213,7 +213,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].dtype;
+    const tandem_dtype type = w == 0 ? task->to : task->second;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
@@ -366,7 +366,8 @@ static void check_key(const tandem_step *step, int t)
         return;
     }
     assert_int_equal(key.from, task->from);
-    assert_int_equal(key.to, task->to);
+    const int brings_two = task->kind == TANDEM_TASK_DGRAD && brings_both(tandem_op_row_get(step->graph->op[task->op].kind));
+    assert_int_equal(key.to, brings_two ? task->from : task->to); /* of which the first may be of another type */
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
