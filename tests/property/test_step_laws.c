@@ -318,6 +318,11 @@ static void check_norm(run *r, int t)
     for (int b = 0; b < r->step->n_bucket; b++) assert_int_equal(r->updated[b], 1);
 }
 
+static int brings_two(const tandem_step *step, const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_DGRAD && brings_both(tandem_op_row_get(step->graph->op[task->op].kind));
+}
+
 /* Types of a product's operands are those of its precision's row. */
 static void check_types(const run *r, const tandem_task *task)
 {
@@ -330,6 +335,7 @@ static void check_types(const run *r, const tandem_task *task)
     if (!is_product ||
         (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
+    if (brings_two(r->step, task)) second = task->second; /* which its second result has been held to */
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
 }
@@ -366,8 +372,7 @@ static void check_key(const tandem_step *step, int t)
         return;
     }
     assert_int_equal(key.from, task->from);
-    const int brings_two = task->kind == TANDEM_TASK_DGRAD && brings_both(tandem_op_row_get(step->graph->op[task->op].kind));
-    assert_int_equal(key.to, brings_two ? task->from : task->to); /* of which the first may be of another type */
+    assert_int_equal(key.to, brings_two(step, task) ? task->from : task->to); /* of which the first may be of another type */
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
