@@ -363,6 +363,5 @@ int main(void)
         cmocka_unit_test(a_card_that_is_lost_in_a_graph_is_told),
         cmocka_unit_test(a_call_that_fails_while_it_is_made_ends_no_training),
     };
-    if (getenv("ONLY")) cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests_name("graphs of a card", tests, open_stand_in, training_folder_remove);
 }
