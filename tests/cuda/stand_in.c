@@ -700,8 +700,8 @@ static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, cons
     if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b))
         return BAD_VALUE;
     if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
-    if (stand_in_refuses_capture && graph_is_captured(&stream->place))
-        return graph_invalidate(CAPTURE_UNSUPPORTED);
+    const int refuses = stand_in_refuses_capture || getenv("STAND_IN_REFUSES_CAPTURE");
+    if (refuses && graph_is_captured(&stream->place)) return graph_invalidate(CAPTURE_UNSUPPORTED);
     return give_copy_of(stream, run_work, &(running_work){*work, *operands, workspace, way}, sizeof(running_work));
 }
 
