@@ -97,6 +97,15 @@ tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tand
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
                                            const tandem_step *step, tandem_error *error);
 
+/* Whether gradients are summed over ranks. */
+static inline int tandem_executor_exchanges(const tandem_executor *executor)
+{
+    return executor->worker->comm && !executor->options.without_exchange;
+}
+
+/* All gradients, on the host: where the other ranks reach them, if they are exchanged. Cleared. */
+tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *executor, tandem_error *error);
+
 /* The spare element of bucket 0, which takes the loss through the all-reduce. */
 static inline float *tandem_executor_loss_carrier(const tandem_executor *executor)
 {

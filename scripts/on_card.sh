@@ -97,7 +97,7 @@ else
     part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
 fi
 if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
-    part "steps beside PyTorch" 200 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
+    part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
