@@ -17,6 +17,7 @@ typedef struct bench_result {
     char costs[128];                             /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;
+    const cli_options *options; /* progress by these; NULL = none */
 } bench_result;
 
 /* Fill in *result. Return the exit code; where it is not 0, what went wrong is on stderr. */
@@ -29,6 +30,11 @@ int bench_kernels(bench_result *result, const cli_options *options);
 
 /* bench_products: products inside a step and alone; prints them itself, as they have columns of their own. */
 int bench_products(const cli_options *options);
+
+/* bench_exchange: all-reduces by themselves; its ranks are processes, of which the first prints. */
+int bench_exchange(const cli_options *options);
+/* As --json or as a table. Returns the exit code. */
+int bench_print(const bench_result *result, const char *what, const cli_options *options);
 
 /* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
 enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };

@@ -10,6 +10,9 @@ enum { LIST_TEXT = 512 };
 
 static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
 {
+    if (options->cluster && options->device)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--cluster and --device both say which ranks there are: give one of them");
     if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
     if (!options->device)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -40,6 +43,15 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
 static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     tandem_graph *read = NULL;
+    const char *second = options->cluster   ? "--cluster"
+                         : options->device  ? "--device"
+                         : options->uniform ? "--uniform"
+                         : options->batch_given ? "--batch"
+                                                : NULL;
+    if (second)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
+                                second);
     tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;
@@ -101,6 +113,38 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     made.plan->step.with_norm = options->clip > 0 || options->loss_scale != 0;
     *subject = made;
     return TANDEM_OK;
+}
+
+/* Operators whose backward products read their gradient in f16 on class c. */
+static int n_gradient_in_f16(const tandem_plan *plan, const tandem_graph *graph, int c)
+{
+    const int is_wider = plan->cluster.member[c].device.wider == TANDEM_F16;
+    int n = 0;
+    for (int op = 0; op < plan->n_op; op++) {
+        const tandem_dtype dgrad = tandem_precision_get(plan->precision[c][op])->dgrad,
+                           wgrad = tandem_precision_get(plan->precision[c][op])->wgrad;
+        n += graph->op[op].needs_gradient && (dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
+                                              (is_wider && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER)));
+    }
+    return n;
+}
+
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         const char *advice)
+{
+    char where[256] = "";
+    int most = 0;
+    for (int c = 0; c < plan->cluster.n_class && options->loss_scale == 0; c++) {
+        const int n = n_gradient_in_f16(plan, graph, c);
+        const size_t used = strlen(where);
+        if (n == 0) continue;
+        (void)snprintf(where + used, sizeof where - used, "%s%s", used ? ", " : "",
+                       plan->cluster.member[c].device.name);
+        if (n > most) most = n;
+    }
+    if (most > 0)
+        cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
+                 most, where, advice);
 }
 
 void cli_subject_close(cli_subject *subject)
