@@ -5,6 +5,7 @@
 #include "backend/device_memory.h"
 #include "backend/gate.h"
 #include "backend/graphs.h"
+#include "backend/noise.h"
 #include "backend/running.h"
 #include "backend/scaling.h"
 #include "backend/worker.h"
@@ -43,6 +44,7 @@ struct tandem_executor {
     int *active;                  /* ids of active tasks, in order */
     int n_active;
 
+    const tandem_noise *noise;
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
     void *input;    /* where a batch is put together: in the arena, or on its way to the device */
     float *host_gradient; /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */

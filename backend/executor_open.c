@@ -282,7 +282,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->step = options->step;
     executor->graph = options->step->graph;
     tandem_gate_open(&executor->gate, options);
-    tandem_status status = forward_only ? TANDEM_OK : check_norm(executor, error);
+    tandem_status status = tandem_noise_open(&executor->noise, error);
+    if (status == TANDEM_OK && !forward_only) status = check_norm(executor, error);
     if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
     if (status == TANDEM_OK)

@@ -76,7 +76,7 @@ else
 fi
 part "tests" 150 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs"
 if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
-    part "steps beside PyTorch" 130 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
+    part "steps beside PyTorch" 150 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         "$tandem" doctor | grep -qE "^$cpu +ok" && break
     done
@@ -90,6 +90,8 @@ if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repet
             part "$model in $precision, predicted and run" 15 compare.txt \
                 "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
         done
+        part "$model in bf16, launched kernel by kernel as it was profiled" 15 compare.txt env TANDEM_GRAPHS=0 \
+            "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 --steps 20
     done
 else
     echo
