@@ -118,17 +118,10 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 
 /* --- Graphs --------------------------------------------------------------------------------------------------------------- */
 
-/* Who gets no graph goes on without: the next launch must not take this error for its own. */
-static int told(cudaError_t failed)
-{
-    if (failed != cudaSuccess) (void)cudaGetLastError();
-    return (int)failed;
-}
-
 /* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may wait meanwhile. */
 static int capture_begin(tandem_cuda_stream stream)
 {
-    return told(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
@@ -137,16 +130,16 @@ static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
     cudaError_t failed = cudaStreamEndCapture(stream, &captured);
     if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
     if (captured) (void)cudaGraphDestroy(captured);
-    return told(failed);
+    return cuda_from_cudart(failed);
 }
 
 static int record_outside(tandem_cuda_event event, tandem_cuda_stream stream)
 {
-    return (int)cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+    return cuda_from_cudart(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
 }
 static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
-    return told(cudaGraphLaunch(graph, stream));
+    return cuda_from_cudart(cudaGraphLaunch(graph, stream));
 }
 static void graph_close(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
 
