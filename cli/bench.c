@@ -201,6 +201,6 @@ const cli_command command_bench = {
         "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in\n"
         "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
         "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest device here], idle and\n"
-        "while their cores compute, beside a copy of as many bytes by every rank at once; N times [20].",
+        "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
     .run = run,
 };

@@ -1,7 +1,8 @@
-/* bench_exchange.c: an all-reduce by itself, beside what the cores could do at best: every rank copies as many bytes. */
+/* bench_exchange.c: an all-reduce by itself, beside what it does at least: every rank reads and writes as many bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
 #include "cli/bench.h"
@@ -22,22 +23,39 @@ typedef struct exchange_bench {
     int64_t *all_ns;    /* [n_rank × n] */
 } exchange_bench;
 
-/* A copy of `bytes` by every rank at once: a repetition lasts as long as its slowest rank's. */
-static tandem_status copy_all(exchange_bench *b, uint64_t bytes, tandem_error *error)
+/* In huge pages, as gradients are. */
+static void *take_large(uint64_t bytes)
 {
-    tandem_status status = TANDEM_OK;
-    void *from = malloc(bytes), *to = malloc(bytes);
-    if (!from || !to) status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to copy");
-    if (status == TANDEM_OK) memset(from, 1, bytes);
+    enum { HUGE_PAGE_BYTES = 2 << 20 };
+    void *memory = NULL;
+    if (posix_memalign(&memory, HUGE_PAGE_BYTES, bytes) != 0) return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    memset(memory, 0, bytes);
+    return memory;
+}
+
+/* Reads and writes all of it: what an all-reduce in shared memory does at least. */
+static void pass_over(void *memory, uint64_t bytes)
+{
+    typedef float lanes __attribute__((vector_size(32)));
+    lanes *const x = memory;
+    for (uint64_t i = 0; i < bytes / sizeof *x; i++) x[i] += 1;
+    __asm__ volatile("" : : "r"(memory) : "memory");
+}
+
+/* By every rank at once, over its own memory: a repetition lasts as long as the slowest rank's. */
+static tandem_status measure_limit(exchange_bench *b, uint64_t bytes, tandem_error *error)
+{
+    void *memory = take_large(bytes);
+    tandem_status status =
+        memory ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read and write");
     for (int i = -WARM_UP; i < b->n && status == TANDEM_OK; i++) {
         status = b->backend->worker_barrier(b->worker, error);
         const int64_t begin_ns = tandem_now_ns();
-        memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* somebody reads it */
+        pass_over(memory, bytes);
         if (i >= 0) b->sample_ns[i] = tandem_now_ns() - begin_ns;
     }
-    free(to);
-    free(from);
+    free(memory);
     if (status == TANDEM_OK)
         status = b->backend->worker_gather(b->worker, b->sample_ns, b->all_ns,
                                            (size_t)b->n * sizeof *b->sample_ns, error);
@@ -47,21 +65,27 @@ static tandem_status copy_all(exchange_bench *b, uint64_t bytes, tandem_error *e
     return status;
 }
 
+static void add_case(exchange_bench *b, uint64_t bytes, const char *what)
+{
+    char name[64];
+    const int is_small = bytes < 1 << 20;
+    (void)snprintf(name, sizeof name, "%g %s%s", (double)bytes / (is_small ? 1 << 10 : 1 << 20),
+                   is_small ? "KiB" : "MiB", what);
+    bench_add(b->result, name, b->sample_ns, b->n);
+    bench_case *one = &b->result->one[b->result->n_case - 1];
+    one->bytes_per_s = (double)bytes * 1e9 / (double)one->median_ns;
+}
+
 static tandem_status measure_size(exchange_bench *b, uint64_t bytes, tandem_error *error)
 {
-    tandem_status status = copy_all(b, bytes, error);
-    const int64_t copy_ns = status == TANDEM_OK ? bench_median(b->sample_ns, b->n) : 0;
+    static const char *const what[] = {"", ", cores computing"};
+    tandem_status status = TANDEM_OK;
     for (int loaded = 0; loaded < 2 && status == TANDEM_OK; loaded++) {
-        char name[64];
         status = b->backend->measure_all_reduce(b->worker, bytes, loaded, b->sample_ns, b->n, NULL, error);
-        if (status != TANDEM_OK) break;
-        (void)snprintf(name, sizeof name, "%g %s%s", (double)bytes / (bytes < 1 << 20 ? 1 << 10 : 1 << 20),
-                       bytes < 1 << 20 ? "KiB" : "MiB", loaded ? ", cores computing" : "");
-        bench_add(b->result, name, b->sample_ns, b->n);
-        bench_case *one = &b->result->one[b->result->n_case - 1];
-        one->bytes_per_s = (double)bytes * 1e9 / (double)one->median_ns;
-        if (!loaded) one->of_copy = (double)copy_ns / (double)one->median_ns;
+        if (status == TANDEM_OK) add_case(b, bytes, what[loaded]);
     }
+    if (status == TANDEM_OK) status = measure_limit(b, bytes, error);
+    if (status == TANDEM_OK) add_case(b, bytes, " read and written");
     return status;
 }
 
