@@ -212,7 +212,7 @@ static opened open_one(int timed)
     opened o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
     assert_int_equal(tandem_graph_open(&o.graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open(&o.step, o.graph, TANDEM_BF16, 4096, NULL), TANDEM_OK);
-    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000)};
+    const tandem_worker_options place = {.device = "cuda:0", .n_rank = 1, .cpu = -1, .timeout_ns = INT64_C(1000000000)};
     assert_int_equal(o.backend->worker_open(&o.worker, &place, NULL), TANDEM_OK);
     const tandem_executor_options how = {.step = o.step, .global_batch = 2, .timed = timed};
     assert_int_equal(o.backend->executor_open(&o.executor, o.worker, &how, NULL), TANDEM_OK);

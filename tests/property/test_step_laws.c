@@ -213,7 +213,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].type;
+    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].dtype;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
@@ -531,7 +531,8 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
         for (int i = 0; i < n && task->adds; i++)
-            if (alive[i].start == offset[task->read[task->n_read - 1]]) alive[i].last = step->value[task->write[0]].last;
+            if (alive[i].start == offset[task->read[task->n_read - 1]])
+                alive[i].last = step->value[task->write[0]].last;
         for (int k = task->adds; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
@@ -601,7 +602,8 @@ static void check_memory(const tandem_step *step, chance *c)
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
-    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
+    assert_true(memory.peak ==
+                memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
