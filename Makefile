@@ -148,7 +148,7 @@ $(B)/obj/%.cu.o: %.cu
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -fsanitize=alignment -fsanitize-undefined-trap-on-error -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1
@@ -174,7 +174,7 @@ TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allo
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
 # The CUDA backend as a library, on what tests put in the place of NVIDIA's: TANDEM_CUDA=build/tests/libtandem_cuda.so runs any command.
-CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(CUDA_BELOW)
+CUDA_STAND_IN = $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(B)/obj/tests/cuda/stand_in.o $(B)/obj/tests/cuda/stand_in_graph.o $(CUDA_BELOW)
 $(B)/tests/libtandem_cuda.so: $(CUDA_STAND_IN)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
@@ -190,7 +190,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
-	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_cuda.sh \
+	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_man.sh tests/cli/test_cuda.sh \
 	    tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.

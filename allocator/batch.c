@@ -244,7 +244,7 @@ static tandem_status answer(tandem_batch_plan *out, splitting *s, const int64_t 
 static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int64_t *even, int64_t target_ns,
                             double slowdown, const tandem_policy *policy, const char *method, tandem_error *error)
 {
-    int64_t batch[TANDEM_MAX_CLASS];
+    int64_t batch[TANDEM_MAX_CLASS], fastest[TANDEM_MAX_CLASS] = {0};
     double value;
     memcpy(batch, even, sizeof batch);
     tandem_status status = search(s, batch, &value, BASE_STEP, error);
@@ -252,6 +252,7 @@ static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int
         status = answer(&choice->batch_alone, s, batch, BASE_STEP, policy, method, error);
     if (status == TANDEM_OK && !target_ns) {
         status = search(s, batch, &value, FASTEST_STEP, error);
+        memcpy(fastest, batch, sizeof fastest);
         if (status == TANDEM_OK && isfinite(value))
             target_ns = (int64_t)value + (int64_t)fmin(value * slowdown, 0x1p61);
     }
@@ -259,6 +260,9 @@ static tandem_status choose(tandem_batch_choice *choice, splitting *s, const int
     if (status == TANDEM_OK && target_ns) {
         status = search(s, batch, &value, SENSITIVITY, error);
         if (status == TANDEM_OK) status = answer(&choice->both, s, batch, SENSITIVITY, policy, method, error);
+        /* policies search locally: under the target they may miss the very plan that has set it */
+        if (status == TANDEM_OK && !choice->both.plan && fastest[0] > 0)
+            status = answer(&choice->both, s, fastest, FASTEST_STEP, policy, method, error);
     }
     if (status == TANDEM_OK)
         status = answer(&choice->precision_alone, s, even, N_MEASURE, policy, method, error);

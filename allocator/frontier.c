@@ -148,13 +148,13 @@ static void settle_operands(tandem_frontier *f, int i)
 {
     const tandem_graph *graph = f->step.graph;
     const tandem_op_row *row = tandem_op_row_get(graph->op[i].kind);
-    const int is_saved = (row->saves & TANDEM_SAVES_INPUT) && (f->index.wgrad[i] >= 0 || f->index.dgrad[i] >= 0);
+    const int goes_back = f->index.wgrad[i] >= 0 || f->index.dgrad[i] >= 0;
     for (int slot = 0; slot < row->n_input; slot++) {
         const int x = input_of(f, i, slot);
         if (graph->op[x].dtype != TANDEM_F32) continue;
         want(f, x, operand_type(&f->step, i));
-        if (f->index.is_again[x] && (f->index.is_again[i] || is_saved))
-            want_again(f, x, operand_type(&f->step, i));
+        if (f->index.is_again[x] && f->index.is_again[i]) want_again(f, x, operand_type(&f->step, i));
+        if (f->index.is_again[x] && goes_back && saves_input(row, slot)) want_again(f, x, saved_type(&f->step, i));
     }
 }
 
@@ -181,7 +181,7 @@ static int keeps_input(const tandem_frontier *f, int i, int slot)
 {
     const tandem_op_row *row = tandem_op_row_get(f->step.graph->op[i].kind);
     if (i == f->step.graph->loss) return 1;
-    if (!(row->saves & TANDEM_SAVES_INPUT)) return 0;
+    if (!saves_input(row, slot)) return 0;
     const int reader = row->op_class == TANDEM_ADJUSTABLE && slot == 0 ? f->index.wgrad[i] : f->index.dgrad[i];
     return reader >= 0;
 }
@@ -262,9 +262,7 @@ static void count_dgrad(tandem_frontier *f, int i)
             add(f, f->index.backward_weight_cast[i], cast_form(TANDEM_F32, second));
         }
     }
-    const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : f->index.gradient_native[input_of(f, i, 0)];
-    add(f, f->index.dgrad[i], form_of(&f->step, i, to));
+    add(f, f->index.dgrad[i], dgrad_form(&f->step, i));
 }
 
 /* What only waited for the type of tensor i's gradient. */

@@ -57,11 +57,19 @@ static tandem_status read_choices(tandem_planner *planner, const tandem_request 
 }
 
 /* Descriptions can be replayed without any store: *store stays NULL. */
-static tandem_status open_store(tandem_store **store, const tandem_request *request, tandem_error *error)
+static tandem_status open_store(tandem_store **store, const tandem_request *request, const char *model,
+                                tandem_error *error)
 {
     tandem_error opening = {0};
     const tandem_status status = tandem_store_open(store, request->store, TANDEM_STORE_READ, &opening);
     if (status == TANDEM_MISSING && request->predict && request->times_only) return TANDEM_OK;
+    if (status == TANDEM_MISSING && !request->times_only)
+        return tandem_error_set(error, TANDEM_MISSING,
+                                "there is no profile store '%.200s': `tandem sensitivity --model %s --data DATA` begins one%s; or "
+                                "name another with --db",
+                                request->store, model,
+                                request->predict ? ", which is all that --predict needs"
+                                                 : ", and `tandem profile` adds what kernels cost");
     if (status != TANDEM_OK && error) *error = opening;
     return status;
 }
@@ -74,7 +82,7 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     tandem_planner *made = calloc(1, sizeof *made);
     if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
     tandem_status status = read_choices(made, request, error);
-    if (status == TANDEM_OK) status = open_store(&store, request, error);
+    if (status == TANDEM_OK) status = open_store(&store, request, graph[0]->model, error);
     const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
                                              .predict = request->predict,
                                              .collective = request->collective,

@@ -41,6 +41,8 @@ static tandem_step_report report(const tandem_executor *executor)
                                 .skipped = gate->skips};
 }
 
+static const char *note(const tandem_executor *executor) { return executor->graphs.note; }
+
 static const tandem_backend_api api = {
     .version = TANDEM_BACKEND_VERSION,
     .libraries = libraries,
@@ -62,6 +64,7 @@ static const tandem_backend_api api = {
     .executor_set_rate = set_rate,
     .executor_step = tandem_executor_step,
     .executor_report = report,
+    .executor_note = note,
     .executor_times = times,
     .executor_allocated = allocated,
     .executor_memory = memory,

@@ -4,9 +4,18 @@
 
 #include "backend/device_memory.h"
 #include "backend/gate.h"
+#include "backend/graphs.h"
 #include "backend/running.h"
 #include "backend/scaling.h"
 #include "backend/worker.h"
+
+/* What kernels are told anew in each step. Of a device with memory of its own it lies there, and is brought there at a step's begin:
+ * a graph has its other arguments for good. */
+typedef struct tandem_step_now {
+    uint32_t pass, index; /* of the step's first micro-step, and of the step */
+    float loss_scale;
+    float rates[3]; /* as tandem_device_backend.update has them */
+} tandem_step_now;
 
 struct tandem_executor {
     tandem_worker *worker;
@@ -38,7 +47,9 @@ struct tandem_executor {
     void *input;    /* where a batch is put together: in the arena, or on its way to the device */
     float *host_gradient; /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
     /* of a device that has memory of its own (transfer.h), else NULL */
-    float *micro_loss;       /* [n_micro] of this step, as far as they have come back */
+    float *micro_loss;                 /* [n_micro] of this step, as far as they have come back */
+    tandem_step_now *now, *staged_now; /* on the device; where the host writes it */
+    tandem_graphs graphs;
     unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
     unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
     int64_t timed_until_ns; /* tasks of this step */
@@ -92,8 +103,8 @@ static inline float *tandem_executor_loss_carrier(const tandem_executor *executo
 }
 
 /* A product by itself (executor_alone.c): executor_alone of backend.h. */
-tandem_status tandem_executor_alone(const tandem_executor *executor, int task, int by_library, int64_t *sample_ns, int n,
-                                    tandem_error *error);
+tandem_status tandem_executor_alone(const tandem_executor *executor, int task, int by_library,
+                                    int64_t *sample_ns, int n, tandem_error *error);
 
 /* Data behind a value: executor_value of backend.h. */
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
@@ -103,6 +114,13 @@ const void *tandem_executor_value(tandem_executor *executor, int value, int grad
 tandem_status tandem_executor_await_input(const tandem_executor *executor, tandem_error *error);
 void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
 tandem_status tandem_executor_bring_input(const tandem_executor *executor, tandem_error *error);
+/* Puts together the batch of a micro-step, where it leaves from. */
+tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass, tandem_error *error);
+/* The place of the first active task behind the passes: of the norm of all gradients, or an update. */
+int tandem_executor_first_behind(const tandem_executor *executor);
+/* Runs the active tasks from place `first` on, to `end`; origin: when the step began. */
+tandem_status tandem_executor_run_places(tandem_executor *executor, int first, int end, int64_t pass,
+                                         int64_t origin, tandem_error *error);
 /* Runs one task of the compute stream that has a kernel; `pass` numbers micro-steps through all steps: it decides draws. */
 tandem_status tandem_executor_run_task(tandem_executor *executor, int task, int64_t pass, tandem_error *error);
 

@@ -62,7 +62,8 @@ static tandem_status open_step_kernel(alone *a, const tandem_executor *executor,
         status = take_operand(&memory, a, executor, bytes_of(executor, task->read[r]), dtype, error);
         a->call.in[r] = memory;
     }
-    for (int w = 0; w < task->n_write && status == TANDEM_OK; w++) {
+    if (task->adds) a->call.out[0] = memory; /* its last read */
+    for (int w = task->adds; w < task->n_write && status == TANDEM_OK; w++) {
         if (task->write[w] == -1) continue;
         status = take(&memory, a, executor, bytes_of(executor, task->write[w]), error);
         a->call.out[w] = memory;

@@ -135,6 +135,15 @@ static void bind_history(tandem_executor *executor, int t)
     executor->call[t].repeats = first != t;
 }
 
+/* Where kernels find what changes from step to step. */
+static void bind_now(tandem_executor *executor, int t)
+{
+    tandem_kernel_call *call = &executor->call[t];
+    if (!executor->now) return;
+    call->draws.since = call->draws.stream[2] == TANDEM_DRAW_DROPOUT ? &executor->now->index : &executor->now->pass;
+    call->row_factor = &executor->now->loss_scale;
+}
+
 static void bind_operands(tandem_executor *executor)
 {
     const int64_t rows = executor->options.global_batch * tandem_graph_n_prediction(executor->graph);
@@ -167,6 +176,7 @@ static void bind_operands(tandem_executor *executor)
             call->running = executor->statistics.value + executor->statistics.start[task->op];
         if (task->op >= 0) call->draws = draws_of(executor, task);
         bind_history(executor, t);
+        bind_now(executor, t);
     }
 }
 
@@ -302,6 +312,7 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     if (status == TANDEM_OK) status = allocate_histories(executor, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
+    if (status == TANDEM_OK) status = tandem_graphs_open(executor, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;
@@ -336,6 +347,7 @@ void tandem_executor_close(tandem_executor *executor)
 {
     if (!executor) return;
     tandem_reducer_close(executor->reducer);
+    tandem_graphs_close(executor);
     for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
         if (executor->kernel[t]) executor->worker->backend->release(executor->kernel[t]);
     if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);

@@ -84,11 +84,11 @@ tandem_status tandem_executor_bring_input(const tandem_executor *executor, tande
     if (!tandem_worker_is_apart(executor->worker)) return TANDEM_OK;
     const tandem_graph *graph = executor->graph;
     const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
-    return tandem_transfer_bring(executor, executor->arena + executor->offset[id], executor->input,
+    return tandem_transfer_bring(executor, 0, executor->arena + executor->offset[id], executor->input,
                                  (uint64_t)graph->batch * sample_bytes(graph), error);
 }
 
-static tandem_status load_batch(tandem_executor *executor, int64_t pass, tandem_error *error)
+tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass, tandem_error *error)
 {
     const tandem_executor_options *options = &executor->options;
     const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
@@ -104,17 +104,21 @@ static tandem_status load_batch(tandem_executor *executor, int64_t pass, tandem_
         }
         tandem_executor_load(executor, 0, b, sample);
     }
-    return tandem_executor_bring_input(executor, error);
+    return TANDEM_OK;
 }
 
 static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
 {
     const tandem_graph *graph = executor->graph;
-    if (op == graph->input) return load_batch(executor, pass, error);
+    if (op == graph->input) {
+        const tandem_status status =
+            executor->graphs.records ? TANDEM_OK : tandem_executor_load_batch(executor, pass, error);
+        return status == TANDEM_OK ? tandem_executor_bring_input(executor, error) : status;
+    }
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
     if (tandem_worker_is_apart(executor->worker))
-        return tandem_transfer_bring(executor, label, executor->label, bytes, error);
+        return tandem_transfer_bring(executor, 1, label, executor->label, bytes, error);
     memcpy(label, executor->label, bytes);
     return TANDEM_OK;
 }
@@ -128,11 +132,16 @@ static int begins_sum(const tandem_executor *executor, const tandem_task *task, 
            pass % executor->step->options.n_micro == 0;
 }
 
-/* Dropout draws by the place in the global batch: micro-steps drop what the whole batch would. */
-static void place_in_batch(const tandem_executor *executor, tandem_kernel_call *call, int64_t pass)
+/* Draws are of the micro-step, but those of dropout of the step and of the place in the global batch: micro-steps drop what the whole
+ * batch would. Where the device knows the step (draws.since), only what is behind that. */
+static void set_draws(const tandem_executor *executor, tandem_kernel_call *call, int64_t pass)
 {
     const int64_t n_micro = executor->step->options.n_micro;
-    call->draws.stream[0] = (uint32_t)(pass / n_micro);
+    const int drops = call->draws.stream[2] == TANDEM_DRAW_DROPOUT;
+    if (executor->now)
+        call->draws.stream[0] = drops ? 0 : (uint32_t)(pass % n_micro);
+    else
+        call->draws.stream[0] = (uint32_t)(drops ? pass / n_micro : pass);
     call->first_place = executor->options.first_place + pass % n_micro * executor->graph->batch;
 }
 
@@ -145,8 +154,7 @@ tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t
         return tandem_worker_move(executor->worker, call->out[0], call->in[1],
                                   (uint64_t)executor->graph->parameter[task->parameter].elements * sizeof(float),
                                   error);
-    call->draws.stream[0] = (uint32_t)pass;
-    if (call->draws.stream[2] == TANDEM_DRAW_DROPOUT) place_in_batch(executor, call, pass);
+    set_draws(executor, call, pass);
     tandem_status status = executor->worker->backend->run(executor->kernel[t], call, error);
     const int is_norm = task->kind == TANDEM_TASK_FORWARD && executor->statistics.start[task->op] >= 0 &&
                         !tandem_step_is_again(executor->step, t); /* once a micro-step */
@@ -184,8 +192,8 @@ static void update_parameter(tandem_executor *executor, int p, int64_t index)
     const int64_t at = executor->step->parameter_start[p];
     float *const state[2] = {executor->state[0] + at, executor->state[1] ? executor->state[1] + at : NULL};
     const int is_finite = executor->worker->backend->update(
-        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at,
-        state, executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index));
+        executor->worker->device, &executor->optimizer, executor->decays[p], NULL, executor->weight + at, state,
+        executor->gradient + at, executor->graph->parameter[p].elements, steps_applied(executor, index), NULL);
     if (!is_finite && !executor->options.allow_nan) executor->not_finite = p;
 }
 
@@ -267,19 +275,35 @@ static tandem_status run_one(tandem_executor *executor, int k, int64_t pass, int
     return status;
 }
 
+int tandem_executor_first_behind(const tandem_executor *executor)
+{
+    const tandem_step *step = executor->step;
+    const int first_behind = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
+    int place = 0;
+    while (place < executor->n_active && executor->active[place] < first_behind) place++;
+    return place;
+}
+
+tandem_status tandem_executor_run_places(tandem_executor *executor, int first, int end, int64_t pass,
+                                         int64_t origin, tandem_error *error)
+{
+    for (int k = first; k < end; k++) {
+        const tandem_status status = run_one(executor, k, pass, origin, error);
+        if (status != TANDEM_OK) return status;
+        if (executor->observer) executor->observer(executor->observer_context, executor, executor->active[k]);
+    }
+    return TANDEM_OK;
+}
+
 /* One micro-step; updates come with the last one. */
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
-    const tandem_step *step = executor->step;
-    const int n_micro = step->options.n_micro, micro = (int)(pass % n_micro);
-    const int first_behind = step->norm_task >= 0 ? step->norm_task : step->bucket[0].update_task;
-    for (int k = 0; k < executor->n_active; k++) {
-        const int t = executor->active[k];
-        if (t >= first_behind && micro < n_micro - 1) break;
-        const tandem_status status = run_one(executor, k, pass, origin, error);
-        if (status != TANDEM_OK) return status;
-        if (executor->observer) executor->observer(executor->observer_context, executor, t);
-    }
+    const int n_micro = executor->step->options.n_micro, micro = (int)(pass % n_micro);
+    const int end = micro < n_micro - 1 ? tandem_executor_first_behind(executor) : executor->n_active;
+    int done = 0;
+    tandem_status status = tandem_graphs_run(executor, &done, pass, origin, error);
+    if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, end, pass, origin, error);
+    if (status != TANDEM_OK) return status;
     return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error) : TANDEM_OK;
 }
 
@@ -308,11 +332,13 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     const int64_t origin = tandem_now_ns();
     executor->not_finite = -1;
     executor->gate.skips = 0;
-    executor->call[executor->loss_dgrad].row_weight =
-        executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     const int n_micro = executor->step->options.n_micro, is_apart = tandem_worker_is_apart(executor->worker);
+    if (!is_apart)
+        executor->call[executor->loss_dgrad].row_weight =
+            executor->call[executor->loss_forward].row_weight * executor->gate.scaling.scale;
     float carried = 0;
-    tandem_status status = is_apart ? tandem_transfer_begin_step(executor, error) : TANDEM_OK;
+    tandem_status status =
+        is_apart ? tandem_transfer_begin_step(executor, index, steps_applied(executor, index), error) : TANDEM_OK;
     for (int micro = 0; micro < n_micro && status == TANDEM_OK; micro++)
         status = run_pass(executor, index * n_micro + micro, origin, error);
     if (status == TANDEM_OK && is_apart) status = tandem_transfer_end_step(executor, &carried, error);
@@ -321,6 +347,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     if (executor->reducer) tandem_reducer_next_step(executor->reducer);
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;
+    executor->graphs.steps++;
     const float mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
     if (!executor->options.allow_nan) status = check_finite(executor, index, mean, error);
     if (status != TANDEM_OK) return status;

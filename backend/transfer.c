@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/adamw.h"
+
 /* Which mark is which. */
-enum { BEGIN, INPUT, BUCKETS };
-enum { COMPLETE, LEAVES, ARRIVED, BACK, WAITS, UPDATES, UPDATED, MARKS_OF_BUCKET };
+enum { BEGIN, INPUT, LABELS, BUCKETS };
+enum { LEAVES, ARRIVED, BACK, WAITS, UPDATES, UPDATED, MARKS_OF_BUCKET };
 
 static int of_bucket(int b, int which) { return BUCKETS + b * MARKS_OF_BUCKET + which; }
 static int of_task(const tandem_executor *executor, int place)
@@ -79,6 +81,17 @@ static tandem_status take_gradients(tandem_executor *executor, tandem_error *err
     return status;
 }
 
+static tandem_status take_now(tandem_executor *executor, tandem_error *error)
+{
+    void *now = NULL, *staged = NULL;
+    tandem_status status =
+        tandem_worker_take(&now, executor->worker, TANDEM_ON_DEVICE, sizeof *executor->now, error);
+    executor->now = now;
+    if (status == TANDEM_OK) status = take_staging(&staged, executor, sizeof *executor->staged_now, error);
+    executor->staged_now = staged;
+    return status;
+}
+
 tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, tandem_error *error)
 {
     const int n_mark = forward_only ? BUCKETS : of_task(executor, executor->n_active);
@@ -89,6 +102,7 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
     if (status != TANDEM_OK || forward_only) return status;
     status = take_staging(&loss, executor, (uint64_t)executor->step->options.n_micro * sizeof(float), error);
     executor->micro_loss = loss;
+    if (status == TANDEM_OK) status = take_now(executor, error);
     if (status == TANDEM_OK) status = take_gradients(executor, error);
     if (status == TANDEM_OK) status = take_decays(executor, error);
     return status;
@@ -98,6 +112,8 @@ void tandem_transfer_close(tandem_executor *executor)
 {
     tandem_worker_give(executor->worker, TANDEM_STAGING, executor->input);
     tandem_worker_give(executor->worker, TANDEM_STAGING, executor->micro_loss);
+    tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, executor->now);
+    tandem_worker_give(executor->worker, TANDEM_STAGING, executor->staged_now);
     tandem_worker_give(executor->worker, TANDEM_STAGING, executor->host_gradient);
     tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, executor->decay_of);
 }
@@ -106,14 +122,15 @@ void tandem_transfer_close(tandem_executor *executor)
 
 tandem_status tandem_transfer_await_input(const tandem_executor *executor, tandem_error *error)
 {
-    return backend_of(executor)->reach(executor->worker->device, INPUT, error);
+    const tandem_status status = backend_of(executor)->reach(executor->worker->device, INPUT, error);
+    return status == TANDEM_OK ? backend_of(executor)->reach(executor->worker->device, LABELS, error) : status;
 }
 
-tandem_status tandem_transfer_bring(const tandem_executor *executor, void *to, const void *from,
-                                    uint64_t bytes, tandem_error *error)
+tandem_status tandem_transfer_bring(const tandem_executor *executor, int are_labels, void *to,
+                                    const void *from, uint64_t bytes, tandem_error *error)
 {
     const tandem_status status = tandem_worker_move(executor->worker, to, from, bytes, error);
-    return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, INPUT, error) : status;
+    return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, are_labels ? LABELS : INPUT, error) : status;
 }
 
 /* --- Buckets ------------------------------------------------------------------------------------------------------------ */
@@ -123,9 +140,7 @@ static tandem_status send_gradients(const tandem_executor *executor, int b, tand
     const tandem_device_backend *backend = backend_of(executor);
     void *device = executor->worker->device;
     const tandem_bucket *bucket = &executor->step->bucket[b];
-    tandem_status status = mark(executor, TANDEM_LANE_COMPUTE, of_bucket(b, COMPLETE), error);
-    if (status == TANDEM_OK)
-        status = backend->follow(device, TANDEM_LANE_DOWN, of_bucket(b, COMPLETE), error);
+    tandem_status status = backend->follow(device, TANDEM_LANE_DOWN, TANDEM_LANE_COMPUTE, error);
     if (status == TANDEM_OK) status = mark(executor, TANDEM_LANE_DOWN, of_bucket(b, LEAVES), error);
     if (status == TANDEM_OK)
         status = backend->queue_copy(device, TANDEM_LANE_DOWN, executor->host_gradient + bucket->start,
@@ -146,7 +161,8 @@ tandem_status tandem_transfer_send_bucket(const tandem_executor *executor, int b
     }
     if (status != TANDEM_OK || micro < n_micro - 1 || !executor->host_gradient) return status;
     status = send_gradients(executor, b, error);
-    if (status == TANDEM_OK && executor->reducer) tandem_reducer_ready(executor->reducer, b);
+    if (status == TANDEM_OK && executor->reducer && !executor->graphs.records)
+        tandem_reducer_ready(executor->reducer, b);
     return status;
 }
 
@@ -169,7 +185,8 @@ tandem_status tandem_transfer_await_bucket(void *context, int b, tandem_error *e
 
 tandem_status tandem_transfer_begin_wait(const tandem_executor *executor, int b, tandem_error *error)
 {
-    return mark(executor, TANDEM_LANE_COMPUTE, of_bucket(b, WAITS), error);
+    const int is_set = b == 0 && executor->host_gradient && executor->graphs.replays && !executor->graphs.records;
+    return is_set ? TANDEM_OK : mark(executor, TANDEM_LANE_COMPUTE, of_bucket(b, WAITS), error);
 }
 
 /* But for the spare element, so that on the device it stays 0, and the update changes nothing there. */
@@ -182,7 +199,7 @@ static tandem_status bring_gradients(const tandem_executor *executor, int b, tan
                                                executor->host_gradient + bucket->start,
                                                (uint64_t)(bucket->elements - 1) * sizeof(float), error);
     if (status == TANDEM_OK) status = mark(executor, TANDEM_LANE_UP, of_bucket(b, BACK), error);
-    if (status == TANDEM_OK) status = backend->follow(device, TANDEM_LANE_COMPUTE, of_bucket(b, BACK), error);
+    if (status == TANDEM_OK) status = backend->follow(device, TANDEM_LANE_COMPUTE, TANDEM_LANE_UP, error);
     return status;
 }
 
@@ -195,7 +212,8 @@ static void update_all(const tandem_executor *executor, int b, int64_t t)
                              executor->state[1] ? executor->state[1] + bucket->start : NULL};
     (void)backend_of(executor)->update(executor->worker->device, &executor->optimizer, 1,
                                        executor->decay_of + bucket->start / 16, executor->weight + bucket->start,
-                                       state, executor->gradient + bucket->start, bucket->elements, t);
+                                       state, executor->gradient + bucket->start, bucket->elements, t,
+                                       executor->now->rates);
 }
 
 tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int64_t t, tandem_error *error)
@@ -210,9 +228,18 @@ tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int
 
 /* --- Times -------------------------------------------------------------------------------------------------------------- */
 
-tandem_status tandem_transfer_begin_step(const tandem_executor *executor, tandem_error *error)
+/* The last step has ended, so that what is written here was read. */
+tandem_status tandem_transfer_begin_step(const tandem_executor *executor, int64_t index, int64_t t, tandem_error *error)
 {
-    return mark(executor, TANDEM_LANE_COMPUTE, BEGIN, error);
+    const tandem_optimizer_options *own = &executor->optimizer;
+    *executor->staged_now = (tandem_step_now){
+        .pass = (uint32_t)(index * executor->step->options.n_micro),
+        .index = (uint32_t)index,
+        .loss_scale = executor->gate.scaling.scale,
+        .rates = {own->rate, tandem_adamw_correction(own->beta1, t), tandem_adamw_correction(own->beta2, t)}};
+    const tandem_status status =
+        tandem_worker_move(executor->worker, executor->now, executor->staged_now, sizeof *executor->now, error);
+    return status == TANDEM_OK ? mark(executor, TANDEM_LANE_COMPUTE, BEGIN, error) : status;
 }
 
 tandem_status tandem_transfer_end_task(const tandem_executor *executor, int place, tandem_error *error)

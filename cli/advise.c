@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/quantity.h"
+#include "cli/prediction.h"
 #include "cli/prospect.h"
 #include "cli/table.h"
 
@@ -13,7 +15,8 @@ typedef struct advising {
     const cli_options *options;
     const tandem_policy *policy;
     cli_prospect prospect[MOST_CASE]; /* A, B, A + B, then A with parts of B */
-    int n, best;
+    int n, n_case, best; /* found, and to be found */
+    int64_t begin_ns;
 } advising;
 
 /* --- Clusters --------------------------------------------------------------------------------- */
@@ -25,6 +28,10 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
         return tandem_error_set(error, TANDEM_USAGE,
                                 "say which model, which ranks there are and which might be added: "
                                 "--model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"");
+    if (options->batch_free != (options->global_batch > 0))
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--batch free and --global-batch go together: how many samples a step has, split "
+                                "among the ranks of each cluster");
     tandem_status status = tandem_cluster_parse(a, options->cluster, error);
     if (status == TANDEM_OK) status = tandem_cluster_parse(b, options->add, error);
     if (status == TANDEM_OK) status = tandem_cluster_complete(a, options->batch, NULL, error);
@@ -41,6 +48,20 @@ static tandem_link slower(tandem_link a, tandem_link b)
     if (a.bytes_per_s <= 0) return b;
     if (b.bytes_per_s <= 0) return a;
     return (tandem_link){fmin(a.bytes_per_s, b.bytes_per_s), a.latency_ns > b.latency_ns ? a.latency_ns : b.latency_ns};
+}
+
+/* Both stand in one network, so what one of them says of it holds where the other says nothing. */
+static void share_links(tandem_cluster *a, tandem_cluster *b)
+{
+    tandem_cluster *const side[] = {a, b};
+    for (int k = 0; k < 2; k++) {
+        const tandem_cluster *other = side[1 - k];
+        if (side[k]->link_bytes_per_s <= 0) {
+            side[k]->link_bytes_per_s = other->link_bytes_per_s;
+            side[k]->link_latency_ns = other->link_latency_ns;
+        }
+        if (side[k]->node.bytes_per_s <= 0) side[k]->node = other->node;
+    }
 }
 
 static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
@@ -60,7 +81,11 @@ static tandem_cluster join(const tandem_cluster *a, const tandem_cluster *b)
 
 static tandem_status add_case(advising *v, const tandem_cluster *cluster, tandem_error *error)
 {
-    cli_progress(v->options, -1, "looking for the best plan of %d classes", cluster->n_class);
+    char name[256];
+    const int64_t spent_ns = tandem_now_ns() - v->begin_ns;
+    cli_progress(v->options, v->n > 0 ? spent_ns / v->n * (v->n_case - v->n) : -1,
+                 "looking for the best plan: cluster %d of %d, %s", v->n + 1, v->n_case,
+                 cli_prospect_name(name, sizeof name, cluster));
     return cli_prospect_find(&v->prospect[v->n++], v->options, cluster, v->policy, error);
 }
 
@@ -92,7 +117,11 @@ static tandem_status find_all(advising *v, tandem_error *error)
     if (status == TANDEM_OK && strcmp(v->policy->name, "uniform") == 0)
         status = tandem_error_set(error, TANDEM_USAGE, "policy uniform makes no best plan to compare clusters by");
     if (status != TANDEM_OK) return status;
+    share_links(&a, &b);
     const tandem_cluster all = join(&a, &b);
+    v->begin_ns = tandem_now_ns();
+    v->n_case = FIRST_PART + (b.n_class > 1 ? b.n_class : 0);
+    for (int c = 0; c < b.n_class; c++) v->n_case += b.member[c].n_rank > 1;
     status = add_case(v, &a, error);
     if (status == TANDEM_OK) status = add_case(v, &b, error);
     if (status == TANDEM_OK) status = add_case(v, &all, error);
@@ -100,7 +129,7 @@ static tandem_status find_all(advising *v, tandem_error *error)
     if (status != TANDEM_OK) return status;
     /* B need not be able to train alone; without the other two there is no answer */
     for (int k = ALONE; k <= ALL; k += ALL - ALONE)
-        if (v->prospect[k].lacks.status == TANDEM_MISSING) {
+        if (v->prospect[k].lacks.status != TANDEM_OK && v->prospect[k].lacks.status != TANDEM_NO_FIT) {
             *error = v->prospect[k].lacks;
             return error->status;
         }
@@ -130,6 +159,11 @@ static void print_against(char *text, size_t size, const advising *v, int other,
         (void)snprintf(text + used, size - used, "; %s has no plan", name);
 }
 
+static const char *method_of(const advising *v)
+{
+    return v->options->method ? v->options->method : tandem_sensitivity_get(0)->name;
+}
+
 /* One or two sentences: what to do, and by how much. */
 static void print_verdict(char *text, size_t size, const advising *v)
 {
@@ -142,25 +176,36 @@ static void print_verdict(char *text, size_t size, const advising *v)
     if (v->best != ALONE) print_against(text, size, v, ALONE, v->prospect[ALONE].name);
     if (v->best != ALL) print_against(text, size, v, ALL, v->prospect[ALL].name);
     const size_t used = strlen(text);
-    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g.", best->allocation.sensitivity);
+    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g (%s).",
+                   best->allocation.sensitivity, cli_method_text(method_of(v)));
+}
+
+static const char *why_none(const cli_prospect *prospect)
+{
+    return prospect->lacks.status == TANDEM_MISSING  ? "not measured"
+           : prospect->lacks.status == TANDEM_NO_FIT ? "nothing fits"
+                                                     : "no such split";
 }
 
 static int print_text(const advising *v, const char *verdict)
 {
     static const char *const role[] = {"as it is", "added alone", "all"};
-    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
     cli_table table = {0};
-    cli_table_row(&table, "\tranks\t>samples/s\t>step\t>sensitivity\t>memory\t");
+    cli_table_row(&table, "\tranks\tbatch a rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
     for (int k = 0; k < v->n; k++) {
         const cli_prospect *p = &v->prospect[k];
         const char *name = k < FIRST_PART ? role[k] : "part";
+        int64_t batch[TANDEM_MAX_CLASS];
+        for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.member[c].batch;
+        cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, p->samples_per_s,
+            cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, batches, p->samples_per_s,
                           tandem_quantity_print_ns(step, sizeof step, p->allocation.step_ns), p->allocation.sensitivity,
                           tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
         else
-            cli_table_row(&table, "%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
-                          p->lacks.status == TANDEM_MISSING ? "not measured" : "nothing fits");
+            cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
+                          v->options->batch_free ? "-" : batches, why_none(p));
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
@@ -182,6 +227,7 @@ static int print_json(const advising *v, const char *verdict)
     }
     json_object_set_new(result, "model", json_string(v->options->model));
     json_object_set_new(result, "policy", json_string(v->policy->name));
+    json_object_set_new(result, "method", json_string(method_of(v)));
     json_object_set_new(result, "slowdown", json_real(fmax(v->options->slowdown, 0)));
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "best", json_integer(v->best));
@@ -204,7 +250,7 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
                               OPTION_POLICY, OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
-                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_END};
+                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH, OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -214,9 +260,14 @@ const cli_command command_advise = {
         "Examples:\n"
         "  tandem advise --model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"\n"
         "  tandem advise --model resnet20 --cluster \"2*cpu:avx512\" --add \"2*cpu:avx2 + cpu:sse41\" --slowdown 3%\n"
+        "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" --predict --base fp16 \\\n"
+        "    --batch free --global-batch 512                             described cards, nothing but the CPU at hand\n"
         "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"
         "all, and of all but a class or half a class of what might be added: each with its best plan at the same\n"
         "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"
-        "the cluster): more ranks take more samples a step. Needs costs and statistics as `tandem allocate` does.",
+        "the cluster): more ranks take more samples a step. With --batch free --global-batch N a step has N samples in each\n"
+        "case, split among unlike ranks so that nobody waits. net= and node= of one cluster hold for both.\n"
+        "--base is the precision that you train in today: a class that would only wait keeps it. Needs costs (`tandem\n"
+        "profile`, or --predict) and statistics (`tandem sensitivity`, on any device).",
     .run = run,
 };

@@ -7,42 +7,6 @@
 #include "cli/allocate.h"
 #include "cli/table.h"
 
-/* --- Problems at other batches ---------------------------------------------------------------- */
-
-typedef struct source {
-    const cli_options *options;
-    cli_subject subject;
-    tandem_planner *planner; /* the one that is open */
-} source;
-
-static void close_problem(void *context, tandem_allocation_problem *problem)
-{
-    source *s = context;
-    (void)problem;
-    tandem_planner_close(s->planner);
-    s->planner = NULL;
-}
-
-static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_CLASS],
-                                  tandem_allocation_problem **problem, tandem_error *error)
-{
-    source *s = context;
-    const cli_options *options = s->options;
-    tandem_cluster cluster = s->subject.cluster;
-    char text[4096];
-    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
-    tandem_cluster_print(text, sizeof text, &cluster);
-    tandem_request request = cli_request(options);
-    request.model = options->model;
-    request.cluster = text;
-    const tandem_status status = tandem_planner_open(&s->planner, &request, error);
-    if (status != TANDEM_OK) return status;
-    *problem = tandem_planner_problem(s->planner);
-    (*problem)->slowdown = fmax(options->slowdown, 0);
-    (*problem)->target_ns = options->target_ns;
-    return TANDEM_OK;
-}
-
 /* --- Output ----------------------------------------------------------------------------------- */
 
 enum { N_WAY = 3 };
@@ -53,18 +17,14 @@ static const tandem_batch_plan *way_of(const tandem_batch_choice *choice, int k)
     return k == 0 ? &choice->precision_alone : k == 1 ? &choice->batch_alone : &choice->both;
 }
 
-static const char *print_split(char *text, size_t size, const tandem_batch_plan *way, int n_class)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int c = 0; c < n_class && used < size; c++)
-        used += (size_t)snprintf(text + used, size - used, "%s%lld", c ? " + " : "", (long long)way->batch[c]);
-    return text;
-}
+typedef struct split {
+    const cli_options *options;
+    cli_subject subject;
+} split;
 
-static int print_text(const source *s, const tandem_batch_choice *choice, const char *method)
+static int print_text(const split *s, const tandem_batch_choice *choice, const char *method)
 {
-    char cluster[1024], split[256], step[TANDEM_QUANTITY_TEXT];
+    char cluster[1024], batches[256], step[TANDEM_QUANTITY_TEXT];
     const int64_t samples = s->options->global_batch;
     const int n_micro = s->options->step.n_micro;
     tandem_cluster without_batches = s->subject.cluster;
@@ -76,16 +36,16 @@ static int print_text(const source *s, const tandem_batch_choice *choice, const 
     printf("; %d splits looked at", choice->n_split);
     if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
     fputs("\n\n", stdout);
-    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)", method);
+    cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)", cli_method_text(method));
     for (int k = 0; k < N_WAY; k++) {
         const tandem_batch_plan *way = way_of(choice, k);
         if (!way->plan) {
             cli_table_row(&table, "%s\t%s\tno plan there", way_name[k],
-                          print_split(split, sizeof split, way, s->subject.cluster.n_class));
+                          cli_batches_print(batches, sizeof batches, way->batch, s->subject.cluster.n_class));
             continue;
         }
         cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%.4g", way_name[k],
-                      print_split(split, sizeof split, way, s->subject.cluster.n_class),
+                      cli_batches_print(batches, sizeof batches, way->batch, s->subject.cluster.n_class),
                       tandem_quantity_print_ns(step, sizeof step, way->allocation.step_ns),
                       (double)samples / ((double)way->allocation.step_ns * 1e-9), way->allocation.sensitivity);
     }
@@ -105,7 +65,7 @@ static json_t *way_json(const tandem_batch_plan *way, int n_class, int64_t sampl
                      "sensitivity", cli_number(way->allocation.sensitivity));
 }
 
-static int print_json(const source *s, const tandem_batch_choice *choice, const char *method)
+static int print_json(const split *s, const tandem_batch_choice *choice, const char *method)
 {
     static const char *const member[N_WAY] = {"precision_alone", "batch_alone", "both"};
     json_t *result = cli_json("allocate");
@@ -124,7 +84,7 @@ static int print_json(const source *s, const tandem_batch_choice *choice, const 
 
 /* --- Public ----------------------------------------------------------------------------------- */
 
-static tandem_status write_plan(const source *s, const tandem_batch_choice *choice, tandem_error *error)
+static tandem_status write_plan(const split *s, const tandem_batch_choice *choice, tandem_error *error)
 {
     return s->options->output ? tandem_plan_write(choice->both.plan, s->subject.graph[0], s->options->output, error)
                               : TANDEM_OK;
@@ -143,8 +103,9 @@ int allocate_batch(allocating *a)
 {
     tandem_error error = {0};
     tandem_batch_choice choice = {.n_split = 0};
-    source s = {.options = a->options};
-    const tandem_batch_source problems = {&s, open_problem, close_problem};
+    split s = {.options = a->options};
+    cli_batches problem_of = {.options = a->options, .cluster = &s.subject.cluster};
+    const tandem_batch_source problems = cli_batches_source(&problem_of);
     const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
     const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
     const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;

@@ -104,15 +104,13 @@ static void write_data(const drawing *d)
 static void write_axes(const drawing *d, const allocating *a)
 {
     char cluster[256];
-    const tandem_sensitivity_method *method = NULL;
     tandem_cluster_print(cluster, sizeof cluster, &a->subject.cluster);
-    (void)tandem_sensitivity_find(&method, tandem_planner_method(a->planner), NULL);
     fprintf(d->script,
             "set terminal svg size 900,600 noenhanced background 'white' font 'sans-serif,14'\n"
             "set title \"%s: step against sensitivity, policy %s\\n%s\"\n",
             a->problem->graph->model, a->policy->name, cluster);
-    fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity by %s%s%s%s'\n", d->time.unit,
-            method->name, method->unit[0] ? " (" : "", method->unit, method->unit[0] ? ")" : "");
+    fprintf(d->script, "set xlabel 'step (%s)'\nset ylabel 'sensitivity (%s)'\n", d->time.unit,
+            cli_method_text(tandem_planner_method(a->planner)));
     /* a margin, so that what differs by less than a per cent has one colour */
     fprintf(d->script, "set cblabel 'memory of the rank that takes most (%s)'\nset cbrange [%.9g:%.9g]\n",
             d->bytes.unit, (d->least_bytes - 0.02 * d->most_bytes) / d->bytes.size,
@@ -167,6 +165,14 @@ static int make_script(const tandem_front *front, const allocating *a)
 
 /* --- gnuplot ---------------------------------------------------------------------------------- */
 
+/* gnuplot ends with 0 even where its picture found no space. */
+static int is_whole(int picture)
+{
+    char end[16] = "";
+    const off_t bytes = lseek(picture, 0, SEEK_END);
+    return bytes > 15 && pread(picture, end, 15, bytes - 15) == 15 && strstr(end, "</svg>");
+}
+
 /* 0, its exit code, or −1 where it could not be started. */
 static int run_gnuplot(int script, int picture)
 {
@@ -191,7 +197,7 @@ tandem_status allocate_svg(const tandem_front *front, const allocating *a, const
     if ((size_t)snprintf(part, sizeof part, "%s.tmp", path) >= sizeof part)
         return tandem_error_set(error, TANDEM_IO, "'%.200s…': the name is too long", path);
     const int script = make_script(front, a);
-    const int picture = script < 0 ? -1 : open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int picture = script < 0 ? -1 : open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     tandem_status status = TANDEM_OK;
     if (script < 0)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot");
@@ -204,6 +210,8 @@ tandem_status allocate_svg(const tandem_front *front, const allocating *a, const
             "gnuplot, which draws the front, is not installed; `apt-get install gnuplot-nox` installs it");
     else if (code != 0)
         status = tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
+    else if (status == TANDEM_OK && !is_whole(picture))
+        status = tandem_error_set(error, TANDEM_IO, "'%s' was not written to its end: is there space left?", part);
     if (picture >= 0 && close(picture) != 0 && status == TANDEM_OK)
         status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", part, strerror(errno));
     if (script >= 0) (void)close(script);

@@ -56,7 +56,7 @@ static int print_plans(const allocating *a)
             (row){neighbour->name, neighbour->fits ? "" : "lacks memory", neighbour->step_ns, neighbour->sensitivity});
     }
     put(rows, &n, (row){a->plan->name, "<", a->result.step_ns, a->result.sensitivity});
-    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", a->plan->method);
+    cli_table_row(&table, "plan\t>step\t>sensitivity (%s)", cli_method_text(a->plan->method));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%.4g\t%s", rows[k].name,
                       tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns), rows[k].sensitivity,

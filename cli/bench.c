@@ -35,6 +35,7 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
                         .events_per_s = NAN,
                         .of_copy = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
+    if (result->options) cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
 }
 
 void bench_name(bench_result *result, const cli_subject *subject)
@@ -95,6 +96,7 @@ static int print_text(const bench_result *result)
     char median[TANDEM_QUANTITY_TEXT], low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT],
         per_second[TANDEM_QUANTITY_TEXT], rate[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
+    cli_progress_end();
     printf("%s%s%s%s%s\n", result->model, result->cluster[0] ? " on " : "", result->cluster,
            result->costs[0] ? "; costs: " : "", result->costs);
     const int compares = isfinite(result->one[0].of_copy);
@@ -150,7 +152,7 @@ static int run(const cli_options *options)
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     if (kinds[kind].run) return kinds[kind].run(options);
-    bench_result result = {.n_case = 0};
+    bench_result result = {.options = options};
     const int code = kinds[kind].bench(&result, options);
     if (code) return code;
     return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
@@ -178,10 +180,11 @@ const cli_command command_bench = {
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
         "last two of 1,000 operators and 160 buckets on clusters of 2 to 12,288 ranks. N batches [50]. Where the store lacks\n"
         "costs they are made up and the result says so: how fast a replay is does not depend on them.\n"
-        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows more; and the\n"
-        "whole process of `tandem replay --json` on each, and on none where all devices are described; N runs [30].\n"
+        "open: opening a replayer on the same two devices from a store of its own costs, and from one of 100,000 rows\n"
+        "more; and the whole process of `tandem replay --json` on each, and on none where all devices are described; N runs\n"
+        "[30].\n"
         "allocate: a plan by greedy, with and without its certificate, and by exact, costs and statistics loaded from the\n"
-        "store; N plans [10].\n"
+        "store, with --slowdown and --predict as `tandem allocate` has them; N plans [10].\n"
         "trace: the engine behind tandem whatif at 1,000 ranks; two steps of resnet50 there, every rank by itself; what the\n"
         "PyTorch profiler writes, read; a step written as JSON; N runs [10].\n"
         "kernels: the kernel library (docs/kernels.md) on one device [the strongest one here]: rounding to int8 and casts of\n"

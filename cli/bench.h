@@ -17,6 +17,7 @@ typedef struct bench_result {
     char costs[128];                             /* where a replay's costs are from; "" = no replay */
     bench_case one[BENCH_MOST_CASES];
     int n_case;
+    const cli_options *options; /* progress by these; NULL = none */
 } bench_result;
 
 /* Fill in *result. Return the exit code; where it is not 0, what went wrong is on stderr. */

@@ -248,6 +248,7 @@ static int print_text(const products *all)
 {
     const product total = total_of(all);
     char step[TANDEM_QUANTITY_TEXT], in_step[TANDEM_QUANTITY_TEXT];
+    cli_progress_end();
     printf("%s, batch %" PRId64 ", on %s: step %s, of it products %s\n", all->run.step->graph->model,
            all->run.step->graph->batch, all->subject.cluster.member[0].device.name,
            tandem_quantity_print_ns(step, sizeof step, all->median_step_ns),

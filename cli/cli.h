@@ -16,6 +16,7 @@ typedef struct cli_options {
     /* what to look at */
     const char *model, *device, *cluster, *plan, *data, *instance;
     int64_t batch;
+    int batch_given;
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
@@ -152,9 +153,11 @@ json_t *cli_number(double x);
 /* Prints the object on stdout and releases it; exit code 0, 5 where it could not be written. */
 int cli_print_json(json_t *object);
 /* For people, on stderr; nothing with -q. On a terminal a progress line is overwritten by the next; elsewhere it is a plain
- * line. left_ns: time left, < 0 = not known. */
+ * line. left_ns: time left, <= 0 = not known, or none. */
 void cli_progress(const cli_options *options, int64_t left_ns, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Takes the progress line off the terminal: before text goes to stdout. */
+void cli_progress_end(void);
 void cli_note(const cli_options *options, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- Inputs that several commands read -------------------------------------------------------------------------------- */

@@ -132,6 +132,7 @@ static int print_text(const compare_case *compared, const cli_options *options, 
     char cluster[1024], predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT],
         low[TANDEM_QUANTITY_TEXT], high[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
     tandem_cluster_print(cluster, sizeof cluster, &subject->cluster);
+    cli_progress_end();
     printf("%s, %s, on %s\n", subject->graph[0]->model, compared->plan, cluster);
     printf("step predicted %s, measured %s (p10 %s, p90 %s, %lld steps): error %s\n",
            tandem_quantity_print_ns(predicted, sizeof predicted, compared->predicted_ns),

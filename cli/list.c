@@ -46,25 +46,43 @@ static json_t *facts_json(const tandem_device *device)
                      (json_int_t)device->memory_bytes);
 }
 
+static void list_device(json_t *rows, cli_table *table, const tandem_device *device, int present, const char *meaning)
+{
+    char precisions[128];
+    const int described = tandem_device_is_described(device);
+    json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning,
+                                          "present", present, "precisions", precisions_json(device->precisions),
+                                          "wider", tandem_dtype_name(device->wider), "described",
+                                          facts_json(device)));
+    cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
+                  present     ? "yes"
+                  : described ? "described"
+                              : "no",
+                  precisions_text(precisions, sizeof precisions, device->precisions),
+                  tandem_dtype_name(device->wider), meaning);
+}
+
+/* Cards that run have numbers: a row stands for all of them. */
+static void list_cards(json_t *rows, cli_table *table)
+{
+    tandem_device card;
+    tandem_error why;
+    char text[256];
+    if (tandem_device_find(&card, "cuda:0", &why) != TANDEM_OK) return;
+    const tandem_backend_api *backend = cli_backend(&why);
+    const int present = backend && backend->device_look(text, sizeof text, card.name, &why) == TANDEM_OK;
+    list_device(rows, table, &card, present, "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
+}
+
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)
 {
     (void)error;
-    char precisions[128];
     cli_table_row(table, "device\there\tprecisions\twider\twhat it is");
     for (int i = 0; i < tandem_device_count(); i++) {
         const tandem_device *device = tandem_device_get(i);
-        const int present = tandem_device_present(device->name), described = tandem_device_is_described(device);
-        json_array_append_new(
-            rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", device->meaning,
-                            "present", present, "precisions", precisions_json(device->precisions), "wider",
-                            tandem_dtype_name(device->wider), "described", facts_json(device)));
-        cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
-                      present     ? "yes"
-                      : described ? "described"
-                                  : "no",
-                      precisions_text(precisions, sizeof precisions, device->precisions),
-                      tandem_dtype_name(device->wider), device->meaning);
+        list_device(rows, table, device, tandem_device_present(device->name), device->meaning);
     }
+    list_cards(rows, table);
     return TANDEM_OK;
 }
 
@@ -244,6 +262,7 @@ const cli_command command_list = {
         "  tandem list devices            which parts this machine can play, and in which precisions; cards to plan for\n"
         "  tandem list models             their options with defaults and ranges, written NAME:option=value,…\n"
         "  tandem list precisions --json  the number types of each, as one JSON object\n"
-        "In `list precisions`, `wider` stands for the type that `list devices` gives a device.",
+        "here: yes; no; described: there are figures to plan with, by --predict, and no kernels. In `list precisions`, `wider`\n"
+        "stands for the type that `list devices` gives a device.",
     .run = run,
 };

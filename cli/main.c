@@ -66,7 +66,13 @@ static int command_place(int argc, char **argv)
 int main(int argc, char **argv)
 {
     cli_remember_arguments(argc, argv);
-    const int place = command_place(argc, argv);
+    int place = command_place(argc, argv);
+    if (place && strcmp(argv[place], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */
+        static char help[] = "--help";
+        argv[place] = help;
+        place = place + 1 < argc ? place + 1 : 0;
+        if (!place) argv[1] = help;
+    }
     if (!place) {
         const int asked = argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0);
         if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)) {

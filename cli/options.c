@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "base/quantity.h"
 #include "cli/cli.h"
 #include "tandem/planner.h"
@@ -21,7 +22,7 @@ static const struct argp_option rows[] = {
     {"data", OPTION_DATA, "DATA", 0, "fashion-mnist, a directory of IDX files, or a text file", 1},
     {"instance", OPTION_INSTANCE, "FILE", 0,
      "Instead of a model: times, harms and sizes of choices as JSON; policies: exact, greedy, bound [exact]", 1},
-    {"seed", OPTION_SEED, "N", 0, "Of initial weights, order of samples and stochastic rounding [0]", 1},
+    {"seed", OPTION_SEED, "N", 0, "Seed of initial weights, order of samples and stochastic rounding [0]", 1},
     {"uniform", OPTION_UNIFORM, "PRECISION", 0, "Every operator of every class in this precision, where it has it", 2},
     {"policy", OPTION_POLICY, "POLICY", 0, "How to choose: exact, greedy, qsync, uniform [exact]", 2},
     {"base", OPTION_BASE, "PRECISION", 0, "What a class keeps that would only wait [fp32]", 2},
@@ -46,9 +47,9 @@ static const struct argp_option rows[] = {
      "Keep activations between N segments of the model only and compute the rest again: none, sqrt, N [none]", 2},
     {"scaling", OPTION_SCALING, "SCALING", 0,
      "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
-    {"steps", OPTION_STEPS, "N", 0, "Training steps", 3},
-    {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none", 3},
-    {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan or case", 3},
+    {"steps", OPTION_STEPS, "N", 0, "Training steps [train 100, compare 30, sensitivity 10, demo as time allows]", 3},
+    {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none [train 2000, demo 1000, compare 0]", 3},
+    {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan [12] or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
     {"collective", OPTION_COLLECTIVE, "NAME", 0,
@@ -56,20 +57,20 @@ static const struct argp_option rows[] = {
     {"check", OPTION_CHECK, NULL, 0, "Also replay every rank by itself in the general engine, and compare", 3},
     {"exchange", OPTION_EXCHANGE, NULL, 0, "Measure the all-reduce alone: of the same ranks over another link", 3},
     {"draws", OPTION_DRAWS, "N", 0, "Also replay N steps whose times are drawn from what was measured", 3},
-    {"spread", OPTION_SPREAD, "P%", 0, "Of the times drawn for what was not measured [as what was]", 3},
+    {"spread", OPTION_SPREAD, "P%", 0, "With --draws: how far times vary that were not measured [as what was]", 3},
     {"zero", OPTION_ZERO, "STAGE", 0, "Optimizer state (1), gradients (2) and weights (3) in shards over all ranks", 2},
     {"predict", OPTION_PREDICT, NULL, 0, "Predict times that were not measured; the result says how many", 3},
     {"operators", OPTION_OPERATORS, NULL, 0, "Also one row an operator", 3},
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
-    {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where an error is larger", 3},
+    {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where the prediction is off by more", 3},
     {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
-    {"schedule", OPTION_SCHEDULE, "NAME", 0, "Of the learning rate: constant, cosine, linear, step [constant]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0, "How the learning rate goes on: constant, cosine, linear, step [constant]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
-    {"weight-decay", OPTION_DECAY, "X", 0, "Of matrices; biases and norms have none [the model's]", 3},
+    {"weight-decay", OPTION_DECAY, "X", 0, "Weight decay of matrices; biases and norms have none [the model's]", 3},
     {"no-decay", OPTION_NO_DECAY, "PATTERN,...", 0,
-     "Nor have parameters of these names any, e.g. 'embedding.*,*.fc1.weight'", 3},
-    {"momentum", OPTION_MOMENTUM, "X", 0, "Of models that SGD trains [the model's]", 3},
-    {"betas", OPTION_BETAS, "X,X", 0, "Of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
+     "No weight decay for parameters of these names, e.g. 'embedding.*,*.fc1.weight'", 3},
+    {"momentum", OPTION_MOMENTUM, "X", 0, "Momentum of models that SGD trains [the model's]", 3},
+    {"betas", OPTION_BETAS, "X,X", 0, "Betas of models that AdamW trains, e.g. 0.9,0.999 [the model's]", 3},
     {"clip", OPTION_CLIP, "NORM", 0, "Scale gradients down to this norm of all of them together", 3},
     {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0, "Share of a label that all classes have alike, e.g. 0.1", 3},
     {"loss-scale", OPTION_LOSS_SCALE, "X", 0,
@@ -77,7 +78,7 @@ static const struct argp_option rows[] = {
     {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
     {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
     {"checkpoint", OPTION_CHECKPOINT, "FILE", 0, "Put the training down in a file at the end", 4},
-    {"checkpoint-every", OPTION_CHECKPOINT_EVERY, "N", 0, "And every N steps", 4},
+    {"checkpoint-every", OPTION_CHECKPOINT_EVERY, "N", 0, "Put it down every N steps, too", 4},
     {"resume", OPTION_RESUME, "FILE", 0, "Go on from a checkpoint, up to step --steps", 4},
     {"init", OPTION_INIT, "FILE", 0, "Begin with the weights in a file of safetensors", 4},
     {"export", OPTION_EXPORT, "FILE", 0, "Write the weights at the end as a file of safetensors", 4},
@@ -123,11 +124,14 @@ static int64_t whole_number(struct argp_state *state, int key, const char *text,
     return n;
 }
 
-static uint64_t bytes_of(struct argp_state *state, const char *text)
+static uint64_t bucket_of(struct argp_state *state, const char *text)
 {
     uint64_t bytes = 0;
     tandem_error error;
     if (tandem_quantity_parse_bytes(&bytes, text, &error) != TANDEM_OK) stop(state, &error);
+    if (bytes > 0) return bytes;
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--bucket takes a size above 0 such as 25MiB, got '%s'", text);
+    stop(state, &error);
     return bytes;
 }
 
@@ -155,12 +159,12 @@ static tandem_collective_algorithm collective_of(struct argp_state *state, const
     return algorithm;
 }
 
-static int64_t target_of(struct argp_state *state, const char *text)
+static int64_t time_above_0(struct argp_state *state, int key, const char *text)
 {
     const int64_t ns = time_of(state, text);
     tandem_error error;
     if (ns > 0) return ns;
-    (void)tandem_error_set(&error, TANDEM_USAGE, "--target takes a time above 0, got '%s'", text);
+    (void)tandem_error_set(&error, TANDEM_USAGE, "--%s takes a time above 0, got '%s'", row_of(key)->name, text);
     stop(state, &error);
     return ns;
 }
@@ -219,6 +223,7 @@ static tandem_cast_scaling scaling_of(struct argp_state *state, const char *text
 /* "free" is for commands that have --global-batch. */
 static void take_batch(cli_options *options, struct argp_state *state, const char *text)
 {
+    options->batch_given = 1;
     options->batch_free = strcmp(text, "free") == 0;
     if (!options->batch_free) options->batch = whole_number(state, OPTION_BATCH, text, 1, 1 << 20);
 }
@@ -307,16 +312,16 @@ static error_t take_value(cli_options *options, struct argp_state *state, int ke
     case OPTION_BATCH: take_batch(options, state, text); break;
     case OPTION_SEED: options->seed = (uint64_t)whole_number(state, key, text, 0, INT64_MAX); break;
     case OPTION_SLOWDOWN: options->slowdown = ratio_of(state, text); break;
-    case OPTION_TARGET: options->target_ns = target_of(state, text); break;
+    case OPTION_TARGET: options->target_ns = time_above_0(state, key, text); break;
     case OPTION_BUDGET: options->budget = sensitivity_of(state, key, text); break;
     case OPTION_FRONT: options->front = text ? whole_number(state, key, text, 2, 1000) : 16; break;
-    case OPTION_BUCKET: options->bucket_bytes = bytes_of(state, text); break;
+    case OPTION_BUCKET: options->bucket_bytes = bucket_of(state, text); break;
     case OPTION_ACCUMULATE:
         options->step.n_micro = (int)whole_number(state, key, text, 1, TANDEM_MAX_MICRO);
         break;
     case OPTION_RECOMPUTE: options->step.n_segment = segments_of(state, text); break;
     case OPTION_SCALING: options->step.scaling = scaling_of(state, text); break;
-    case OPTION_TIMEOUT: options->timeout_ns = time_of(state, text); break;
+    case OPTION_TIMEOUT: options->timeout_ns = time_above_0(state, key, text); break;
     case OPTION_COLLECTIVE: options->collective = collective_of(state, text); break;
     case OPTION_SPREAD: options->spread = ratio_of(state, text); break;
     case OPTION_ZERO: options->zero = (int)whole_number(state, key, text, 1, 3); break;
@@ -354,6 +359,84 @@ static error_t parse(int key, char *text, struct argp_state *state)
     return word || flag || count || key == ARGP_KEY_ARG ? 0 : take_value(options, state, key, text);
 }
 
+/* --- What argp would not say enough about ------------------------------------------------------------------------------- */
+
+/* Which commands have an option, as ": replay, train"; "" = none. */
+static const char *owners_of(char *text, size_t size, int key)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int k = 0; cli_commands[k]; k++)
+        for (const int *own = cli_commands[k]->option; *own != OPTION_END; own++)
+            if (*own == key && used < size)
+                used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : ": ", cli_commands[k]->name);
+    return text;
+}
+
+/* Of this command: with its nearest option; of others: with those that have it. */
+static int unknown_option(const cli_command *command, const struct argp_option *option, const char *name, int length)
+{
+    const char *names[sizeof rows / sizeof *rows + 1];
+    char word[64], owners[256];
+    size_t n = 0;
+    (void)snprintf(word, sizeof word, "%.*s", length, name);
+    for (; option[n].name; n++) names[n] = option[n].name;
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (strcmp(rows[k].name, word) == 0)
+            return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its own.",
+                              command->name, word, owners_of(owners, sizeof owners, rows[k].key), command->name);
+    const char *near = tandem_nearest(word, names, n);
+    return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s.%s%s%s `tandem %s --help` lists them.", command->name,
+                      word, near ? " Did you mean --" : "", near ? near : "", near ? "?" : "", command->name);
+}
+
+/* NULL = there is none; a beginning will do, as for argp. */
+static const struct argp_option *long_option(const struct argp_option *option, const char *name, size_t length)
+{
+    for (; option->name; option++)
+        if (strncmp(option->name, name, length) == 0) return option;
+    return NULL;
+}
+
+static int takes_next(const struct argp_option *option) { return option->arg && !(option->flags & OPTION_ARG_OPTIONAL); }
+
+/* Whether the last of some letters behind a dash takes the next word. */
+static int letters_take_next(const struct argp_option *option, const char *letter)
+{
+    for (; *letter; letter++)
+        for (const struct argp_option *o = option; o->name; o++)
+            if (o->key == *letter && takes_next(o)) return letter[1] == '\0';
+    return 0;
+}
+
+/* Refuses options that the command does not have; "-h" asks for help, as nearly everywhere. */
+static void look_at_options(const cli_command *command, const struct argp_option *option, int argc, char **argv)
+{
+    static char help[] = "--help";
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strcmp(argv[i], "-h") == 0) argv[i] = help;
+        const char *name = argv[i] + 2;
+        const int length = (int)strcspn(argv[i], "=") - 2;
+        if (strncmp(argv[i], "--", 2) != 0) {
+            i += argv[i][0] == '-' && letters_take_next(option, argv[i] + 1);
+        } else if (strncmp("help", name, (size_t)length) != 0 && strncmp("usage", name, (size_t)length) != 0) {
+            const struct argp_option *own = long_option(option, name, (size_t)length);
+            if (!own) exit(unknown_option(command, option, name, length));
+            i += takes_next(own) && !name[length];
+        }
+    }
+}
+
+/* A word too many is most often a cluster without its quotes, or an optional value without its "=". */
+static void refuse_words(const cli_options *options, const cli_command *command)
+{
+    if (command->words[0] || options->n_word == 0) return;
+    exit(cli_refuse(TANDEM_USAGE,
+                    "`tandem %s` takes options only, got '%s'; what holds blanks stands in quotes, as in "
+                    "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in --front=8",
+                    command->name, options->word[0]));
+}
+
 /* --- The parser of one command ---------------------------------------------------------------------------------------- */
 
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv)
@@ -385,13 +468,15 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
     (void)setenv("ARGP_HELP_FMT", "rmargin=120,no-dup-args-note", 0); /* examples stay on one line */
     argp_err_exit_status = tandem_status_exit_code(TANDEM_USAGE);
     argv[0] = name;
+    look_at_options(command, option, argc, argv);
     (void)argp_parse(&argp, argc, argv, 0, NULL, options);
+    refuse_words(options, command);
     int may_be_free = 0;
     for (const int *key = command->option; *key != OPTION_END; key++)
         may_be_free |= *key == OPTION_GLOBAL_BATCH;
     if (options->batch_free && !may_be_free)
         exit(cli_refuse(TANDEM_USAGE,
                         "--batch free: `tandem %s` takes a whole number; "
-                        "`tandem allocate --batch free --global-batch N` chooses batches",
+                        "`tandem allocate` and `tandem advise` choose batches with --batch free --global-batch N",
                         command->name));
 }

@@ -12,7 +12,7 @@
 static int line_is_open; /* whether a progress line waits to be overwritten */
 static const int64_t plain_line_interval_ns = INT64_C(2000000000);
 
-static void close_line(void)
+void cli_progress_end(void)
 {
     if (line_is_open) fputs("\r\033[K", stderr);
     line_is_open = 0;
@@ -20,7 +20,7 @@ static void close_line(void)
 
 int cli_fail(const tandem_error *error)
 {
-    close_line();
+    cli_progress_end();
     fprintf(stderr, "tandem: %s\n", error->text[0] ? error->text : tandem_status_meaning(error->status));
     return tandem_status_exit_code(error->status);
 }
@@ -46,7 +46,7 @@ json_t *cli_number(double x) { return isfinite(x) ? json_real(x) : json_null(); 
 
 int cli_print_json(json_t *object)
 {
-    close_line();
+    cli_progress_end();
     const int written = object && json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 &&
                         fputc('\n', stdout) != EOF && fflush(stdout) == 0;
     json_decref(object);
@@ -65,10 +65,10 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (left_ns >= 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
-    close_line();
+    if (left_ns > 0) (void)tandem_quantity_print_ns(left, sizeof left, left_ns);
+    cli_progress_end();
     line_is_open = isatty(STDERR_FILENO);
-    fprintf(stderr, "%s%s%s%s%s", text, left_ns >= 0 ? ", " : "", left, left_ns >= 0 ? " left" : "",
+    fprintf(stderr, "%s%s%s%s%s", text, left_ns > 0 ? ", " : "", left, left_ns > 0 ? " left" : "",
             line_is_open ? "" : "\n");
     fflush(stderr);
 }
@@ -76,7 +76,7 @@ void cli_progress(const cli_options *options, int64_t left_ns, const char *forma
 void cli_note(const cli_options *options, const char *format, ...)
 {
     if (options->quiet) return;
-    close_line();
+    cli_progress_end();
     va_list arguments;
     va_start(arguments, format);
     (void)vfprintf(stderr, format, arguments);

@@ -30,6 +30,16 @@ tandem_status cli_planner_open(tandem_planner **planner, const cli_options *opti
     return status;
 }
 
+const char *cli_method_text(const char *method)
+{
+    static char text[64];
+    const tandem_sensitivity_method *row = NULL;
+    const int is_known = tandem_sensitivity_find(&row, method, NULL) == TANDEM_OK;
+    const int has_unit = is_known && strcmp(row->unit, "none") != 0;
+    (void)snprintf(text, sizeof text, "%s, %s%s", method, has_unit ? row->unit : "no unit", has_unit ? "s" : "");
+    return text;
+}
+
 /* --- Where times come from --- */
 
 static double share_of(const tandem_provenance *provenance, int origin)

@@ -115,6 +115,7 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
         return cli_print_json(result);
     }
     char time[TANDEM_QUANTITY_TEXT];
+    cli_progress_end();
     printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model,
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
     for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++)

@@ -1,5 +1,6 @@
 #include "cli/prospect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,13 +23,85 @@ int64_t cli_cluster_samples(const tandem_cluster *cluster)
 }
 
 /* Devices and ranks alone: limits and batches are the same in every row of a table. */
-static void print_name(char *name, size_t size, const tandem_cluster *cluster)
+const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *cluster)
 {
     tandem_cluster bare = *cluster;
     bare.link_bytes_per_s = bare.node.bytes_per_s = 0;
     for (int c = 0; c < bare.n_class; c++)
         bare.member[c].batch = 0, bare.member[c].memory_bytes = 0, bare.member[c].link.bytes_per_s = 0;
     tandem_cluster_print(name, size, &bare);
+    return name;
+}
+
+/* --- Batches that are chosen ------------------------------------------------------------------ */
+
+static void close_problem(void *context, tandem_allocation_problem *problem)
+{
+    cli_batches *batches = context;
+    (void)problem;
+    tandem_planner_close(batches->planner);
+    batches->planner = NULL;
+}
+
+static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_CLASS],
+                                  tandem_allocation_problem **problem, tandem_error *error)
+{
+    cli_batches *batches = context;
+    const cli_options *options = batches->options;
+    tandem_cluster cluster = *batches->cluster;
+    char text[4096];
+    for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
+    tandem_cluster_print(text, sizeof text, &cluster);
+    tandem_request request = cli_request(options);
+    request.model = options->model;
+    request.cluster = text;
+    const tandem_status status = tandem_planner_open(&batches->planner, &request, error);
+    if (status != TANDEM_OK) return status;
+    *problem = tandem_planner_problem(batches->planner);
+    (*problem)->slowdown = fmax(options->slowdown, 0);
+    (*problem)->target_ns = options->target_ns;
+    (*problem)->without_certificate = batches->without_certificate;
+    return TANDEM_OK;
+}
+
+tandem_batch_source cli_batches_source(cli_batches *batches)
+{
+    return (tandem_batch_source){batches, open_problem, close_problem};
+}
+
+const char *cli_batches_print(char *text, size_t size, const int64_t *batch, int n_class)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < n_class && used < size; c++)
+        used += (size_t)snprintf(text + used, size - used, "%s%lld", c ? " + " : "", (long long)batch[c]);
+    return text;
+}
+
+/* --- The best plan ---------------------------------------------------------------------------- */
+
+static void take_peaks(cli_prospect *prospect, const tandem_plan *plan)
+{
+    for (int c = 0; c < prospect->cluster.n_class; c++)
+        if (plan->peak_bytes[c] > prospect->peak_bytes) prospect->peak_bytes = plan->peak_bytes[c];
+}
+
+static tandem_status split_and_allocate(cli_prospect *prospect, const cli_options *options,
+                                        const tandem_policy *policy, tandem_error *error)
+{
+    cli_batches batches = {.options = options, .cluster = &prospect->cluster, .without_certificate = 1};
+    const tandem_batch_source source = cli_batches_source(&batches);
+    tandem_batch_choice choice = {.n_split = 0};
+    const char *method = options->method ? options->method : tandem_sensitivity_get(0)->name;
+    const tandem_status status =
+        tandem_batch_choose(&choice, &prospect->cluster, options->global_batch, &source, policy, method,
+                            options->target_ns, fmax(options->slowdown, 0), error);
+    if (status != TANDEM_OK) return status;
+    prospect->allocation = choice.both.allocation;
+    for (int c = 0; c < prospect->cluster.n_class; c++) prospect->cluster.member[c].batch = choice.both.batch[c];
+    take_peaks(prospect, choice.both.plan);
+    tandem_batch_choice_free(&choice);
+    return TANDEM_OK;
 }
 
 static tandem_status allocate(cli_prospect *prospect, const cli_options *options, const tandem_policy *policy,
@@ -46,8 +119,7 @@ static tandem_status allocate(cli_prospect *prospect, const cli_options *options
     tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */
     tandem_planner_problem(planner)->slowdown = options->slowdown > 0 ? options->slowdown : 0;
     status = tandem_planner_allocate(&plan, &prospect->allocation, planner, policy->name, error);
-    for (int c = 0; c < prospect->cluster.n_class && status == TANDEM_OK; c++)
-        if (plan->peak_bytes[c] > prospect->peak_bytes) prospect->peak_bytes = plan->peak_bytes[c];
+    if (status == TANDEM_OK) take_peaks(prospect, plan);
     tandem_plan_close(plan);
     tandem_planner_close(planner);
     return status;
@@ -58,12 +130,15 @@ tandem_status cli_prospect_find(cli_prospect *out, const cli_options *options, c
 {
     cli_prospect prospect = {.cluster = *cluster};
     tandem_error why = {0};
-    prospect.samples = cli_cluster_samples(cluster) * (options->step.n_micro > 1 ? options->step.n_micro : 1);
-    print_name(prospect.name, sizeof prospect.name, cluster);
-    const tandem_status status = allocate(&prospect, options, policy, &why);
+    prospect.samples = options->batch_free ? options->global_batch
+                                           : cli_cluster_samples(cluster) *
+                                                 (options->step.n_micro > 1 ? options->step.n_micro : 1);
+    (void)cli_prospect_name(prospect.name, sizeof prospect.name, cluster);
+    const tandem_status status = options->batch_free ? split_and_allocate(&prospect, options, policy, &why)
+                                                     : allocate(&prospect, options, policy, &why);
     if (status == TANDEM_OK)
         prospect.samples_per_s = (double)prospect.samples / ((double)prospect.allocation.step_ns * 1e-9);
-    else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT)
+    else if (status == TANDEM_MISSING || status == TANDEM_NO_FIT || (status == TANDEM_USAGE && options->batch_free))
         prospect.lacks = why;
     else {
         *error = why;

@@ -3,11 +3,12 @@
 #define TANDEM_CLI_PROSPECT_H
 
 #include "cli/cli.h"
+#include "tandem/planner.h"
 
 typedef struct cli_prospect {
     tandem_cluster cluster;
     char name[256];       /* its devices, cut to fit */
-    tandem_error lacks;   /* status TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT */
+    tandem_error lacks;   /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
     int64_t samples;      /* of a step of all ranks, micro-steps included */
     double samples_per_s; /* 0 where there is no plan */
     uint64_t peak_bytes;  /* of the rank that takes most */
@@ -15,10 +16,24 @@ typedef struct cli_prospect {
 } cli_prospect;
 
 /* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model, base and
- * sensitivity of the options. That a cost is missing or nothing fits is no error, but in `lacks`. */
+ * sensitivity of the options; with --batch free at the best split of --global-batch, which then stands in the cluster. That a
+ * cost is missing, nothing fits, or the batch cannot be split is no error, but in `lacks`. */
 tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *options,
                                 const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
+/* Devices and ranks of a cluster, without limits and batches; cut to fit. Returns name. */
+const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *cluster);
 json_t *cli_prospect_json(const cli_prospect *prospect);
+
+/* Allocation problems of a model on a cluster at batches that tandem_batch_choose picks, by the options. */
+typedef struct cli_batches {
+    const cli_options *options;
+    const tandem_cluster *cluster;
+    int without_certificate;
+    tandem_planner *planner; /* the one that is open; begins NULL */
+} cli_batches;
+tandem_batch_source cli_batches_source(cli_batches *batches);
+/* "16 + 8": batches of n classes. Returns text. */
+const char *cli_batches_print(char *text, size_t size, const int64_t *batch, int n_class);
 
 /* The cluster without class c. */
 tandem_cluster cli_cluster_without(const tandem_cluster *cluster, int c);

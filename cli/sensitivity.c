@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/rank_run.h"
 
 enum { BATCHES = 10 };
@@ -142,6 +143,7 @@ static tandem_status collect(collector *c, rank_run *run, const cli_options *opt
                              tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
+    const int64_t begin_ns = tandem_now_ns();
     run->backend->executor_observe(run->executor, observe, c);
     for (int64_t i = 0; i < batches && status == TANDEM_OK; i++) {
         double loss = 0;
@@ -150,11 +152,20 @@ static tandem_status collect(collector *c, rank_run *run, const cli_options *opt
             *error = c->error;
             status = c->status;
         }
-        cli_progress(options, -1, "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1),
-                     (long long)batches, loss);
+        cli_progress(options, (tandem_now_ns() - begin_ns) / (i + 1) * (batches - 1 - i),
+                     "sensitivity: batch %lld of %lld, loss %.4f", (long long)(i + 1), (long long)batches, loss);
     }
     for (int i = 0; i < c->step->graph->n_op; i++)
         if (c->of[i].rows > 0) tandem_statistics_finish(&c->of[i], batches);
+    return status;
+}
+
+/* A store that cannot be written is told before the batches, not after. */
+static tandem_status check_store(const char *db, tandem_error *error)
+{
+    tandem_store *store = NULL;
+    const tandem_status status = tandem_store_open(&store, db, TANDEM_STORE_WRITE, error);
+    tandem_store_close(store);
     return status;
 }
 
@@ -205,6 +216,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
             tandem_sensitivity_get(n_method)->compute(harm[n_method], graph, c->of, device->wider);
     }
     json_t *operators = json_array();
+    cli_progress_end();
     if (!options->json && !code)
         printf("%-28s %-10s %14s %14s\n", "operator", "precision", "fisher (nats)", "qsync");
     for (int i = 0; i < graph->n_op && !code; i++)
@@ -247,13 +259,18 @@ static int run(const cli_options *given)
     if (!options.device && !options.cluster) options.device = strong->name;
     if (!options.data)
         return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
+    if (options.device && strchr(options.device, ','))
+        return cli_refuse(TANDEM_USAGE, "sensitivities come from one device and hold for all: give one, got --device %s",
+                          options.device);
     if (options.steps < 0) options.steps = BATCHES;
+    options.step.parts_apart = 1;
     tandem_error error = {0};
     cli_subject subject = {0};
     rank_run run = {0};
     collector c = {0};
     const cli_rank alone = {.rank = 0, .n_rank = 1, .store = NULL, .cpu = -1};
     tandem_status status = cli_subject_open(&subject, &options, &error);
+    if (status == TANDEM_OK) status = check_store(options.db, &error);
     if (status == TANDEM_OK) status = rank_run_open(&run, &subject, &options, &alone, &error);
     if (status == TANDEM_OK) {
         c = (collector){.backend = run.backend, .step = run.step};

@@ -9,6 +9,9 @@ enum { LIST_TEXT = 512 };
 
 static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *options, tandem_error *error)
 {
+    if (options->cluster && options->device)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--cluster and --device both say which ranks there are: give one of them");
     if (options->cluster) return tandem_cluster_parse(cluster, options->cluster, error);
     if (!options->device)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -39,6 +42,15 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
 static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     tandem_graph *read = NULL;
+    const char *second = options->cluster   ? "--cluster"
+                         : options->device  ? "--device"
+                         : options->uniform ? "--uniform"
+                         : options->batch_given ? "--batch"
+                                                : NULL;
+    if (second)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
+                                second);
     tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;

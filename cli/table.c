@@ -83,6 +83,7 @@ int cli_table_print(const cli_table *table)
     int width[CLI_TABLE_COLUMNS] = {0};
     unsigned right = 0;
     measure(table, width, &right);
+    cli_progress_end();
     for (size_t k = 0; k < table->n_line; k++) print_row(table->line[k], width, right, k == 0);
     return 0;
 }

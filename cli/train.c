@@ -27,6 +27,7 @@ typedef struct training {
     rank_report *report;    /* [n_rank] on rank 0 after the end */
     evaluation *evaluation; /* [n_evaluation] */
     int n_evaluation;
+    int is_noted;  /* what the executor had to say was said */
     train_log log; /* of rank 0 */
     char recipe[TANDEM_CHECKPOINT_RECIPE];
 } training;
@@ -155,7 +156,10 @@ static tandem_status follow_up(training *t, int64_t index, int64_t step_ns, tand
     const int64_t done = t->begin + index + 1;
     const int is_last = index + 1 == t->steps, is_0 = t->run.place.rank == 0;
     const tandem_step_report report = t->run.backend->executor_report(t->run.executor);
+    const char *note = t->run.backend->executor_note(t->run.executor);
     tandem_status status = TANDEM_OK;
+    if (*note && !t->is_noted) cli_note(options, "%s", note);
+    t->is_noted = t->is_noted || *note;
     if (report.skipped && is_0)
         cli_note(options, "step %lld: gradients overflow at a loss scale of %g, nothing is updated",
                  (long long)done, (double)report.loss_scale);
@@ -299,16 +303,21 @@ static int print_json(const training *t)
 static int print_text(const training *t)
 {
     char step[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    cli_progress_end();
     printf("%s, %s\n", t->subject->graph[0]->model, t->subject->plan->name);
     printf("%-6s %-18s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory");
     for (int r = 0; r < t->run.place.n_rank; r++)
         printf("%-6d %-18s %12s %12s %12s\n", r,
                t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].device.name,
-               tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns),
-               tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns),
+               t->times.n_counted > 0 ? tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns) : "-",
+               t->times.n_counted > 0 ? tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns) : "-",
                tandem_quantity_print_bytes(bytes, sizeof bytes, t->report[r].allocated_bytes));
-    printf("loss %.4f after step %lld, %.4f after step %lld; %.1f samples/s", t->loss[0],
-           (long long)t->begin + 1, t->loss[t->steps - 1], (long long)(t->begin + t->steps), samples_per_s(t));
+    printf("loss %.4f after step %lld, %.4f after step %lld", t->loss[0], (long long)t->begin + 1,
+           t->loss[t->steps - 1], (long long)(t->begin + t->steps));
+    if (t->times.n_counted > 0)
+        printf("; %.1f samples/s", samples_per_s(t));
+    else
+        printf("; no times: the first %d steps warm up", WARM_UP_STEPS);
     const double accuracy = final_accuracy(t);
     if (isfinite(accuracy)) printf("; accuracy %.1f%%", 100 * accuracy);
     putchar('\n');
@@ -410,8 +419,8 @@ static tandem_status check_files(const cli_subject *subject, const tandem_backen
     }
     if (status == TANDEM_OK && options->init)
         status = backend->tensors_inspect(options->init, subject->graph[0], error);
-    const char *const written[] = {options->checkpoint, options->export};
-    for (int k = 0; k < 2 && status == TANDEM_OK; k++) {
+    const char *const written[] = {options->checkpoint, options->export, options->trace};
+    for (int k = 0; k < 3 && status == TANDEM_OK; k++) {
         tandem_file file = {0};
         if (!written[k]) continue;
         status = tandem_file_open(&file, written[k], error);

@@ -497,18 +497,19 @@ static bool same_shape(const tandem_shape *a, const tandem_shape *b)
     return a->n_dim == b->n_dim && memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) == 0;
 }
 
+static bool summands_check(tandem_builder *b, const tandem_op *op)
+{
+    const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
+    char l[SHAPE_TEXT], r[SHAPE_TEXT];
+    return same_shape(left, right) || fail(b, op, "the inputs have shapes %s and %s; allowed are equal ones",
+                                           shape_text(l, left), shape_text(r, right));
+}
+
 int tandem_build_add(tandem_builder *b, const char *name, int x, int y)
 {
     tandem_op *op = op_begin(b, TANDEM_OP_ADD, name, x, y);
-    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM)) return -1;
-    const tandem_shape *left = in_shape(b, op, 0), *right = in_shape(b, op, 1);
-    if (!same_shape(left, right)) {
-        char l[SHAPE_TEXT], r[SHAPE_TEXT];
-        fail(b, op, "the inputs have shapes %s and %s; allowed are equal ones", shape_text(l, left),
-             shape_text(r, right));
-        return -1;
-    }
-    op->shape = *left;
+    if (!op || !dims_check(b, op, 0, 1, TANDEM_MAX_DIM) || !summands_check(b, op)) return -1;
+    op->shape = *in_shape(b, op, 0);
     return op_end(b, op);
 }
 
@@ -633,10 +634,12 @@ int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale
     return op_end(b, op);
 }
 
-static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
+/* residual: -1 = none */
+static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int residual)
 {
-    tandem_op *op = op_begin(b, kind, name, x, -1);
+    tandem_op *op = op_begin(b, kind, name, x, residual);
     if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_LAYERNORM ? 2 : 4, TANDEM_MAX_DIM)) return -1;
+    if (kind == TANDEM_OP_BATCHNORM_ADD_RELU && !summands_check(b, op)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const tandem_shape channels = {1, {tandem_shape_last(in)}};
     if (!parameter_add(b, op, channels, 0, true, false) || !parameter_add(b, op, channels, 0, false, false))
@@ -648,15 +651,19 @@ static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x)
 {
-    return norm(b, TANDEM_OP_LAYERNORM, name, x);
+    return norm(b, TANDEM_OP_LAYERNORM, name, x, -1);
 }
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
 {
-    return norm(b, TANDEM_OP_BATCHNORM, name, x);
+    return norm(b, TANDEM_OP_BATCHNORM, name, x, -1);
 }
 int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x)
 {
-    return norm(b, TANDEM_OP_BATCHNORM_RELU, name, x);
+    return norm(b, TANDEM_OP_BATCHNORM_RELU, name, x, -1);
+}
+int tandem_build_batchnorm_add_relu(tandem_builder *b, const char *name, int x, int residual)
+{
+    return norm(b, TANDEM_OP_BATCHNORM_ADD_RELU, name, x, residual);
 }
 
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)

@@ -27,6 +27,7 @@ static double flops(const tandem_op *op, const tandem_shape *in)
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM: return 7 * out;
     case TANDEM_OP_BATCHNORM_RELU: return 8 * out;
+    case TANDEM_OP_BATCHNORM_ADD_RELU: return 9 * out;
     case TANDEM_OP_MAXPOOL:
     case TANDEM_OP_AVGPOOL: return out * (double)op->kernel_h * (double)op->kernel_w;
     case TANDEM_OP_CROSS_ENTROPY: return 5 * (double)tandem_shape_elements(in);

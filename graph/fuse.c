@@ -1,26 +1,39 @@
-/* fuse.c: two operators made one where a kernel computes both at once with the same result: the result of the first is then
- * neither written nor read. */
+/* fuse.c: two or three operators made one where a kernel computes all at once: what they hand to each other is then neither written
+ * nor read. */
 #include "graph/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What `first` and its only reader, `second`, are together. */
+/* What `first` and its only reader, `second`, are together. A sum is joined only where a relu alone reads it: the last row then takes
+ * that in, and finds its work done. */
 static const struct {
     tandem_op_kind first, second, both;
 } pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU},
-             {TANDEM_OP_BIAS, TANDEM_OP_GELU, TANDEM_OP_BIAS_GELU}};
+             {TANDEM_OP_BIAS, TANDEM_OP_GELU, TANDEM_OP_BIAS_GELU},
+             {TANDEM_OP_BATCHNORM, TANDEM_OP_ADD, TANDEM_OP_BATCHNORM_ADD_RELU},
+             {TANDEM_OP_BATCHNORM_ADD_RELU, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_ADD_RELU}};
 enum { N_PAIR = sizeof pairs / sizeof pairs[0] };
+
+/* The only reader of operator i's result, or −1. */
+static int only_reader(const tandem_graph *graph, int i)
+{
+    const int start = graph->consumer_start[i];
+    return graph->consumer_start[i + 1] - start == 1 ? graph->consumer[start] : -1;
+}
+
+/* The input of operator i that a pair would join it to: of two the later, for the other is there when that one is computed. */
+static int slot_of(const tandem_op *op) { return op->input[1] > op->input[0]; }
 
 /* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */
 static int pair_of(const tandem_graph *graph, int i, const int *place)
 {
     const tandem_op *second = &graph->op[i];
-    const int x = second->input[0];
+    const int x = second->input[slot_of(second)], reader = only_reader(graph, i);
+    if (x < 0 || only_reader(graph, x) != i) return -1;
+    if (second->kind == TANDEM_OP_ADD && (reader < 0 || graph->op[reader].kind != TANDEM_OP_RELU)) return -1;
     for (int k = 0; k < N_PAIR; k++)
-        if (second->kind == pairs[k].second && graph->op[place[x]].kind == pairs[k].first &&
-            graph->consumer_start[x + 1] - graph->consumer_start[x] == 1)
-            return k;
+        if (second->kind == pairs[k].second && graph->op[place[x]].kind == pairs[k].first) return k;
     return -1;
 }
 
@@ -35,11 +48,13 @@ static void join(tandem_graph *graph, int *place)
     int n = 0;
     for (int i = 0; i < graph->n_op; i++) {
         tandem_op *op = &graph->op[i];
-        const int k = pair_of(graph, i, place);
+        const int k = pair_of(graph, i, place), slot_of_first = slot_of(op);
         for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) renumber(&op->input[slot], place);
         if (k >= 0) {
-            place[i] = op->input[0];
-            graph->op[place[i]].kind = pairs[k].both;
+            tandem_op *first = &graph->op[op->input[slot_of_first]];
+            place[i] = op->input[slot_of_first];
+            first->kind = pairs[k].both;
+            if (op->kind == TANDEM_OP_ADD) first->input[1] = op->input[!slot_of_first];
             continue;
         }
         place[i] = n;

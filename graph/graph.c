@@ -23,7 +23,8 @@ int64_t tandem_shape_last(const tandem_shape *shape)
 
 int tandem_op_is_batchnorm(const tandem_op *op)
 {
-    return op->kind == TANDEM_OP_BATCHNORM || op->kind == TANDEM_OP_BATCHNORM_RELU;
+    return op->kind == TANDEM_OP_BATCHNORM || op->kind == TANDEM_OP_BATCHNORM_RELU ||
+           op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
 }
 
 char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph *graph, int parameter)
@@ -36,7 +37,8 @@ char *tandem_parameter_name(char text[TANDEM_PARAMETER_NAME], const tandem_graph
     case TANDEM_OP_EMBEDDING: part = ".weight"; break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
-    case TANDEM_OP_BATCHNORM_RELU: part = parameter == op->parameter[0] ? ".weight" : ".bias"; break;
+    case TANDEM_OP_BATCHNORM_RELU:
+    case TANDEM_OP_BATCHNORM_ADD_RELU: part = parameter == op->parameter[0] ? ".weight" : ".bias"; break;
     default: break;
     }
     (void)snprintf(text, TANDEM_PARAMETER_NAME, "%s%s", op->name, part);

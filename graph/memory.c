@@ -1,4 +1,5 @@
 /* memory.c: places every value of a step program in one arena by lifetime. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "graph/step_index.h"
@@ -110,13 +111,24 @@ static int reads_before(const tandem_task *task, int k)
     return 0;
 }
 
+/* The value whose room a task's result takes over; −1 = none. */
+static int taken_over(const tandem_step *step, const tandem_task *task)
+{
+    const int taken = task->adds ? task->read[task->n_read - 1] : -1;
+    assert(taken < 0 || step->value[taken].bytes == step->value[task->write[0]].bytes);
+    (void)step;
+    return taken;
+}
+
 /* Returns where the task's workspace is; −1 = it needs none. */
 static int64_t place_task(placement *p, tandem_memory *plan, int t, uint64_t workspace)
 {
     const tandem_task *task = &p->step->task[t];
     const tandem_value *value = p->step->value;
-    const int n_write = task->n_write, n_read = task->n_read;
-    for (int k = 0; k < n_write; k++)
+    const int taken = taken_over(p->step, task);
+    const int n_write = task->n_write, n_read = taken >= 0 ? task->n_read - 1 : task->n_read;
+    if (taken >= 0) p->offset[task->write[0]] = p->offset[taken];
+    for (int k = taken >= 0; k < n_write; k++)
         if (task->write[k] >= 0) place(p, task->write[k]);
     const int64_t at = workspace ? (int64_t)borrow(&p->arena, workspace) : -1;
     if (p->live + workspace > plan->arena_live) {
@@ -145,11 +157,11 @@ static uint64_t *kind_of_value(tandem_memory *plan, const tandem_step *step, int
     }
 }
 
-/* What is alive at the peak. */
+/* What is alive at the peak; what is taken over there is counted as what was there before. */
 static void count_kinds(tandem_memory *plan, const tandem_step *step)
 {
     for (int t = next_active(step, 0); t <= plan->peak_task && t < step->n_task; t = next_active(step, t + 1))
-        for (int k = 0; k < step->task[t].n_write; k++) {
+        for (int k = t == plan->peak_task && step->task[t].adds; k < step->task[t].n_write; k++) {
             const int v = step->task[t].write[k];
             if (v >= 0 && step->value[v].last >= plan->peak_task)
                 *kind_of_value(plan, step, v) += memory_padded(step->value[v].bytes);

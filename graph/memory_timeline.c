@@ -38,6 +38,12 @@ static void count_changes(tandem_memory_row *row, const tandem_step *step)
         row[value->first].bytes[category] += bytes;
         if (value->last + 1 < step->n_task) row[value->last + 1].bytes[category] -= bytes;
     }
+    for (int t = next_active(step, 0); t + 1 < step->n_task; t = next_active(step, t + 1)) {
+        if (!step->task[t].adds) continue; /* the result is where the sum so far was */
+        const uint64_t bytes = memory_padded(step->value[step->task[t].write[0]].bytes);
+        row[t].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] -= bytes;
+        row[t + 1].bytes[TANDEM_MEMORY_ACTIVATION_GRADIENTS] += bytes;
+    }
 }
 
 static void fill(tandem_memory_row *row, const tandem_step *step, const tandem_memory *plan, const uint64_t *workspace)

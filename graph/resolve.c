@@ -94,9 +94,8 @@ static unsigned again_need(const tandem_step *step, int t)
     unsigned need = saved_output_need(step, t);
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
-        const int saves_input = row_of(step, i)->saves & TANDEM_SAVES_INPUT;
-        if (index->is_again[i] || (saves_input && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)))
-            need |= bit(operand_type(step, i));
+        if (index->is_again[i]) need |= bit(operand_type(step, i));
+        if (step_saves(step, i, t) && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)) need |= bit(saved_type(step, i));
     }
     return need;
 }
@@ -172,6 +171,10 @@ static void type_changed(tandem_step *step, int i)
     struct tandem_step_index *index = step->index;
     mark(index, i, STALE_FORWARD | STALE_CASTS);
     if (row_of(step, i)->op_class == TANDEM_DEPENDENT) mark_inputs(step, i, STALE_NEED);
+    if (brings_both(row_of(step, i))) { /* in its own type */
+        mark(index, i, STALE_BACKWARD | STALE_NEED);
+        mark(index, index->gradient_root[i], STALE_GRADIENT_NEED);
+    }
     for (int k = graph->consumer_start[i]; k < graph->consumer_start[i + 1]; k++)
         if (row_of(step, graph->consumer[k])->op_class == TANDEM_DEPENDENT)
             step_note(index, graph->consumer[k]);
@@ -422,17 +425,51 @@ static int saved_input(tandem_step *step, int i, int slot, tandem_dtype type)
     return restored;
 }
 
-/* Where operator i's dgrad (or wgrad of a matmul) puts the gradient of input `slot`, and in which type. */
-static void write_contribution(tandem_step *step, int t, int i, int slot)
+/* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
+static int contribution(const tandem_step *step, int consumer, int slot, tandem_dtype type)
 {
-    const tandem_graph *graph = step->graph;
+    if (row_of(step, consumer)->dgrad == TANDEM_BACKWARD_SAME)
+        return tandem_value_gradient(step, consumer, type);
+    return value_of(consumer, VALUE_CONTRIBUTION, slot);
+}
+
+/* Sums are chained in backward order: what an edge adds its part to is the part of the first edge, or the sum up to the
+ * edge before it. */
+static int sum_before(const tandem_step *step, int edge, tandem_dtype type)
+{
+    const struct tandem_step_index *index = step->index;
+    const int before = index->edge_before[edge];
+    const int consumer = before / TANDEM_MAX_INPUT, slot = before % TANDEM_MAX_INPUT;
+    return index->edge_place[before] == 0 ? contribution(step, consumer, slot, type)
+                                          : value_of(consumer, VALUE_PARTIAL, slot);
+}
+
+/* The sum up to edge (i, slot), the last of them the gradient itself. */
+static void write_sum(tandem_step *step, int t, int i, int slot)
+{
     const struct tandem_step_index *index = step->index;
     const int tensor = source_of(step, i, slot);
     const tandem_dtype type = index->gradient_native[tensor];
-    const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
-    const int id = place >= 0 && index->n_contribution[tensor] == 1 ? value_of(tensor, VALUE_GRADIENT, (int)type)
-                                                                    : value_of(i, VALUE_CONTRIBUTION, slot);
-    writes(step, t, id, tensor, type, output_bytes(graph, tensor, type));
+    const int is_last = index->edge_place[i * TANDEM_MAX_INPUT + slot] == index->n_contribution[tensor] - 1;
+    writes(step, t, is_last ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_PARTIAL, slot),
+           tensor, type, output_bytes(step->graph, tensor, type));
+}
+
+/* Where operator i's dgrad (or wgrad of a matmul) puts the gradient of input `slot`, and in which type. Its last read, where it adds
+ * to it, is the sum so far. */
+static void write_contribution(tandem_step *step, int t, int i, int slot)
+{
+    const struct tandem_step_index *index = step->index;
+    const int tensor = source_of(step, i, slot), edge = i * TANDEM_MAX_INPUT + slot;
+    const tandem_dtype type = index->gradient_native[tensor];
+    if (step->task[t].adds) {
+        reads(step, t, sum_before(step, edge, type));
+        write_sum(step, t, i, slot);
+        return;
+    }
+    const int is_alone = index->edge_place[edge] >= 0 && index->n_contribution[tensor] == 1;
+    writes(step, t, is_alone ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_CONTRIBUTION, slot),
+           tensor, type, output_bytes(step->graph, tensor, type));
 }
 
 /* The gradient of parameter number j of operator i: where the step's is, or one of this micro-step. */
@@ -489,13 +526,13 @@ static void resolve_dgrad(tandem_step *step, int i)
     const tandem_op_row *row = row_of(step, i);
     const int t = step->index->dgrad[i];
     const tandem_dtype from = dgrad_type(step, i);
-    const tandem_dtype to =
-        row->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
+    const tandem_dtype to = brought_type(step, i);
     const int second = op->kind == TANDEM_OP_MATMUL ? saved_input(step, i, 1, second_type(step, i)) : -1;
     tandem_task *task = &step->task[t];
-    begin(step, t, from, to, form_of(step, i, to));
+    begin(step, t, from, to, dgrad_form(step, i));
     task->precision = step->precision[i];
     if (row->op_class == TANDEM_ADJUSTABLE) task->second = second_type(step, i);
+    if (brings_both(row)) task->second = step->index->gradient_native[source_of(step, i, 1)];
     if (op->kind == TANDEM_OP_CROSS_ENTROPY)
         reads(step, t, tandem_value_activation(step, op->input[1], TANDEM_S32));
     else
@@ -509,40 +546,23 @@ static void resolve_dgrad(tandem_step *step, int i)
     if (row->saves & TANDEM_SAVES_OUTPUT) reads(step, t, saved_activation(step, i, from));
     if (row->saves & TANDEM_SAVES_AUX) reads(step, t, saved_aux(step, i));
     write_contribution(step, t, i, 0);
+    if (brings_both(row)) write_contribution(step, t, i, 1);
     if (row->wgrad != TANDEM_BACKWARD_BESIDE) return;
     reads(step, t, TANDEM_PARAMETER(op->parameter[0]));
     if (op->kind == TANDEM_OP_BATCHNORM_RELU) reads(step, t, TANDEM_PARAMETER(op->parameter[1]));
     for (int j = 0; j < row->n_parameter; j++) write_weight_gradient(step, t, i, j);
 }
 
-/* The gradient that edge (consumer, slot) brings to its tensor, in the tensor's type. */
-static int contribution(const tandem_step *step, int consumer, int slot, tandem_dtype type)
-{
-    if (row_of(step, consumer)->dgrad == TANDEM_BACKWARD_SAME)
-        return tandem_value_gradient(step, consumer, type);
-    return value_of(consumer, VALUE_CONTRIBUTION, slot);
-}
-
-/* Sums are chained in backward order: what an edge adds its part to is the part of the first edge, or the sum up to the
- * edge before it. */
 static void resolve_accumulate(tandem_step *step, int i, int slot)
 {
-    const tandem_graph *graph = step->graph;
     const struct tandem_step_index *index = step->index;
-    const int edge = i * TANDEM_MAX_INPUT + slot, before = index->edge_before[edge];
-    if (index->edge_place[edge] < 1) return;
-    const int tensor = source_of(step, i, slot);
-    const int consumer = before / TANDEM_MAX_INPUT, other = before % TANDEM_MAX_INPUT;
-    const tandem_dtype type = index->gradient_native[tensor];
-    const int t = index->accumulate[edge];
+    const int edge = i * TANDEM_MAX_INPUT + slot, t = index->accumulate[edge];
+    if (t < 0) return;
+    const tandem_dtype type = index->gradient_native[source_of(step, i, slot)];
     begin(step, t, type, type, native_place(type));
-    reads(step, t,
-          index->edge_place[before] == 0 ? contribution(step, consumer, other, type)
-                                         : value_of(consumer, VALUE_PARTIAL, other));
     reads(step, t, contribution(step, i, slot, type));
-    const int is_last = index->edge_place[edge] == index->n_contribution[tensor] - 1;
-    writes(step, t, is_last ? value_of(tensor, VALUE_GRADIENT, (int)type) : value_of(i, VALUE_PARTIAL, slot),
-           tensor, type, output_bytes(graph, tensor, type));
+    reads(step, t, sum_before(step, edge, type));
+    write_sum(step, t, i, slot);
 }
 
 /* --- Units of tasks ------------------------------------------------------------------------------------------------- */

@@ -79,8 +79,8 @@ static int is_wanted(const tandem_step *step, int i)
     if (has_dgrad(graph, i) && row_of(step, i)->saves & (TANDEM_SAVES_OUTPUT | TANDEM_SAVES_AUX)) return 1;
     for (int k = index->reader_start[i]; k < index->reader_start[i + 1]; k++) {
         const int reader = index->reader[k];
-        const int reads_input = row_of(step, reader)->saves & TANDEM_SAVES_INPUT &&
-                                (has_wgrad(graph, reader) || has_dgrad(graph, reader));
+        const int reads_input =
+            step_saves(step, reader, i) && (has_wgrad(graph, reader) || has_dgrad(graph, reader));
         if (reads_input || index->is_again[reader]) return 1;
     }
     return 0;

@@ -233,6 +233,66 @@ static void append_again(tandem_step *step, int last)
     }
 }
 
+/* The edge that brings a gradient behind edge `before`; −1 = none. */
+static int edge_behind(const tandem_graph *graph, const struct tandem_step_index *index, int before)
+{
+    const tandem_op *op = &graph->op[before / TANDEM_MAX_INPUT];
+    int edge = index->last_edge[graph->view[op->input[before % TANDEM_MAX_INPUT]]];
+    while (edge >= 0 && index->edge_before[edge] != before) edge = index->edge_before[edge];
+    return edge;
+}
+
+/* Whether operator m reads the gradient of its output in backward tasks of operator i or of one behind it, the sum that begins with
+ * edge `own` aside. A sum that begins with the gradient that m passes on reads it with its second part. */
+static int reads_from(const tandem_graph *graph, const struct tandem_step_index *index, int m, int i, int own)
+{
+    const tandem_op_row *row = tandem_op_row_get(graph->op[m].kind);
+    if (m <= i && (has_wgrad(graph, m) || has_dgrad(graph, m))) return 1;
+    for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_BACKWARD_SAME; slot++) {
+        const int edge = m * TANDEM_MAX_INPUT + slot, place = index->edge_place[edge];
+        if (edge == own || place < 0 || index->n_contribution[graph->view[graph->op[m].input[slot]]] < 2) continue;
+        if ((place > 0 ? m : edge_behind(graph, index, edge) / TANDEM_MAX_INPUT) <= i) return 1;
+    }
+    return 0;
+}
+
+/* Whether the sum that begins with edge `own`, with its part from operator i, is the last to read what the edge passes on. */
+static int reads_last(const tandem_graph *graph, const struct tandem_step_index *index, int own, int i)
+{
+    const int root = index->gradient_root[own / TANDEM_MAX_INPUT];
+    for (int k = index->member_start[root]; k < index->member_start[root + 1]; k++)
+        if (reads_from(graph, index, index->member[k], i, own)) return 0;
+    return 1;
+}
+
+/* Whether the part that edge (i, slot) brings may be written over the sum of those before it. */
+static int takes_over(const tandem_step *step, int i, int slot)
+{
+    const tandem_graph *graph = step->graph;
+    const struct tandem_step_index *index = step->index;
+    const int edge = i * TANDEM_MAX_INPUT + slot, before = index->edge_before[edge];
+    if (step->options.parts_apart || index->edge_place[edge] < 1) return 0;
+    const int is_passed_on =
+        index->edge_place[before] == 0 &&
+        tandem_op_row_get(graph->op[before / TANDEM_MAX_INPUT].kind)->dgrad == TANDEM_BACKWARD_SAME;
+    return !is_passed_on || reads_last(graph, index, before, i);
+}
+
+/* Of the task that computes the gradient of input `slot`: it is added to those that came before where that can be done. */
+static void append_sum_of_parts(tandem_step *step, int i, int slot, int producer)
+{
+    struct tandem_step_index *index = step->index;
+    const int edge = i * TANDEM_MAX_INPUT + slot;
+    if (index->edge_place[edge] < 1) return;
+    const int is_free = takes_over(step, i, slot), is_own = index->edge_before[edge] / TANDEM_MAX_INPUT == i;
+    if (is_free && !is_own && producer >= 0 && adds_gradient(step->graph, i)) {
+        step->task[producer].adds = 1;
+        return;
+    }
+    index->accumulate[edge] = append(step, TANDEM_TASK_ACCUMULATE, i, slot);
+    step->task[index->accumulate[edge]].adds = is_free;
+}
+
 static void append_backward(tandem_step *step, int i)
 {
     const tandem_graph *graph = step->graph;
@@ -261,11 +321,8 @@ static void append_backward(tandem_step *step, int i)
         index->dgrad[i] = append(step, TANDEM_TASK_DGRAD, i, 0);
         if (row->wgrad == TANDEM_BACKWARD_BESIDE) append_followers(step, index->dgrad[i]);
     }
-    for (int slot = 0; slot < row->n_input; slot++) {
-        const int place = index->edge_place[i * TANDEM_MAX_INPUT + slot];
-        if (place > 0)
-            index->accumulate[i * TANDEM_MAX_INPUT + slot] = append(step, TANDEM_TASK_ACCUMULATE, i, slot);
-    }
+    for (int slot = 0; slot < row->n_input; slot++)
+        append_sum_of_parts(step, i, slot, slot == 0 ? index->dgrad[i] : index->wgrad[i]);
 }
 
 static void append_all(tandem_step *step)

@@ -129,6 +129,27 @@ static inline int reads_copy(const tandem_op_row *row, tandem_op_kind kind)
     return row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0 && kind != TANDEM_OP_EMBEDDING;
 }
 
+/* Whether one task brings the gradients of both inputs. A product's second one comes from its wgrad; labels have none. */
+static inline int brings_both(const tandem_op_row *row)
+{
+    return row->n_input == 2 && row->dgrad == TANDEM_BACKWARD_TASK && row->wgrad == TANDEM_BACKWARD_BESIDE;
+}
+
+/* Whether the backward pass reads input `slot`: of what is added to another, nothing is. */
+static inline int saves_input(const tandem_op_row *row, int slot)
+{
+    return (row->saves & TANDEM_SAVES_INPUT) && (slot == 0 || row->n_parameter == 0);
+}
+
+/* Whether it reads tensor t, one of operator i's inputs. */
+static inline int step_saves(const tandem_step *step, int i, int t)
+{
+    const tandem_op_row *row = row_of(step, i);
+    for (int slot = 0; slot < row->n_input; slot++)
+        if (source_of(step, i, slot) == t && saves_input(row, slot)) return 1;
+    return 0;
+}
+
 /* Whether operator i has a wgrad task, a dgrad task, at all. */
 static inline int has_wgrad(const tandem_graph *graph, int i)
 {
@@ -144,6 +165,15 @@ static inline int has_dgrad(const tandem_graph *graph, int i)
     const tandem_op_row *row = tandem_op_row_get(op->kind);
     if (row->dgrad != TANDEM_BACKWARD_TASK || !op->needs_gradient) return 0;
     return graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE;
+}
+
+/* Whether kernels of operator i can add the gradient of an input to what is there: on every device, in every precision. Products can:
+ * a 1x1 window without stride is one. */
+static inline int adds_gradient(const tandem_graph *graph, int i)
+{
+    const tandem_op *op = &graph->op[i];
+    if (op->kind == TANDEM_OP_CONV2D) return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    return op->kind == TANDEM_OP_LINEAR || op->kind == TANDEM_OP_MATMUL;
 }
 
 /* step_cut (segments.c): cuts the graph into segments and finds what is computed again: segment_begin and is_again. Needs the

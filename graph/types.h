@@ -51,13 +51,22 @@ static inline int brings_f32_gradient(const tandem_op_row *row)
     return row->op_class == TANDEM_FIXED && row->dgrad == TANDEM_BACKWARD_TASK;
 }
 
+/* The gradients of two inputs may have two types: what brings both works in that of the forward pass, the wider one, so that neither
+ * is rounded on the way to the other. */
 static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
 {
     switch (row_of(step, i)->op_class) {
     case TANDEM_ADJUSTABLE: return device_type(step, tandem_precision_get(step->precision[i])->dgrad);
-    case TANDEM_DEPENDENT: return step->index->gradient_native[source_of(step, i, 0)];
+    case TANDEM_DEPENDENT:
+        return brings_both(row_of(step, i)) ? step->native[i] : step->index->gradient_native[source_of(step, i, 0)];
     default: return TANDEM_F32;
     }
+}
+
+/* Type in which the backward pass of an operator that saves its input reads it. */
+static inline tandem_dtype saved_type(const tandem_step *step, int i)
+{
+    return row_of(step, i)->op_class == TANDEM_DEPENDENT ? dgrad_type(step, i) : operand_type(step, i);
 }
 
 /* Of the operand of a backward product that is no gradient. */
@@ -80,6 +89,18 @@ static inline int form_of(const tandem_step *step, int i, tandem_dtype to)
     const tandem_op_class op_class = row_of(step, i)->op_class;
     const int place = native_place(to);
     return op_class == TANDEM_ADJUSTABLE ? N_NATIVE * (int)step->precision[i] + place : place;
+}
+
+/* Type in which operator i's dgrad writes the gradient of its first input. */
+static inline tandem_dtype brought_type(const tandem_step *step, int i)
+{
+    return row_of(step, i)->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
+}
+
+/* Variant of its dgrad. One that brings two gradients costs by the type in which it computes, whatever theirs. */
+static inline int dgrad_form(const tandem_step *step, int i)
+{
+    return form_of(step, i, brings_both(row_of(step, i)) ? dgrad_type(step, i) : brought_type(step, i));
 }
 
 /* Variant of a cast, which is from a native type, or of a restore, from s8 to one: no other precision saves what its backward

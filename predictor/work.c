@@ -57,7 +57,8 @@ typedef struct product {
 
 static void set_product(tandem_work *work, const tandem_cost_key *key, const product *p)
 {
-    const double in = bytes_of(key->from), out = bytes_of(key->to);
+    const double in = bytes_of(key->from), adds = field(key->signature, "adds"); /* to what is read before */
+    const double out = bytes_of(key->to) * (adds > 0 ? 2 : 1);
     work->is_product = 1;
     work->slower = 1;
     work->count = p->count;
@@ -203,6 +204,7 @@ static const struct {
     {"layernorm", rows, {2, 5, 0, 0}, 7}, /* backward: input and gradient for the rows' sums, and for the columns' */
     {"batchnorm", rows, {3, 5, 0, 0}, 7}, /* statistics first, then the result */
     {"batchnorm_relu", rows, {3, 5, 0, 0}, 8},
+    {"batchnorm_add_relu", rows, {4, 7, 0, 0}, 9}, /* backward: the sums, and the residual's gradient; then x's from that */
     {"norm", all, {0, 0, 0, 3}, 3},   /* gradients read, then read and written where they are too large */
     {"sgd", all, {0, 0, 0, 5}, 4},    /* weight, gradient and momentum read, weight and momentum written */
     {"adamw", all, {0, 0, 0, 7}, 12}, /* one state more */

@@ -164,9 +164,9 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
     }
     if (status == TANDEM_OK && n == 0)
         status = tandem_error_set(error, TANDEM_MISSING,
-                                  "there are no statistics of %s%s%s: `tandem sensitivity` "
-                                  "measures them",
-                                  graph->model, data ? " over " : "", data ? data : "");
+                                  "there are no statistics of %s%s%s: `tandem sensitivity --model %s --data %s` measures them",
+                                  graph->model, data ? " over " : "", data ? data : "", graph->model,
+                                  data ? data : "DATA");
     if (status == TANDEM_OK) memcpy(statistics, read, (size_t)graph->n_op * sizeof *read);
     free(read);
     return status;

@@ -1,11 +1,11 @@
 /* cpu.c: the device backend "cpu": one x86-64 core, held to an instruction set.
  *
  * Everything runs on the thread that opened the device, and on it alone. */
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/adamw.h"
 #include "backend/cpu/kernel.h"
 #include "backend/cpu/library.h"
 
@@ -167,18 +167,19 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
 
 /* --- The optimizer -------------------------------------------------------------------------------------- */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
-                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays,
+                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
+                  int64_t n, int64_t t, const float *rates)
 {
     (void)decay_of;
+    (void)rates;
     const tandem_isa_kernels *isa = ((const cpu_device *)device)->isa;
     const float decay = decays ? options->decay : 0;
     if (options->kind == TANDEM_SGD)
         return isa->sgd(weight, state[0], gradient, (size_t)n, options->rate, options->momentum, decay);
-    const double correction1 = 1 / (1 - pow((double)options->beta1, (double)t));
-    const double correction2 = 1 / (1 - pow((double)options->beta2, (double)t));
     return isa->adamw(weight, state[0], state[1], gradient, (size_t)n, options->rate, options->beta1,
-                      options->beta2, options->epsilon, decay, (float)correction1, (float)correction2);
+                      options->beta2, options->epsilon, decay, tandem_adamw_correction(options->beta1, t),
+                      tandem_adamw_correction(options->beta2, t));
 }
 
 static const char *version(void)

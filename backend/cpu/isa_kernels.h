@@ -20,15 +20,22 @@ typedef struct tandem_dropout {
 } tandem_dropout;
 
 /* A batchnorm of a matrix (rows, channels): y = scale·(x − mean)/√(variance + epsilon) + shift by columns, and max(y, 0) of it
- * where it rectifies. */
+ * where it rectifies, which one of a sum with a residual always does: max(y + residual, 0). */
 typedef struct tandem_batchnorm {
     size_t rows, channels;
     int rectifies;
     float epsilon;
     const float *scale, *shift; /* (channels) */
     float *mean, *variance; /* (channels), of all rows: written by the forward pass, read by the backward pass */
-    float *workspace;       /* (3, channels) */
+    float *workspace;       /* (7, channels) */
 } tandem_batchnorm;
+
+/* What the backward pass of a batchnorm with a residual writes. */
+typedef struct tandem_batchnorm_gradients {
+    void *x, *residual;              /* (rows, channels) */
+    int x_is_bf16, residual_is_bf16; /* else f32 */
+    float *scale, *shift;            /* (channels) */
+} tandem_batchnorm_gradients;
 
 /* A convolution of 3x3 windows, stride 1, with a frame of one zero: images are (n, height, width, channels), weights
  * (3, 3, from, to) in the forward pass. */
@@ -111,6 +118,8 @@ typedef struct tandem_isa_kernels {
     /* y = a + b, elementwise; y may be a or b. */
     void (*add_f32)(float *y, const float *a, const float *b, size_t n);
     void (*add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+    /* y = y + x, added in f32 and rounded once. */
+    void (*add_f32_to_bf16)(uint16_t *y, const float *x, size_t n);
 
     /* y[i] = x[i] + bias[i % period]; n is a multiple of period; bias is float always. y may be x. */
     void (*bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);
@@ -138,6 +147,14 @@ typedef struct tandem_isa_kernels {
                                    const float *g, const float *x);
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                     const uint16_t *g, const uint16_t *x);
+    /* The same with a residual, of x's shape and type. Backward: g passes where y, the result, is above 0, and that is the residual's
+     * gradient; both gradients may be of the other type, each of its own. */
+    void (*batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
+    void (*batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
+    void (*batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
+                                       const float *x, const float *y);
+    void (*batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                        const uint16_t *g, const uint16_t *x, const uint16_t *y);
 
     /* gelu in its tanh form; y may be x, gx may be g. */
     void (*gelu_f32)(float *y, const float *x, size_t n);

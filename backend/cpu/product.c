@@ -20,6 +20,17 @@ static dnnl_memory_desc_t matrices(tandem_dtype dtype, int64_t batch, int64_t ro
     return layout;
 }
 
+/* Returns 0 without memory. */
+static int add_to_result(dnnl_primitive_attr_t attributes)
+{
+    dnnl_post_ops_t epilogue = NULL;
+    const int is_set = dnnl_post_ops_create(&epilogue) == dnnl_success &&
+                       dnnl_post_ops_append_sum(epilogue, 1) == dnnl_success &&
+                       dnnl_primitive_attr_set_post_ops(attributes, epilogue) == dnnl_success;
+    if (epilogue) dnnl_post_ops_destroy(epilogue);
+    return is_set;
+}
+
 static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kernel, tandem_error *error)
 {
     const cpu_product_spec *s = &product->spec;
@@ -35,7 +46,8 @@ static tandem_status open_matmul(cpu_product *product, const tandem_kernel *kern
     const float when_it_runs = DNNL_RUNTIME_F32_VAL;
     dnnl_primitive_desc_t description = NULL;
     tandem_status status = TANDEM_OK;
-    if (scaled && dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &when_it_runs) != dnnl_success)
+    if ((scaled && dnnl_primitive_attr_set_output_scales(attributes, 1, 0, &when_it_runs) != dnnl_success) ||
+        (s->adds && !product->narrows && !add_to_result(attributes)))
         status = cpu_kernel_no_memory(kernel, error);
     if (status == TANDEM_OK)
         status = cpu_primitive_describe(&description, kernel, &operation, attributes, NULL, error);
@@ -91,7 +103,8 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
                            .c_row = s->n,
                            .c_type = s->to,
                            .scale = scale,
-                           .workspace = workspace};
+                           .workspace = workspace,
+                           .adds = s->adds};
     for (int64_t i = 0; i < s->batch; i++) {
         gemm.a = a + i * s->m * s->k;
         gemm.b = b + i * s->k * s->n;
@@ -113,7 +126,7 @@ tandem_status cpu_product_run(const cpu_product *product, const tandem_kernel *k
     const tandem_status status = cpu_primitive_run(&product->primitive, kernel,
                                                    (const void *const[]){a, b, result, &scale}, workspace, error);
     if (status == TANDEM_OK && product->narrows)
-        isa->bf16_from_f32(c, result, (size_t)(s->batch * s->m * s->n));
+        (s->adds ? isa->add_f32_to_bf16 : isa->bf16_from_f32)(c, result, (size_t)(s->batch * s->m * s->n));
     return status;
 }
 

@@ -24,14 +24,14 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
         return cuda_kernel_result(kernel,
                                   tandem_cuda_quantise_delayed(call->out[0], cuda_code_of(kernel->task.to),
                                                                call->out_scale[0], call->in[0], type, n,
-                                                               call->history, call->repeats,
-                                                               device->amax_bits, &rounding, device->stream),
+                                                               call->history, call->repeats, device->amax_bits,
+                                                               &rounding, call->draws.since, device->stream),
                                   error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
                            : tandem_cuda_amax(device->amax_bits, call->in[0], type, n, device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(call->out[0], cuda_code_of(kernel->task.to), call->out_scale[0],
-                                      call->in[0], type, n, device->amax_bits, &rounding, device->stream);
+        failed = tandem_cuda_quantise(call->out[0], cuda_code_of(kernel->task.to), call->out_scale[0], call->in[0],
+                                      type, n, device->amax_bits, &rounding, call->draws.since, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

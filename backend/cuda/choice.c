@@ -295,6 +295,19 @@ static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
     return 0;
 }
 
+/* The best, else the first that passes the library's check, which finds the same bytes as when a choice is recalled. */
+static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
+                    const cuda_algorithm *candidate, int n, int best)
+{
+    *chosen = candidate[best];
+    int failed = vendor->work_check(chosen, work);
+    for (int i = 0; i < n && failed && vendor->lacks(failed); i++) {
+        *chosen = candidate[i];
+        failed = vendor->work_check(chosen, work);
+    }
+    return failed;
+}
+
 int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_vendor *vendor,
                 tandem_cuda_stream stream, const cuda_candidate_work *work)
 {
@@ -317,8 +330,7 @@ int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_ven
     const int tried = t.memory != NULL;
     close_trial(&t);
     if (failed) return failed;
-    chosen = candidate[best];
-    failed = vendor->work_check(&chosen, work->work); /* the same bytes as when it is recalled */
+    failed = take_one(&chosen, vendor, work->work, candidate, n, best);
     if (failed) return failed;
     if (tried) remember(choices, work->text, &chosen);
     *algorithm = chosen;

@@ -1,10 +1,10 @@
 /* device.c: the device backend "cuda": one card, a stream for each lane. */
 #include <limits.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/adamw.h"
 #include "backend/cuda/operator.h"
 
 enum { OUT_OF_MEMORY = 2, NO_DRIVER = 35 }; /* cudaErrorMemoryAllocation, cudaErrorInsufficientDriver */
@@ -61,7 +61,7 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
                                 cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
-    if (card->driver < card->runtime)
+    if (card->driver / 1000 < card->runtime / 1000) /* within a major version any driver will do */
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
@@ -95,8 +95,10 @@ static void close_device(void *device)
     free(cuda->mark);
     if (cuda->amax_bits) cuda->vendor->give(cuda->amax_bits, 0);
     if (cuda->faults) cuda->vendor->give(cuda->faults, 0);
-    for (int lane = 0; lane < TANDEM_N_LANE; lane++)
+    for (int lane = 0; lane < TANDEM_N_LANE; lane++) {
         if (cuda->beside[lane]) cuda->vendor->stream_close(cuda->beside[lane]);
+        if (cuda->behind[lane]) cuda->vendor->event_close(cuda->behind[lane]);
+    }
     if (cuda->stream) cuda->vendor->stream_close(cuda->stream);
     if (cuda->libraries) cuda->vendor->close(cuda->libraries);
     free(cuda);
@@ -115,6 +117,8 @@ static tandem_status open_parts(cuda_device *cuda, tandem_error *error)
     if (!failed) failed = vendor->stream_open(&cuda->stream);
     for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && !failed; lane++)
         failed = vendor->stream_open(&cuda->beside[lane]);
+    for (int lane = 0; lane < TANDEM_N_LANE && !failed; lane++)
+        failed = vendor->event_open(&cuda->behind[lane]);
     if (!failed) failed = vendor->take((void **)&cuda->faults, sizeof *cuda->faults, 0);
     if (!failed) failed = vendor->take((void **)&cuda->amax_bits, 2 * sizeof *cuda->amax_bits, 0);
     if (!failed) failed = vendor->clear(cuda->faults, sizeof *cuda->faults, cuda->stream);
@@ -189,8 +193,9 @@ static const tandem_algorithm *tried(const void *device, int *n)
 
 /* --- The optimizer ------------------------------------------------------------------------------------------------------ */
 
-static int update(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
-                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t)
+static int update(void *device, const tandem_optimizer_options *options, int decays,
+                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
+                  int64_t n, int64_t t, const float *rates)
 {
     cuda_device *cuda = device;
     const float decay = decays ? options->decay : 0;
@@ -198,16 +203,16 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
     int failed;
     if (options->kind == TANDEM_SGD) {
         failed = tandem_cuda_sgd(weight, state[0], gradient, decay_of, padded, options->rate,
-                                 options->momentum, decay, &cuda->faults->not_finite, cuda->stream);
+                                 options->momentum, decay, rates, &cuda->faults->not_finite, cuda->stream);
     } else {
         const tandem_adamw adamw = {options->rate,
                                     options->beta1,
                                     options->beta2,
                                     options->epsilon,
                                     decay,
-                                    (float)(1 / (1 - pow((double)options->beta1, (double)t))),
-                                    (float)(1 / (1 - pow((double)options->beta2, (double)t)))};
-        failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw,
+                                    tandem_adamw_correction(options->beta1, t),
+                                    tandem_adamw_correction(options->beta2, t)};
+        failed = tandem_cuda_adamw(weight, state[0], state[1], gradient, decay_of, padded, &adamw, rates,
                                    &cuda->faults->not_finite, cuda->stream);
     }
     if (failed) cuda->failed_update = failed;
@@ -316,21 +321,28 @@ static tandem_status marks(void *device, int n, tandem_error *error)
 static tandem_status mark(void *device, tandem_lane lane, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->record(cuda->mark[k], stream_of(cuda, lane));
+    const tandem_cuda_stream stream = stream_of(cuda, lane);
+    const int failed = cuda->records ? cuda->vendor->record_outside(cuda->mark[k], stream)
+                                     : cuda->vendor->record(cuda->mark[k], stream);
     return failed ? failed_to(cuda, "record an event", failed, error) : TANDEM_OK;
 }
 
-static tandem_status follow(void *device, tandem_lane lane, int k, tandem_error *error)
+/* By an event of the lane's own: in a graph, marks are for the world outside, and nothing there may wait for one. */
+static tandem_status follow(void *device, tandem_lane lane, tandem_lane leader, tandem_error *error)
 {
-    const cuda_device *cuda = device;
-    const int failed = cuda->vendor->wait_for(stream_of(cuda, lane), cuda->mark[k]);
-    return failed ? failed_to(cuda, "wait for an event", failed, error) : TANDEM_OK;
+    cuda_device *cuda = device;
+    int failed = cuda->vendor->record(cuda->behind[lane], stream_of(cuda, leader));
+    if (!failed) failed = cuda->vendor->wait_for(stream_of(cuda, lane), cuda->behind[lane]);
+    if (failed) return failed_to(cuda, "wait for an event", failed, error);
+    cuda->is_forked[lane] = cuda->records && lane != TANDEM_LANE_COMPUTE;
+    return TANDEM_OK;
 }
 
 static tandem_status reach(void *device, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->reach(cuda->mark[k]);
+    int failed = cuda->vendor->use(cuda->index);
+    if (!failed) failed = cuda->vendor->reach(cuda->mark[k]);
     return failed ? failed_to(cuda, "do what it was given", failed, error) : TANDEM_OK;
 }
 
@@ -347,6 +359,59 @@ static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const 
     const cuda_device *cuda = device;
     const int failed = cuda->vendor->copy(to, from, bytes, stream_of(cuda, lane));
     return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
+}
+
+/* --- Graphs --------------------------------------------------------------------------------------------------------------- */
+
+static tandem_status record(void *device, tandem_error *error)
+{
+    cuda_device *cuda = device;
+    const int failed = cuda->vendor->capture_begin(cuda->stream);
+    if (failed) return failed_to(cuda, "begin a graph", failed, error);
+    cuda->records = 1;
+    return TANDEM_OK;
+}
+
+/* What was forked must be joined before a capture ends. */
+static tandem_status join(cuda_device *cuda, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int lane = TANDEM_LANE_COMPUTE + 1; lane < TANDEM_N_LANE && status == TANDEM_OK; lane++)
+        if (cuda->is_forked[lane]) status = follow(cuda, TANDEM_LANE_COMPUTE, (tandem_lane)lane, error);
+    memset(cuda->is_forked, 0, sizeof cuda->is_forked);
+    return status;
+}
+
+/* Whatever failed meanwhile, the capture is ended, so that streams do again what they are given. */
+static tandem_status recorded(void *device, void **graph, tandem_error *error)
+{
+    cuda_device *cuda = device;
+    tandem_cuda_graph made = NULL;
+    tandem_status status = join(cuda, error);
+    const int failed_update = cuda->failed_update, failed = cuda->vendor->capture_end(&made, cuda->stream);
+    cuda->records = cuda->failed_update = 0;
+    if (status == TANDEM_OK && failed_update)
+        status = failed_to(cuda, "update weights", failed_update, error);
+    else if (status == TANDEM_OK && failed)
+        status = failed_to(cuda, "make a graph of its work", failed, error);
+    if (status == TANDEM_OK)
+        *graph = made;
+    else if (made)
+        cuda->vendor->graph_close(made);
+    return status;
+}
+
+static tandem_status replay(void *device, void *graph, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->graph_run(graph, cuda->stream);
+    return failed ? failed_to(cuda, "run a graph", failed, error) : TANDEM_OK;
+}
+
+static void forget(void *device, void *graph)
+{
+    const cuda_device *cuda = device;
+    if (graph) cuda->vendor->graph_close(graph);
 }
 
 /* --- The table ---------------------------------------------------------------------------------------------------------- */
@@ -386,6 +451,10 @@ const tandem_device_backend tandem_cuda_backend = {
     .elapsed = elapsed,
     .queue_copy = queue_copy,
     .track = track,
+    .record = record,
+    .recorded = recorded,
+    .replay = replay,
+    .forget = forget,
 };
 
 /* The one exported function: the table, or NULL where `version` is not that of backend.h when this was built. */

@@ -32,19 +32,21 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
 
 /* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host between the two
- * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter.  B: n·(size + 1).
+ * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter; *since, on the card, is added to
+ * rounding->stream[0] (NULL: 0).  B: n·(size + 1).
  * CPU: quantise_f32, quantise_bf16. */
 int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
                          size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
-                         tandem_cuda_stream stream);
+                         const uint32_t *since, tandem_cuda_stream stream);
 
 /* The same with the range that `history` gives, an amax_history.h on the card, which goes on with the amax of x, found in the same
  * pass. Where it gives none, x's own, found by a pass before. repeats: with the range of the last time, and the history stays.
  * words: two, of nobody else's meanwhile. *scale is no number where x is not finite.  B: n·(size + 1).
  * CPU: quantise_amax_f32, quantise_amax_bf16. */
-int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
-                                 size_t n, tandem_amax_history *history, int repeats, uint32_t *words,
-                                 const tandem_rounding *rounding, tandem_cuda_stream stream);
+int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
+                                 tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
+                                 uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
+                                 tandem_cuda_stream stream);
 
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
 int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,
@@ -54,24 +56,26 @@ int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tande
 int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cuda_float from, size_t n,
                         tandem_cuda_stream stream);
 
-/* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. */
+/* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. adds: y + that,
+ * here and below added in f32 and rounded once. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                          size_t stride, const float *scale_a, const float *scale_b, tandem_cuda_stream stream);
+                          size_t stride, const float *scale_a, const float *scale_b, int adds, tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
 int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
-                     size_t columns, size_t x_rows, size_t x_columns, tandem_cuda_stream stream);
+                     size_t columns, size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream);
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
 enum { TANDEM_CUDA_UNALIGNED = 716 }; /* cudaErrorMisalignedAddress */
 /* Over any part of the flat arrays in one launch, n a multiple of 16 (TANDEM_CUDA_UNALIGNED if not). decays[i / 16]: whether the 16 elements from i on lose
  * `decay`, since every parameter begins at a multiple of 16; NULL: all do. *broken becomes 1 where a gradient is not finite; it is applied all the same.
+ * rates: on the card, what stands for the rate and AdamW's corrections; NULL: the arguments do.
  * B: 20n (sgd), 28n (adamw).  CPU: sgd, adamw. */
 int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n, float rate,
-                    float momentum, float decay, int *broken, tandem_cuda_stream stream);
+                    float momentum, float decay, const float *rates, int *broken, tandem_cuda_stream stream);
 int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays, size_t n,
-                      const tandem_adamw *options, int *broken, tandem_cuda_stream stream);
+                      const tandem_adamw *options, const float *rates, int *broken, tandem_cuda_stream stream);
 
 /* --- elementwise.cu ------------------------------------------------------------------------------------------------- */
 
@@ -89,9 +93,9 @@ int tandem_cuda_activate(void *y, const void *x, tandem_cuda_activation activati
                          size_t n, tandem_cuda_stream stream);
 int tandem_cuda_activate_backward(void *gx, const void *g, const void *saved, tandem_cuda_activation activation,
                                   tandem_cuda_float type, size_t n, tandem_cuda_stream stream);
-/* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h). B: 2n·size. */
+/* Bits of dropout_f32, dropout_bf16 (backend/cpu/isa_kernels.h); *since as above. B: 2n·size. */
 int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
-                        tandem_cuda_stream stream);
+                        const uint32_t *since, tandem_cuda_stream stream);
 
 /* y[i] = x[i] + own[i % period].  B: 2n·size.  CPU: bias_f32, bias_bf16. */
 int tandem_cuda_bias(void *y, const void *x, tandem_cuda_float type, const float *own, size_t n,
@@ -143,12 +147,13 @@ int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size
 
 /* *loss = row_weight·Σ −Σ t log p, p the probabilities, t 1 − smoothing at the label and smoothing/classes everywhere besides; a row
  * labelled −1 counts for nothing. *bad, 0 before, becomes 2^32 − 1 − r for the first row r whose label is none. workspace: rows
- * floats.  B: 8n; backward 8n. */
+ * floats. Backward, row_weight·*factor, which is on the card (NULL: 1).  B: 8n; backward 8n. */
 int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, const int32_t *label, size_t rows,
                               size_t classes, float row_weight, float smoothing, uint32_t *bad,
                               void *workspace, tandem_cuda_stream stream);
-int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows, size_t classes,
-                                       float row_weight, float smoothing, tandem_cuda_stream stream);
+int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows,
+                                       size_t classes, float row_weight, const float *factor, float smoothing,
+                                       tandem_cuda_stream stream);
 
 /* --- layout.cu ------------------------------------------------------------------------------------------------------------ */
 

@@ -68,15 +68,16 @@ static __device__ __forceinline__ float let_through(float g, float normal, const
  * are given where a rectifier stands behind. */
 template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
-    gradient_part(float *__restrict__ part /* (gridDim.y, 2, columns): of the scale, of the shift */,
+    gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
                   const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
                   const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows, size_t columns,
                   float epsilon, const float *__restrict__ scale, const float *__restrict__ shift)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const size_t column = (size_t)blockIdx.x * WARP + lane;
-    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const size_t column = own.column * WARP + lane;
+    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float of_scale = 0, of_shift = 0;
     if (column < columns)
         for (size_t r = first + warp; r < end; r += WARPS) {
@@ -94,8 +95,8 @@ static __global__ void __launch_bounds__(THREADS)
         of_scale += of_warp[0][w][lane];
         of_shift += of_warp[1][w][lane];
     }
-    part[(size_t)blockIdx.y * 2 * columns + column] = of_scale;
-    part[((size_t)blockIdx.y * 2 + 1) * columns + column] = of_shift;
+    part[own.row * 2 * columns + column] = of_scale;
+    part[(own.row * 2 + 1) * columns + column] = of_shift;
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -113,7 +114,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static size_t parts_of(size_t rows) { return (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK; }
+static size_t parts_of(size_t rows) { return n_tile(rows, ROWS_A_BLOCK); }
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
 {
@@ -125,7 +126,7 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
                                               size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream)
 {
     float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
     const float *none = NULL;
     int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
                         none, none);
@@ -140,13 +141,14 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    moment_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ x /* (rows, columns) */,
+    moment_part(float *__restrict__ part /* (parts, columns) */, const T *__restrict__ x /* (rows, columns) */,
                 const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const size_t column = (size_t)blockIdx.x * WARP + lane;
-    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const size_t column = own.column * WARP + lane;
+    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
@@ -159,7 +161,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (warp != 0 || column >= columns) return;
     for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
-    part[(size_t)blockIdx.y * columns + column] = sum;
+    part[own.row * columns + column] = sum;
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -195,7 +197,7 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
     const float epsilon = b->epsilon;
     const int rectifies = b->rectifies;
     float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
     int failed = 0;
     if (part) {
         failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
@@ -237,7 +239,7 @@ static int go_back(T *gx, float *gscale, float *gshift, const T *g, const T *x, 
     const size_t rows = b->rows, columns = b->columns;
     const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies ? b->shift : NULL;
     float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
     int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
                         shift);
     if (!failed)

@@ -22,6 +22,9 @@ typedef struct cuda_device {
     tandem_cuda_stream beside[TANDEM_N_LANE]; /* of the other lanes; the first is NULL */
     tandem_cuda_event *mark;                  /* [n_mark] */
     int n_mark, index;                        /* index: of the card */
+    tandem_cuda_event behind[TANDEM_N_LANE];  /* what a lane follows */
+    int records;                              /* work is put down in a graph; is_forked: on this lane, too */
+    int is_forked[TANDEM_N_LANE];
     int failed_update; /* error of a launch of the optimizer, until `settle` tells it */
     cuda_card card;
     cuda_choices *choices;

@@ -14,16 +14,18 @@ static __device__ __forceinline__ int is_broken(float4 g)
 /* n is a multiple of GROUP: the flat arrays are padded to it. */
 static __global__ void __launch_bounds__(THREADS)
     sgd(float4 *__restrict__ w, float4 *__restrict__ v, const float4 *__restrict__ g,
-        const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay, int *broken)
+        const uint8_t *__restrict__ decays, size_t n, float rate, float momentum, float decay, const float *rates,
+        int *broken)
 {
+    const float own = rates ? rates[0] : rate;
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
         const float rest = !decays || decays[i / (GROUP / QUAD)] ? decay : 0;
         const float4 gradient = g[i];
         float4 weight = w[i], velocity = v[i];
-        tandem_sgd_one(&weight.x, &velocity.x, gradient.x, rate, momentum, rest);
-        tandem_sgd_one(&weight.y, &velocity.y, gradient.y, rate, momentum, rest);
-        tandem_sgd_one(&weight.z, &velocity.z, gradient.z, rate, momentum, rest);
-        tandem_sgd_one(&weight.w, &velocity.w, gradient.w, rate, momentum, rest);
+        tandem_sgd_one(&weight.x, &velocity.x, gradient.x, own, momentum, rest);
+        tandem_sgd_one(&weight.y, &velocity.y, gradient.y, own, momentum, rest);
+        tandem_sgd_one(&weight.z, &velocity.z, gradient.z, own, momentum, rest);
+        tandem_sgd_one(&weight.w, &velocity.w, gradient.w, own, momentum, rest);
         w[i] = weight, v[i] = velocity;
         if (is_broken(gradient)) *broken = 1;
     }
@@ -31,8 +33,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 static __global__ void __launch_bounds__(THREADS)
     adamw(float4 *__restrict__ w, float4 *__restrict__ m, float4 *__restrict__ v, const float4 *__restrict__ g,
-          const uint8_t *__restrict__ decays, size_t n, tandem_adamw options, int *broken)
+          const uint8_t *__restrict__ decays, size_t n, tandem_adamw options, const float *rates, int *broken)
 {
+    if (rates) options.rate = rates[0], options.correction1 = rates[1], options.correction2 = rates[2];
     for (size_t i = first_item(); i < n / QUAD; i += all_items()) {
         tandem_adamw one = options;
         if (decays && !decays[i / (GROUP / QUAD)]) one.decay = 0;
@@ -48,17 +51,19 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 extern "C" int tandem_cuda_sgd(float *w, float *v, const float *g, const uint8_t *decays, size_t n,
-                               float rate, float momentum, float decay, int *broken, tandem_cuda_stream stream)
+                               float rate, float momentum, float decay, const float *rates, int *broken,
+                               tandem_cuda_stream stream)
 {
     if (n % GROUP != 0) return TANDEM_CUDA_UNALIGNED;
     return LAUNCH(sgd, grid_of(n / QUAD), THREADS, stream, (float4 *)w, (float4 *)v, (const float4 *)g,
-                  decays, n, rate, momentum, decay, broken);
+                  decays, n, rate, momentum, decay, rates, broken);
 }
 
 extern "C" int tandem_cuda_adamw(float *w, float *m, float *v, const float *g, const uint8_t *decays,
-                                 size_t n, const tandem_adamw *options, int *broken, tandem_cuda_stream stream)
+                                 size_t n, const tandem_adamw *options, const float *rates, int *broken,
+                                 tandem_cuda_stream stream)
 {
     if (n % GROUP != 0) return TANDEM_CUDA_UNALIGNED;
     return LAUNCH(adamw, grid_of(n / QUAD), THREADS, stream, (float4 *)w, (float4 *)m, (float4 *)v,
-                  (const float4 *)g, decays, n, *options, broken);
+                  (const float4 *)g, decays, n, *options, rates, broken);
 }

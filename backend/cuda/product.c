@@ -3,9 +3,8 @@
 
 #include "backend/cuda/operator.h"
 
-/* Sides of matrices of a byte are multiples of this. */
-static int64_t unit_of(tandem_dtype type) { return type == TANDEM_S8 ? 4 : 16; }
-static int64_t up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+/* Sides of matrices of a byte: fp8 has to be in whole units of 16, and of s8, which could be in fours, fewer kernels are. */
+static int64_t whole_units(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to any float. */
 static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
@@ -18,9 +17,8 @@ static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
 static void pad_bytes(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;
-    const int64_t unit = unit_of(g->a);
-    g->m = g->a == TANDEM_S8 ? s->m : up_to(s->m, unit);
-    g->n = up_to(s->n, unit), g->k = up_to(s->k, unit);
+    g->m = g->a == TANDEM_S8 ? s->m : whole_units(s->m);
+    g->n = whole_units(s->n), g->k = whole_units(s->k);
     g->moves_a = s->transpose_a || g->k != s->k || g->m != s->m;
     g->moves_b = !s->transpose_b || g->k != s->k || g->n != s->n;
 }
@@ -46,6 +44,7 @@ tandem_status cuda_gemm_open(cuda_gemm *out, const tandem_kernel *kernel, const 
     s->tf32 = tandem_precision_get(kernel->task.precision)->multiplied == TANDEM_TF32;
     s->fast_sums = s->a == CUDA_TYPE_E4M3 && s->b == CUDA_TYPE_E4M3;
     cuda_product_spec library = *s;
+    library.adds = s->adds && !g.detours;
     library.m = g.m, library.n = g.n, library.k = g.k;
     if (cuda_is_code(g.a)) library.transpose_a = 0, library.transpose_b = 1;
     const tandem_status status = cuda_product_choose(&g.chosen, kernel, &library, error);
@@ -77,7 +76,8 @@ static int move(const void **operand, void *to, int moves, const cuda_gemm *g, i
                                  (size_t)g->spec.k, transposed, stream);
 }
 
-/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted. */
+/* What was made in the workspace, into c: scaled, without what pads it, in the type that is wanted, and added to what is there where
+ * that is. */
 static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a, const float *scale_b,
                   tandem_cuda_stream stream)
 {
@@ -85,10 +85,10 @@ static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a,
     const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
-        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, stream);
-    if (g->m == s->m && g->n == s->n)
+        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, s->adds, stream);
+    if (g->m == s->m && g->n == s->n && !s->adds)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
-    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, stream);
+    return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->adds, stream);
 }
 
 void *cuda_gemm_result(const cuda_gemm *g, void *workspace)

@@ -1,8 +1,8 @@
 /* vendor.h: what tandem takes from NVIDIA's libraries, as a table: memory, streams and events (cudart), products (cuBLASLt),
  * convolutions (cuDNN). Everything else of the backend reaches them through it, so that its logic also runs where they are not.
  *
- * Functions return 0, or the library's error number, which `text` puts into words. Work is put on a stream; only wait, reach,
- * take and give make the host wait. */
+ * Functions return 0, or the library's error number, which `text` puts into words; what they have returned is not told again by a
+ * later call. Work is put on a stream; only wait, reach, take and give make the host wait. */
 #ifndef TANDEM_BACKEND_CUDA_VENDOR_H
 #define TANDEM_BACKEND_CUDA_VENDOR_H
 
@@ -15,7 +15,8 @@
 extern "C" {
 #endif
 
-typedef struct CUevent_st *tandem_cuda_event; /* cudaEvent_t */
+typedef struct CUevent_st *tandem_cuda_event;     /* cudaEvent_t */
+typedef struct CUgraphExec_st *tandem_cuda_graph; /* cudaGraphExec_t */
 
 typedef struct cuda_card {
     char name[128];
@@ -36,14 +37,15 @@ typedef enum cuda_type {
 } cuda_type;
 
 /* C (m, n) = A·B, `batch` times, row-major and packed. Types of a byte take A as (m, k) and B as (n, k) only: transpose_a 0,
- * transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give f32 or bf16, multiplied by both scales; all
- * sides are multiples of 16. */
+ * transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give floats, multiplied by both scales; all
+ * sides are multiples of 16. Floats give their own type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */
     int transpose_b; /* B is stored (n, k) */
     cuda_type a, b, to;
     int tf32;      /* f32 operands lose 13 bits on their way into the products */
+    int adds; /* C += A·B, rounded once; floats */
     int fast_sums; /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not summed again */
 } cuda_product_spec;
 
@@ -67,7 +69,7 @@ typedef struct cuda_algorithm {
     uint64_t workspace_bytes;
 } cuda_algorithm;
 
-/* Of a product: A, B and C. Of a convolution: the operands in the order of their names, x (images), w (weights), y (results), and what
+/* Arrays begin at multiples of 64. Of a product: A, B and C. Of a convolution: the operands in the order of their names, x (images), w (weights), y (results), and what
  * the pass makes: from x and w, y; from y and w, x; from x and y, w. */
 typedef struct cuda_operands {
     const void *a, *b;
@@ -83,9 +85,11 @@ typedef struct cuda_vendor {
     int (*look)(cuda_card *card, int index); /* opens nothing on it */
     int (*free_bytes)(uint64_t *bytes);      /* of the card that is open */
     const char *(*text)(int error);
+    int (*lacks)(int error); /* whether it says that a library has no way to do a piece of work on this card */
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
 
     int (*open)(cuda_libraries **libraries, int index);
+    int (*use)(int index); /* by a thread beside the one that opened it: its calls are for this card */
     void (*close)(cuda_libraries *libraries);
 
     int (*take)(void **memory, uint64_t bytes, int pinned); /* on the card; pinned: on the host, page-locked. Not cleared */
@@ -103,6 +107,20 @@ typedef struct cuda_vendor {
     int (*record)(tandem_cuda_event event, tandem_cuda_stream stream);
     int (*reach)(tandem_cuda_event event); /* the host waits, in any thread; at once where it was never recorded */
     int (*elapsed_ns)(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to); /* both have happened */
+
+    /* A capture: what this thread gives to `stream`, and to those that were made to wait for an event recorded there, is not done but
+     * put down, with its arguments as they are now; an event that is recorded means a place in the graph then, and only streams
+     * of the graph may wait for it. record_outside, in a capture only: it is recorded whenever the graph comes there, for `reach` and
+     * elapsed_ns. Meanwhile this thread may not wait, take or give, or the capture is of no use any more. capture_end: all streams
+     * must have been joined to the first; the graph is ready to run, or nothing is left of it. graph_run: puts all of it on a stream.
+     * CUDA Runtime API 13.0: cudaStreamBeginCapture, cudaThreadExchangeStreamCaptureMode (thread-local),
+     * cudaEventRecordWithFlags (cudaEventRecordExternal), cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphLaunch; CUDA C++
+     * Programming Guide, "Creating a Graph Using Stream Capture". */
+    int (*capture_begin)(tandem_cuda_stream stream);
+    int (*capture_end)(tandem_cuda_graph *graph, tandem_cuda_stream stream);
+    int (*record_outside)(tandem_cuda_event event, tandem_cuda_stream stream);
+    int (*graph_run)(tandem_cuda_graph graph, tandem_cuda_stream stream);
+    void (*graph_close)(tandem_cuda_graph graph);
 
     int (*product_open)(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec);
     int (*convolution_open)(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec);

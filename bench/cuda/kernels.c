@@ -132,24 +132,26 @@ static tandem_cuda_permutation turn_of(const card_arrays *a)
 
 LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))
 LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
-LAUNCH_OF(quantise_f32, tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, s))
+LAUNCH_OF(quantise_f32,
+          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, NULL, s))
 LAUNCH_OF(quantise_bf16,
-          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, s))
+          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, NULL, s))
 LAUNCH_OF(delayed_f32, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n,
-                                                    a->history, 0, a->words + 4, &rounding, s))
+                                                    a->history, 0, a->words + 4, &rounding, NULL, s))
 LAUNCH_OF(delayed_bf16, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n,
-                                                     a->history, 0, a->words + 4, &rounding, s))
+                                                     a->history, 0, a->words + 4, &rounding, NULL, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
 LAUNCH_OF(widen, tandem_cuda_convert(a->y, F, a->half, H, a->n, s))
 LAUNCH_OF(scale_f32,
-          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, s))
+          tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, 0, s))
 LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
-                                            a->of_row + 1, s))
+                                            a->of_row + 1, 0, s))
 LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
-LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, (int *)(a->words + 1), s))
-LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw,
+LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL,
+                               (int *)(a->words + 1), s))
+LAUNCH_OF(adam, tandem_cuda_adamw(a->y, a->z, a->positive, a->x, NULL, a->n / 16 * 16, &adamw, NULL,
                                   (int *)(a->words + 1), s))
 LAUNCH_OF(add_f32, tandem_cuda_add(a->z, a->x, a->y, F, a->n, s))
 LAUNCH_OF(add_bf16, tandem_cuda_add(a->half_out, a->half, a->x, H, a->n, s))
@@ -168,7 +170,8 @@ LAUNCH_OF(softmax, tandem_cuda_softmax(a->y, a->x, a->rows, a->columns, 0.125f, 
 LAUNCH_OF(softmax_back, tandem_cuda_softmax_backward(a->z, a->x, a->positive, a->rows, a->columns, 0.125f, s))
 LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->rows, a->columns, 1, 0.1f,
                                           a->words + 2, a->workspace, s))
-LAUNCH_OF(loss_back, tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1, 0.1f, s))
+LAUNCH_OF(loss_back,
+          tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1, NULL, 0.1f, s))
 LAUNCH_OF(embedding, tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
 LAUNCH_OF(embedding_back,
           tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
@@ -176,7 +179,7 @@ LAUNCH_OF(embedding_back,
 static int dropout_bf16(const card_arrays *a, tandem_cuda_stream s)
 {
     const tandem_dropout mask = {.seed = 1, .threshold = UINT32_MAX / 10, .scale = 1 / 0.9f};
-    return tandem_cuda_dropout(a->half_out, a->half, H, a->n, &mask, s);
+    return tandem_cuda_dropout(a->half_out, a->half, H, a->n, &mask, NULL, s);
 }
 static int batchnorm(const card_arrays *a, tandem_cuda_stream s)
 {

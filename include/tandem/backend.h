@@ -21,6 +21,7 @@ extern "C" {
 typedef struct tandem_draws {
     uint64_t seed;
     uint32_t stream[3]; /* step, operator, purpose | rank << 8 */
+    const uint32_t *since; /* of a device with memory of its own: there, what is added to stream[0]; NULL = nothing */
 } tandem_draws;
 
 /* Operands of one run of a kernel, in the order of the task's read[] and write[]. Data of type s8 stands for scale·q.
@@ -42,10 +43,13 @@ typedef struct tandem_draws {
  *             bias_gelu: in: g, x, bias                     out: gradient of x, of the bias
  *             layernorm, batchnorm: in: g, x, aux, scale parameter  out: gradient of x, of scale, of shift
  *             batchnorm_relu: the same, and in: shift parameter
+ *             batchnorm_add_relu: in: g, x, output, aux, scale parameter
+ *                                                         out: gradient of x, of the residual, of scale, of shift
  *             maxpool, labelled: in: g, aux    avgpool, transpose, slice, prepend: in: g      out: gradient of x
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
- *   accumulate: in: a, b                                    out: a + b, which may be a */
+ *   accumulate: in: a, b                                    out: a + b, which may be a or b
+ * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where out[0] is. */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -59,6 +63,7 @@ typedef struct tandem_kernel_call {
     int repeats;
     float row_weight; /* cross_entropy: 1 / (global batch × predictions a sample), × the loss's scale backward; rows labelled −1
                          are not predicted */
+    const float *row_factor; /* cross_entropy, backward: as `since`, what row_weight is multiplied by; NULL = 1 */
     float smoothing; /* cross_entropy: the share of a label that all classes have alike (Szegedy et al., CVPR 2016, section 7) */
     int64_t first_place; /* dropout: samples of the global batch before the first of these */
     int evaluates;       /* dropout lets all through */
@@ -97,9 +102,10 @@ typedef struct tandem_device_backend {
     /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
      * all of the gradient is finite; it is applied in either case. Where the device has memory of its own, `weight` begins at a
      * multiple of 16, what pads the last 16 is updated too, and decay_of[i / 16] there says whether weight i decays; NULL: `decays`
-     * does for all. */
-    int (*update)(void *device, const tandem_optimizer_options *options, int decays, const unsigned char *decay_of,
-                  float *weight, float *const *state, const float *gradient, int64_t n, int64_t t);
+     * does for all. rates, there: the learning rate, and 1/(1 − beta^t) for both moments of AdamW; NULL: of options and t. */
+    int (*update)(void *device, const tandem_optimizer_options *options, int decays,
+                  const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
+                  int64_t n, int64_t t, const float *rates);
     /* A text about the libraries behind it, with versions. */
     const char *(*version)(void);
 
@@ -119,11 +125,12 @@ typedef struct tandem_device_backend {
     /* Lanes: what is put on one is done in its order, beside the others. Kernels and updates are on TANDEM_LANE_COMPUTE. All
      * return at once, but reach; TANDEM_NO_DEVICE.
      * marks: there are n from here on, numbered from 0. mark: this one is where its lane has come to now, until it is set anew.
-     * follow: what `lane` is given from now on comes behind the mark. reach: the host waits for it; any thread may.
+     * follow: what `lane` is given from now on comes behind all that `leader` was given. reach: the host waits for a mark; any
+     * thread may.
      * elapsed: between two marks that were reached. */
     tandem_status (*marks)(void *device, int n, tandem_error *error);
     tandem_status (*mark)(void *device, tandem_lane lane, int mark, tandem_error *error);
-    tandem_status (*follow)(void *device, tandem_lane lane, int mark, tandem_error *error);
+    tandem_status (*follow)(void *device, tandem_lane lane, tandem_lane leader, tandem_error *error);
     tandem_status (*reach)(void *device, int mark, tandem_error *error);
     tandem_status (*elapsed)(int64_t *ns, void *device, int from, int to, tandem_error *error);
     tandem_status (*queue_copy)(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
@@ -132,6 +139,16 @@ typedef struct tandem_device_backend {
      * batch[2 × channels]: means, then variances. */
     tandem_status (*track)(void *device, float *running, const float *batch, int64_t channels, int64_t n,
                            tandem_error *error);
+
+    /* Graphs; NULL, all four: there are none. record: what lanes are given by this thread from here on is put down with its
+     * arguments and not done; nothing may be taken or waited for meanwhile; a lane beside the first begins by following. recorded:
+     * ends that, whether or not all went well; *graph, the caller's, is all that was put down, and where there is none
+     * (TANDEM_NO_DEVICE) the device is as it was before. replay: puts it on the first lane, marks too; what is behind it there comes
+     * behind all of it. */
+    tandem_status (*record)(void *device, tandem_error *error);
+    tandem_status (*recorded)(void *device, void **graph, tandem_error *error);
+    tandem_status (*replay)(void *device, void *graph, tandem_error *error);
+    void (*forget)(void *device, void *graph); /* NULL is fine */
 } tandem_device_backend;
 
 /* --- A worker: this process as one rank of a run ------------------------------------------------------------------------ */
@@ -234,6 +251,8 @@ typedef struct tandem_backend_api {
      * and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
     tandem_step_report (*executor_report)(const tandem_executor *executor);
+    /* What is to be said of how steps are run on this rank's device, a sentence without its end; "" where there is nothing. */
+    const char *(*executor_note)(const tandem_executor *executor);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
     /* Bytes that were really allocated, all of the run's: equals the plan's peak. */
@@ -278,8 +297,8 @@ typedef struct tandem_backend_api {
      * on operands of its own, in ns, [n], behind one run that is not counted. by_library 1: the library's own kernel, in layouts of
      * its choice, and TANDEM_NO_KERNEL where it has none; 0: the kernel that the step runs. Of devices that have
      * their operands in the host's memory, else TANDEM_USAGE. TANDEM_NO_MEMORY. */
-    tandem_status (*executor_alone)(const tandem_executor *executor, int task, int by_library, int64_t *sample_ns, int n,
-                                    tandem_error *error);
+    tandem_status (*executor_alone)(const tandem_executor *executor, int task, int by_library,
+                                    int64_t *sample_ns, int n, tandem_error *error);
     /* All ranks call this together. */
     /* All-reduce of `bytes`, from where the device has gradients and back: repetitions in ns (from the moment the last rank is there), [n]; loaded: with a compute loop on
      * the same core meanwhile. slowdown (may be NULL): of that loop, against the same loop alone. */
@@ -287,7 +306,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 5 };
+enum { TANDEM_BACKEND_VERSION = 6 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

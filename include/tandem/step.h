@@ -58,7 +58,7 @@ typedef enum tandem_stream { TANDEM_STREAM_COMPUTE, TANDEM_STREAM_COMM } tandem_
 
 #define TANDEM_PARAMETER(p) (-2 - (p)) /* its own inverse */
 
-enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 3, TANDEM_MAX_VARIANT = 21 };
+enum { TANDEM_TASK_READS = 5, TANDEM_TASK_WRITES = 4, TANDEM_MAX_VARIANT = 21 };
 
 /* A number array that exists for part of the step, in the arena. Ids are fixed like task ids; bytes = 0: not in this plan. */
 typedef struct tandem_value {
@@ -75,12 +75,14 @@ typedef struct tandem_task {
     int op;        /* −1 for reduce, norm and update */
     int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
+    int adds;      /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written over
+                    * it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all plans */
     int bucket;    /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
     tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
-                                   input's; else `from` */
-    tandem_dtype to; /* type of the result */
+                                   input's; of a dgrad that brings the gradients of both inputs: the second one's; else `from` */
+    tandem_dtype to; /* type of the result; of such a dgrad the first one's */
     int variant; /* 0 … TANDEM_MAX_VARIANT−1: which of the forms of this task this is: names its cost */
     int n_read, n_write;
     /* What it reads and writes, in the order in which kernels take them (backend.h). ≥ 0: a value; −1: nothing;
@@ -108,6 +110,8 @@ typedef struct tandem_step_options {
         int margin; /* the range is 2^margin times the largest of them */
     } scaling; /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
     int with_norm; /* 1: no update before the norm of all gradients is known */
+    int parts_apart; /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for those who
+                      * look at the parts */
 } tandem_step_options;
 typedef struct tandem_cast_scaling tandem_cast_scaling;
 /* n_segment as a word: "none", "sqrt" or a whole number. TANDEM_USAGE says which words there are. */

@@ -202,6 +202,14 @@ report "advise" $?
 run 4 advise --model "$model" --batch 4 --cluster "$weakest" --add "2*$weakest" && grep -q 'tandem profile' err
 report "advise for ranks that were not measured together: exit code 4, and what to measure" $?
 
+cards=(--model "$model" --cluster "2*v100@2 net=10Gbit/s,5us" --add "2*t4@2" --predict)
+run 0 advise "${cards[@]}" --batch free --global-batch 64 --json && [ "$(field samples out | sort -u)" = 64 ] &&
+    [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ]
+report "advise for described cards: one net for both, the batch split in each case" $?
+
+run 2 advise "${cards[@]}" --batch free --global-batch 63 && grep -q '; 62 can' err
+report "advise for a batch that cannot be split: exit code 2" $?
+
 # --- What goes wrong --------------------------------------------------------------------------------------------------------
 before=$(cksum plan.json)
 run 1 allocate "${what[@]}" --memory 1KiB -o plan.json && grep -q "no plan fits $weakest" err && grep -q '1.00 KiB' err &&
@@ -213,6 +221,17 @@ report "allocate without enough memory, as JSON" $?
 
 run 1 replay --plan plan.json --memory 1KiB --json && [ "$(field fits out | head -1)" = false ] && grep -q 'its limit is 1.00 KiB' err
 report "replay over a memory limit: the result, and exit code 1" $?
+
+run 0 train --plan plan.json --steps 2 -q && grep -q 'no times' out && ! grep -q nan out
+report "train for two steps, which both warm up, shows no times" $?
+
+run 5 train --plan plan.json --steps 3 --trace no/folder.json && ! grep -q 'step 1' err
+report "train with a trace that cannot be written ends before the first step" $?
+
+echo 'no store' >other.db
+run 3 sensitivity --model "$model" --batch 4 --device "$weakest" --data data --db other.db && ! grep -q 'batch 1' err
+report "sensitivity with a store that cannot be written ends before the first batch" $?
+rm other.db
 
 run 1 train --plan plan.json --memory 1KiB --steps 3
 report "train over a memory limit: exit code 1" $?

@@ -68,8 +68,9 @@ report "a log that cannot be written: exit code 5" $?
 
 if command -v script >/dev/null; then
     script -qec "'$tandem' train --model mlp --batch 64 --device $weakest --steps 300" /dev/null >out 2>err </dev/null
-    grep -q $'\r.*step 300 of 300, loss [0-9.]*, [0-9.]* samples/s, .* left' out
-    report "on a terminal, a line that is written over: loss, samples/s, time left" $?
+    grep -q $'step 1 of 300, loss [0-9.]*, [0-9.]* samples/s, .* left\r' out &&
+        grep -q $'step 300 of 300, loss [0-9.]*, [0-9.]* samples/s\r\033\\[Kmlp, uniform fp32' out
+    report "on a terminal, a line that is written over, by the result at last: loss, samples/s, time left" $?
 else
     skip "the line on a terminal" "there is no script(1)"
 fi

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/step_index.h"
 #include "tests/conformance/metrics.h"
 
 void bench_complain(bench *b, const char *format, ...)
@@ -25,9 +26,9 @@ int bench_has_bf16(const bench *b) { return (b->row->precisions >> TANDEM_PRECIS
 static void name_task(char *text, size_t size, const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
-    snprintf(text, size, "%s of '%s' (%s, %s to %s)", tandem_task_kind_name(task->kind),
+    snprintf(text, size, "%s of '%s' (%s, %s to %s%s)", tandem_task_kind_name(task->kind),
              step->graph->op[task->op].name, tandem_precision_get(task->precision)->name,
-             tandem_dtype_name(task->from), tandem_dtype_name(task->to));
+             tandem_dtype_name(task->from), tandem_dtype_name(task->to), task->adds ? ", added" : "");
 }
 
 static void compare_output(bench *b, const case_array *got, const double *result, const double *bound,
@@ -100,6 +101,20 @@ static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, c
         free(bound[k]);
     }
     operands_close(&operands);
+}
+
+/* Where the kernel can add the gradient of an input to one that came before, it does so as well. */
+static void check_adding_task(bench *b, tandem_step *step, int t, uint64_t key, const char *what)
+{
+    tandem_task *task = &step->task[t];
+    const int is_of_input =
+        task->kind == TANDEM_TASK_DGRAD || (task->kind == TANDEM_TASK_WGRAD && task->write[0] >= 0);
+    if (!is_of_input || !adds_gradient(step->graph, task->op)) return;
+    task->adds = 1;
+    task->read[task->n_read++] = task->write[0];
+    check_task(b, step, t, key, what);
+    task->read[--task->n_read] = -1;
+    task->adds = 0;
 }
 
 /* --- All forms of a case -------------------------------------------------------------------------------- */
@@ -192,6 +207,7 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
                 if (concerns(&step->task[t], &made) && is_new(&seen, &step->task[t])) {
                     const uint64_t key = (uint64_t)(1000 * p + 10 * t) + k;
                     check_task(b, step, t, key, what);
+                    check_adding_task(b, step, t, key, what);
                     if (step->task[t].from == TANDEM_S8) check_task(b, step, t, key | CASE_EXTREME, what);
                 }
         }

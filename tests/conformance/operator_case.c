@@ -430,8 +430,8 @@ void operands_open(task_operands *operands, const tandem_step *step, int t)
     const tandem_task *task = &step->task[t];
     const tandem_op *op = &step->graph->op[task->op];
     const int own = is_kernel_of_op(task->kind);
-    *operands = (task_operands){.n_in = task->n_read, .n_out = task->n_write};
-    for (int k = 0; k < task->n_read; k++)
+    *operands = (task_operands){.n_in = task->n_read - task->adds, .n_out = task->n_write};
+    for (int k = 0; k < operands->n_in; k++)
         open_operand(&operands->in[k], step, task->read[k], own && is_index(op, task->kind, k));
     for (int k = 0; k < task->n_write; k++) open_operand(&operands->out[k], step, task->write[k], 0);
 }
@@ -471,13 +471,13 @@ int operands_add_up(const tandem_step *step, int t)
 {
     const tandem_task *task = &step->task[t];
     const tandem_op *op = &step->graph->op[task->op];
-    return task->kind == TANDEM_TASK_WGRAD && op->kind == TANDEM_OP_EMBEDDING &&
-           step->graph->parameter[op->parameter[0]].tied >= 0;
+    return task->adds || (task->kind == TANDEM_TASK_WGRAD && op->kind == TANDEM_OP_EMBEDDING &&
+                          step->graph->parameter[op->parameter[0]].tied >= 0);
 }
 
 double operands_prior(const task_operands *operands, size_t i)
 {
-    return operands->prior_key ? (double)(float)case_random(operands->prior_key, (uint32_t)i) : 0;
+    return operands->prior_key ? floor(64 * case_random(operands->prior_key, (uint32_t)i)) / 64 : 0;
 }
 
 typedef struct kernel_run {
@@ -499,6 +499,7 @@ static void prepare_call(kernel_run *run, task_operands *operands, uint64_t seed
         run->call.out[k] = operands->out[k].data;
         run->call.out_scale[k] = has_scale(operands->out[k].dtype) ? &run->out_scale[k] : NULL;
     }
+    if (run->adds_up) run->call.in[operands->n_in] = operands->out[0].data;
     run->call.workspace = run->workspace.data;
     run->call.draws = (tandem_draws){.seed = seed, .stream = {3, 1, TANDEM_DRAW_ACTIVATION}};
     run->call.row_weight = row_weight;

@@ -644,6 +644,18 @@ static int only_moves(const work *w)
             w->operands->out[0].dtype == TANDEM_F32);
 }
 
+/* The sum so far, which a product may begin with as well as end. */
+static void add_prior(const work *w)
+{
+    const tandem_shape *out = shape_out(w);
+    const double terms = (double)(last(out) + out->dim[out->n_dim - 2]);
+    for (size_t i = 0; i < w->operands->out[0].n && w->task->adds; i++) {
+        const double prior = operands_prior(w->operands, i);
+        w->out[0][i] += prior;
+        w->bound[0][i] += (terms + 2) * u * fabs(prior) + 2 * u * fabs(w->out[0][i]);
+    }
+}
+
 static void add_rounding(const work *w, int k)
 {
     const case_array *array = &w->operands->out[k];
@@ -675,6 +687,7 @@ int task_reference(const tandem_step *step, int t, const task_operands *operands
     case TANDEM_TASK_WGRAD:
     case TANDEM_TASK_DGRAD:
         if (!reference_op(&w)) return 0;
+        add_prior(&w);
         break;
     case TANDEM_TASK_ACCUMULATE: add(&w, (int64_t)operands->out[0].n); break;
     case TANDEM_TASK_WEIGHT_CAST:

@@ -218,7 +218,7 @@ static void check_update(bench *b, const tandem_optimizer_options *o, int decays
                                          (sqrt(v / (1 - pow(b2, (double)t))) + (double)o->epsilon) +
                                      decay * x);
     }
-    b->backend->update(b->device, o, decays, NULL, w, state, g, N, t);
+    b->backend->update(b->device, o, decays, NULL, w, state, g, N, t, NULL);
     for (int i = 0; i < N; i++)
         CHECK(b, fabs((double)w[i] - right[i]) < 1e-6, "%s, element %d: %.9g, should be %.9g",
               tandem_optimizer_name(o->kind), i, (double)w[i], right[i]);

@@ -27,13 +27,13 @@
 #define __restrict__ __restrict
 #define __shared__ static /* one block runs at a time */
 
-struct float4 {
+struct alignas(16) float4 { /* aligned as on a card: the Makefile has these files trap where they are not */
     float x, y, z, w;
 };
-struct uint4 {
+struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
-struct uint2 {
+struct alignas(8) uint2 {
     uint32_t x, y;
 };
 struct dim3 {
@@ -49,9 +49,10 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
 extern "C" void stand_in_enter(void), stand_in_leave(void); /* tests/cuda/stand_in.h */
 extern "C" int stand_in_fate(void);
+extern "C" int stand_in_give(struct CUstream_st *stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 
 namespace simt
 {
@@ -173,16 +174,30 @@ inline void run_block(void)
     }
 }
 
-inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
+/* Now, or when the graph runs that the stream is captured for. */
+inline int give(struct CUstream_st *stream, const std::function<void()> &work)
 {
     const int lost = stand_in_fate();
     if (lost) return lost;
+    return stand_in_give(
+        stream,
+        [](void *what) {
+            stand_in_enter();
+            (*(std::function<void()> *)what)();
+            stand_in_leave();
+        },
+        [](void *what) { delete (std::function<void()> *)what; }, new std::function<void()>(work));
+}
+
+inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
+{
     n_thread = (int)(threads.x * threads.y * threads.z);
-    if (n_thread > MOST_THREADS) fail("a block of more than 1024 threads");
+    if (grid.x < 1 || grid.x > INT32_MAX || n_thread < 1 || n_thread > MOST_THREADS)
+        return cudaErrorInvalidConfiguration;
+    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
     block_size = threads;
     body = &kernel;
-    stand_in_enter();
     order++; /* each launch in another one than the last */
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
@@ -190,9 +205,14 @@ inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
                 block_index = dim3(x, y, z);
                 run_block();
             }
-    stand_in_leave();
     body = nullptr;
-    return cudaSuccess;
+}
+
+/* With its arguments as they are now. */
+template <typename Kernel, typename... Argument>
+int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, Argument... argument)
+{
+    return give(stream, [=]() { run(grid, threads, [=]() { kernel(argument...); }); });
 }
 
 } // namespace simt
@@ -202,7 +222,7 @@ inline int launch(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 #define blockDim (simt::block_size)
 #define gridDim (simt::grid_size)
 #define LAUNCH(kernel, grid, threads, stream, ...)                                                           \
-    ((void)(stream), simt::launch(dim3(grid), dim3(threads), [=]() { kernel(__VA_ARGS__); }))
+    simt::launch(dim3(grid), dim3(threads), stream, [](auto... argument) { kernel(argument...); }, __VA_ARGS__)
 
 static inline void __syncthreads(void) { simt::yield(simt::AT_BARRIER); }
 
@@ -225,14 +245,9 @@ static inline uint32_t atomicMax(uint32_t *at, uint32_t value)
     return before;
 }
 
-static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, void *)
+static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {
-    const int lost = stand_in_fate();
-    if (lost) return lost;
-    stand_in_enter();
-    std::memset(at, value, n);
-    stand_in_leave();
-    return cudaSuccess;
+    return simt::give(stream, [=]() { std::memset(at, value, n); });
 }
 
 #endif

@@ -9,8 +9,9 @@
 
 #include "base/clock.h"
 #include "tests/cuda/card.h"
+#include "tests/cuda/stand_in_graph.h"
 
-enum { LOST = 719, NO_MEMORY = 2, UNSUPPORTED = 10015 };
+enum { LOST = 719, INVALID = 1, NO_MEMORY = 2, UNSUPPORTED = 10015, BAD_VALUE = 10007 };
 #define SECOND INT64_C(1000000000)
 
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
@@ -63,16 +64,15 @@ static void protect(int how)
     if (region_used && mprotect(region, region_used, how) != 0) abort();
 }
 
+/* Whoever has entered is alone with the card: kernels run in either thread, where a graph has any. */
 void stand_in_enter(void)
 {
     pthread_mutex_lock(&mutex);
     if (entered++ == 0 && region) protect(PROT_READ | PROT_WRITE);
-    pthread_mutex_unlock(&mutex);
 }
 
 void stand_in_leave(void)
 {
-    pthread_mutex_lock(&mutex);
     if (--entered == 0 && region) protect(PROT_NONE);
     pthread_mutex_unlock(&mutex);
 }
@@ -120,8 +120,14 @@ static int free_bytes(uint64_t *bytes)
 
 static const char *text(int error)
 {
-    return error == LOST ? "the card is gone" : error == UNSUPPORTED ? "not supported" : "no memory";
+    return error == LOST                                             ? "the card is gone"
+           : error == UNSUPPORTED                                    ? "not supported"
+           : error == BAD_VALUE                                      ? "a wrong value"
+           : error >= CAPTURE_UNSUPPORTED && error <= CAPTURED_EVENT ? "not permitted in a capture"
+                                                                     : "no memory";
 }
+
+static int lacks(int error) { return error == UNSUPPORTED; }
 
 static int versions(char *written, size_t size)
 {
@@ -133,9 +139,18 @@ struct cuda_libraries {
     int index;
 };
 
+/* Calls of a thread are for the first card until it says otherwise; here that is for none. */
+static _Thread_local int has_card;
+static int use(int index)
+{
+    if (index < 0 || index >= stand_in_n_card) abort();
+    has_card = 1;
+    return stand_in_fate();
+}
+
 static int open_libraries(cuda_libraries **libraries, int index)
 {
-    const int failed = stand_in_fate();
+    const int failed = use(index);
     if (failed) return failed;
     *libraries = opened(sizeof **libraries);
     (*libraries)->index = index;
@@ -148,6 +163,7 @@ static int take(void **memory, uint64_t bytes, int pinned)
 {
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (graph_forbids()) return CAPTURE_UNSUPPORTED;
     const header h = {bytes, pinned, !pinned && stand_in_is_apart};
     if (!pinned && (int64_t)bytes > stand_in_memory_left) return NO_MEMORY;
     char *whole = h.is_apart ? take_apart(bytes + HEADER)
@@ -167,6 +183,7 @@ static void give(void *memory, int pinned)
 {
     header h;
     char *whole = (char *)memory - HEADER;
+    (void)graph_forbids();
     stand_in_enter();
     memcpy(&h, whole, sizeof h);
     stand_in_leave();
@@ -181,24 +198,14 @@ static void give(void *memory, int pinned)
 /* --- Streams: the first one does all at once, which is where kernels run; the others do nothing before somebody waits for them,
  * so that whoever should wait and does not is seen --------------------------------------------------------------------------- */
 
-typedef struct queued { /* a copy, or an event that is recorded (to NULL), or waited for */
+struct queued { /* a copy, or an event that is recorded (to NULL), or waited for */
     void *to;
     const void *from;
     uint64_t bytes;
     tandem_cuda_event recorded, awaited;
     struct queued *next;
-} queued;
-
-struct CUstream_st {
-    int is_first;
-    queued *first, **end;
 };
 static int n_stream;
-
-struct CUevent_st {
-    int64_t at_ns;
-    tandem_cuda_stream on; /* that has still to come to it; NULL = none */
-};
 
 static void force(tandem_cuda_event event);
 
@@ -227,14 +234,64 @@ static void do_first(tandem_cuda_stream stream)
 
 static void force(tandem_cuda_event event)
 {
+    if (event->within) graph_come_to(event->within, event->node);
     while (event->on) do_first(event->on);
+}
+
+int stand_in_give(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what)
+{
+    int failed = 0;
+    pthread_mutex_lock(&mutex);
+    if (stream && graph_is_captured(&stream->place)) {
+        failed = graph_put(stream, run, drop, what, NULL);
+    } else {
+        if (stream) graph_finish(stream);
+        run(what);
+        if (drop) drop(what);
+    }
+    pthread_mutex_unlock(&mutex);
+    return failed;
+}
+
+/* The same of what is small, and copied. */
+static int give_copy_of(tandem_cuda_stream stream, void (*run)(void *what), const void *what, size_t bytes)
+{
+    void *copy = malloc(bytes);
+    if (!copy) abort();
+    memcpy(copy, what, bytes);
+    const int failed = stand_in_give(stream, run, free, copy);
+    return failed ? failed : stand_in_fate();
+}
+
+static void run_queued(void *what) { do_one(what); }
+
+/* In a capture an event marks a place, and a stream that waits for it goes on there. */
+static int capture_queued(tandem_cuda_stream stream, const queued *one)
+{
+    if (one->awaited) return graph_join(stream, one->awaited);
+    if (one->recorded) {
+        one->recorded->place = stream->place;
+        return 0;
+    }
+    return give_copy_of(stream, run_queued, one, sizeof *one);
 }
 
 static int put(tandem_cuda_stream stream, queued one)
 {
+    if (!has_card) abort();
     pthread_mutex_lock(&mutex);
-    if (one.recorded) one.recorded->on = stream;
+    if (graph_is_captured(&stream->place) || (one.awaited && one.awaited->place.capture)) {
+        const int failed = capture_queued(stream, &one);
+        pthread_mutex_unlock(&mutex);
+        return failed ? failed : stand_in_fate();
+    }
+    if (one.recorded) {
+        one.recorded->place = (graph_place){0, -1};
+        one.recorded->within = NULL;
+        one.recorded->on = stream;
+    }
     if (stream->is_first) {
+        graph_finish(stream);
         do_one(&one);
     } else {
         queued *w = malloc(sizeof *w);
@@ -247,13 +304,23 @@ static int put(tandem_cuda_stream stream, queued one)
     return stand_in_fate();
 }
 
+typedef struct cleared {
+    void *memory;
+    uint64_t bytes;
+} cleared;
+
+static void run_cleared(void *what)
+{
+    const cleared *c = what;
+    stand_in_enter();
+    memset(c->memory, 0, c->bytes);
+    stand_in_leave();
+}
+
 static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
     if (!stream->is_first) abort();
-    stand_in_enter();
-    memset(memory, 0, bytes);
-    stand_in_leave();
-    return stand_in_fate();
+    return give_copy_of(stream, run_cleared, &(cleared){memory, bytes}, sizeof(cleared));
 }
 
 static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
@@ -273,9 +340,12 @@ static int stream_open(tandem_cuda_stream *stream)
 static int wait_all(tandem_cuda_stream stream)
 {
     pthread_mutex_lock(&mutex);
-    while (stream->first) do_first(stream);
+    const int forbidden =
+        graph_is_captured(&stream->place) ? graph_invalidate(CAPTURE_UNSUPPORTED) : graph_forbids();
+    if (!forbidden) graph_finish(stream);
+    while (!forbidden && stream->first) do_first(stream);
     pthread_mutex_unlock(&mutex);
-    return stand_in_fate();
+    return forbidden ? forbidden : stand_in_fate();
 }
 static void stream_close(tandem_cuda_stream stream)
 {
@@ -306,16 +376,72 @@ static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 }
 static int reach(tandem_cuda_event event)
 {
+    if (!has_card) abort();
     pthread_mutex_lock(&mutex);
-    force(event);
+    int forbidden = event->place.capture ? CAPTURED_EVENT : graph_forbids();
+    if (graph_is_captured(&event->place)) forbidden = graph_invalidate(CAPTURED_EVENT);
+    if (!forbidden) force(event);
     pthread_mutex_unlock(&mutex);
-    return stand_in_fate();
+    return forbidden ? forbidden : stand_in_fate();
 }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
-    if (from->on || to->on) abort(); /* they must have happened */
+    if (from->on || to->on || from->within || to->within) abort(); /* they must have happened */
     *ns = to->at_ns - from->at_ns;
     return stand_in_fate();
+}
+
+static int capture_begin(tandem_cuda_stream stream)
+{
+    int failed = stand_in_fate();
+    pthread_mutex_lock(&mutex);
+    if (!failed) failed = graph_begin(stream);
+    pthread_mutex_unlock(&mutex);
+    return failed;
+}
+static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
+{
+    pthread_mutex_lock(&mutex);
+    tandem_cuda_graph made = NULL;
+    int failed = graph_end(&made, stream);
+    if (!failed && (failed = stand_in_fate())) graph_drop(made);
+    if (!failed) {
+        open_things++;
+        *graph = made;
+    }
+    pthread_mutex_unlock(&mutex);
+    return failed;
+}
+static int record_outside(tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    const queued one = {.recorded = event};
+    queued *what = malloc(sizeof *what);
+    if (!what) abort();
+    *what = one;
+    pthread_mutex_lock(&mutex);
+    int failed = INVALID;
+    if (graph_is_captured(&stream->place))
+        failed = graph_put(stream, run_queued, free, what, event);
+    else
+        free(what);
+    pthread_mutex_unlock(&mutex);
+    return failed ? failed : stand_in_fate();
+}
+static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
+{
+    int failed = stand_in_fate();
+    pthread_mutex_lock(&mutex);
+    if (!failed) failed = graph_forbids();
+    if (!failed) graph_start(graph, stream);
+    pthread_mutex_unlock(&mutex);
+    return failed;
+}
+static void graph_close(tandem_cuda_graph graph)
+{
+    pthread_mutex_lock(&mutex);
+    open_things--;
+    graph_drop(graph);
+    pthread_mutex_unlock(&mutex);
 }
 
 /* --- Numbers of every type ------------------------------------------------------------------------------------------------ */
@@ -370,6 +496,7 @@ static const struct {
 } algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
 int stand_in_breaks; /* whether it does */
 int stand_in_candidates = N_ALGORITHM;
+int stand_in_refused;
 int stand_in_runs;
 
 struct cuda_work {
@@ -383,6 +510,7 @@ static void work_close(cuda_work *work) { closed(work); }
 static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
     (void)work;
+    if (!stand_in_candidates) return UNSUPPORTED;
     for (int i = 0; i < stand_in_candidates; i++)
         candidate[i] = (cuda_algorithm){{(uint64_t)i}, algorithms[i].workspace_bytes};
     *n = stand_in_candidates;
@@ -392,7 +520,7 @@ static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, co
 static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
     (void)work;
-    if (algorithm->word[0] >= N_ALGORITHM) return UNSUPPORTED;
+    if (algorithm->word[0] >= N_ALGORITHM || (int)algorithm->word[0] < stand_in_refused) return UNSUPPORTED;
     algorithm->workspace_bytes = algorithms[algorithm->word[0]].workspace_bytes;
     return stand_in_fate();
 }
@@ -401,16 +529,36 @@ static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
 
 static int is_fp8(cuda_type type) { return type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2; }
 
-/* What cuBLASLt documents for these types. */
+static int is_float(cuda_type type) { return type <= CUDA_TYPE_F16; }
+
+/* Which compute capability, times ten, a type's products begin with. */
+static int has_type(cuda_type type, int tf32)
+{
+    const int least = is_fp8(type) ? 89 : type == CUDA_TYPE_BF16 || tf32 ? 80 : 75;
+    return 10 * stand_in_card.major + stand_in_card.minor >= least;
+}
+
+/* What cuBLASLt documents for these types (cublasLtMatmul, tables 1 and 3); its m is our n. */
 static int is_supported(const cuda_product_spec *s)
 {
     const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
-    if (s->a != CUDA_TYPE_S8 && !is_fp8(s->a))
-        return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
+    if (!has_type(s->a, s->tf32) || !has_type(s->b, s->tf32)) return 0;
+    if ((s->tf32 && s->a != CUDA_TYPE_F32) || (s->fast_sums && !is_fp8(s->a))) return 0;
+    if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
-    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16))
+    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
+                         !is_float(s->to)))
         return 0;
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
+}
+
+/* Sides and batches are 32 bits wide in the library's kernels. */
+static int has_sides(const cuda_product_spec *s)
+{
+    const int64_t side[] = {s->batch, s->m, s->n, s->k};
+    for (int i = 0; i < 4; i++)
+        if (side[i] < 1 || side[i] > INT32_MAX) return 0;
+    return 1;
 }
 
 static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
@@ -418,6 +566,7 @@ static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (!has_sides(spec)) return BAD_VALUE;
     if (!is_supported(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
     **work = (cuda_work){.is_product = 1, .product = *spec};
@@ -428,6 +577,7 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 {
     double *const left = load_all(o->a, s->a, s->batch * s->m * s->k, s->tf32);
     double *const right = load_all(o->b, s->b, s->batch * s->k * s->n, s->tf32);
+    double *const before = s->adds ? load_all(o->c, s->to, s->batch * s->m * s->n, 0) : NULL;
     const int64_t a_row = s->transpose_a ? 1 : s->k, a_step = s->transpose_a ? s->m : 1,
                   b_column = s->transpose_b ? s->k : 1, b_step = s->transpose_b ? 1 : s->n;
     for (int64_t i = 0; i < s->batch * s->m; i++)
@@ -436,19 +586,38 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
                          *b = right + i / s->m * s->k * s->n + j * b_column;
             double sum = 0;
             for (int64_t l = 0; l < s->k; l++, a += a_step, b += b_step) sum += *a * *b;
-            store(o->c, s->to, i * s->n + j, is_fp8(s->a) ? sum * (double)*o->scale_a * (double)*o->scale_b : sum);
+            if (is_fp8(s->a)) sum *= (double)*o->scale_a * (double)*o->scale_b;
+            store(o->c, s->to, i * s->n + j, before ? before[i * s->n + j] + sum : sum);
         }
+    free(before);
     free(right);
     free(left);
 }
 
 /* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
 
+/* Arrays of fewer than 2^31 elements, of one float type throughout (cudnnSetTensor4dDescriptor, cudnnConvolutionForward). */
+static int is_convolution(const cuda_convolution_spec *s)
+{
+    const int64_t x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
+                  y = (int64_t)s->batch * s->out_h * s->out_w * s->c_out;
+    return is_float(s->type) && has_type(s->type, s->tf32) && (!s->tf32 || s->type == CUDA_TYPE_F32) &&
+           x <= INT32_MAX && y <= INT32_MAX;
+}
+
+static int fits(int out, int in, int kernel, const cuda_convolution_spec *s)
+{
+    return out >= 1 && s->stride >= 1 && s->pad >= 0 && out == (in + 2 * s->pad - kernel) / s->stride + 1;
+}
+
 static int convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (!fits(spec->out_h, spec->in_h, spec->kernel_h, spec) || !fits(spec->out_w, spec->in_w, spec->kernel_w, spec))
+        return BAD_VALUE;
+    if (!is_convolution(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
     (*work)->convolution = *spec;
     return 0;
@@ -494,31 +663,55 @@ static void run_convolution(const cuda_convolution_spec *s, const cuda_operands 
     free(sum);
 }
 
+int stand_in_refuses_capture;
+
+typedef struct running_work {
+    cuda_work work;
+    cuda_operands operands;
+    void *workspace;
+    uint64_t way;
+} running_work;
+
+static void run_work(void *what)
+{
+    const running_work *w = what;
+    stand_in_enter();
+    memset(w->workspace, 0x5A, algorithms[w->way].workspace_bytes);
+    if (w->work.is_product)
+        run_product(&w->work.product, &w->operands);
+    else
+        run_convolution(&w->work.convolution, &w->operands);
+    clock_ns += algorithms[w->way].ns;
+    stand_in_runs++;
+    stand_in_leave();
+}
+
+/* As the libraries ask for, and as cublaslt.c promises them. */
+static int is_aligned(const cuda_operands *o, const void *workspace)
+{
+    return ((uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c) % 64 == 0 && (uintptr_t)workspace % 256 == 0;
+}
+
 static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
                     void *workspace, tandem_cuda_stream stream)
 {
-    (void)stream;
     const uint64_t way = algorithm->word[0];
-    if ((uintptr_t)workspace % 256) return UNSUPPORTED; /* as the libraries ask for */
+    if (!is_aligned(operands, workspace)) return BAD_VALUE;
+    if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b)) return BAD_VALUE;
     if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
-    stand_in_enter();
-    memset(workspace, 0x5A, algorithms[way].workspace_bytes);
-    if (work->is_product)
-        run_product(&work->product, operands);
-    else
-        run_convolution(&work->convolution, operands);
-    stand_in_leave();
-    clock_ns += algorithms[way].ns;
-    stand_in_runs++;
-    return stand_in_fate();
+    if (stand_in_refuses_capture && graph_is_captured(&stream->place))
+        return graph_invalidate(CAPTURE_UNSUPPORTED);
+    return give_copy_of(stream, run_work, &(running_work){*work, *operands, workspace, way}, sizeof(running_work));
 }
 
 const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
                                         .free_bytes = free_bytes,
                                         .text = text,
+                                        .lacks = lacks,
                                         .versions = versions,
                                         .open = open_libraries,
+                                        .use = use,
                                         .close = close_libraries,
                                         .take = take,
                                         .give = give,
@@ -534,6 +727,11 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .record = record,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
+                                        .capture_begin = capture_begin,
+                                        .capture_end = capture_end,
+                                        .record_outside = record_outside,
+                                        .graph_run = graph_run,
+                                        .graph_close = graph_close,
                                         .product_open = product_open,
                                         .convolution_open = convolution_open,
                                         .work_close = work_close,

@@ -23,11 +23,18 @@ extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that 
 int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
-extern int stand_in_candidates; /* how many it names */
+extern int stand_in_candidates; /* how many it names; 0: it knows no way */
+extern int stand_in_refused;    /* how many of these do not pass its own check */
 extern int stand_in_breaks;     /* whether the third fails when it is run */
 extern int stand_in_runs;       /* of work, so far */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
-int stand_in_open_things(void); /* what was opened or taken and not given back */
+extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
+extern int stand_in_refuses_capture;                  /* 1: work of a library cannot be captured */
+int stand_in_open_things(void);                       /* what was opened or taken and not given back */
+
+/* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then drop(what), which may be
+ * NULL; for the first stream. 0, or why it cannot be captured. */
+int stand_in_give(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 
 /* Around whatever the card does (simt.h, and here). */
 void stand_in_enter(void);

@@ -75,7 +75,7 @@ static void casts_go_on_with_their_history(void **state)
             const void *from = wide ? (const void *)x : half;
             assert_int_equal(tandem_cuda_quantise_delayed(q, TANDEM_CUDA_S8, scale, from,
                                                           wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16, N,
-                                                          history, repeats, words, &rounding, NULL),
+                                                          history, repeats, words, &rounding, NULL, NULL),
                              0);
             expect(expected, &right, own, repeats, from, wide ? TANDEM_F32 : TANDEM_BF16);
             assert_memory_equal(q, expected, N);
@@ -114,7 +114,7 @@ static void what_is_not_finite_is_seen(void **state)
             fill(x, half, 3);
             x[N - 1 - 1000 * k] = wrong[k];
             assert_int_equal(tandem_cuda_quantise_delayed(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, N,
-                                                          history, 0, words, &rounding, NULL),
+                                                          history, 0, words, &rounding, NULL, NULL),
                              0);
             assert_true(isnan(*scale));
             assert_memory_equal(history, &before, tandem_amax_history_bytes(WINDOW));
@@ -143,10 +143,10 @@ static void codes_of_a_range_are_the_same(void **state)
         assert_int_equal(tandem_amax_history_add(history, 2, NULL), TANDEM_OK);
         assert_int_equal(tandem_cuda_set_word(words, tandem_bits_of(2), NULL), 0);
         assert_int_equal(
-            tandem_cuda_quantise(expected, codes[k], scale, x, TANDEM_CUDA_F32, N, words, &rounding, NULL), 0);
+            tandem_cuda_quantise(expected, codes[k], scale, x, TANDEM_CUDA_F32, N, words, &rounding, NULL, NULL), 0);
         right = *scale;
         assert_int_equal(tandem_cuda_quantise_delayed(q, codes[k], scale, x, TANDEM_CUDA_F32, N, history, 0,
-                                                      words, &rounding, NULL),
+                                                      words, &rounding, NULL, NULL),
                          0);
         assert_memory_equal(q, expected, N);
         assert_memory_equal(scale, &right, sizeof right);

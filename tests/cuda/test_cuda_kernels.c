@@ -91,7 +91,7 @@ static void integers_are_the_same(void **state)
         const float amax = cpu()->amax_f32(x, n);
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
         assert_int_equal(
-            tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL), 0);
+            tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL, NULL), 0);
         cpu()->quantise_f32(expected, x, n, amax > 0 ? 127 / amax : 0, &rounding);
         assert_memory_equal(q, expected, n);
         const float own = amax / 127;
@@ -141,7 +141,7 @@ static void codes_are_the_nearest(void **state)
                 const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
                 assert_int_equal(tandem_cuda_amax(bits, in, own, n, NULL), 0);
                 assert_memory_equal(bits, &amax, sizeof amax);
-                assert_int_equal(tandem_cuda_quantise(q, code, scale, in, own, n, bits, NULL, NULL), 0);
+                assert_int_equal(tandem_cuda_quantise(q, code, scale, in, own, n, bits, NULL, NULL, NULL), 0);
                 assert_true(*scale == amax / most);
                 for (size_t i = 0; i < n; i++) {
                     const float scaled = back[i] * (most / amax);
@@ -170,7 +170,7 @@ static void a_range_that_is_none_spoils_the_scale(void **state)
     for (int type = TANDEM_CUDA_S8; type <= TANDEM_CUDA_E5M2; type++) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, 24, NULL), 0);
         assert_int_equal(tandem_cuda_quantise(q, (tandem_cuda_code)type, scale, x, TANDEM_CUDA_F32, 24, bits,
-                                              &rounding, NULL),
+                                              &rounding, NULL, NULL),
                          0);
         assert_true(isnan(*scale));
     }
@@ -253,7 +253,7 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
         for (size_t beyond = 0; beyond < 2; beyond++) {
             const size_t columns = widths[k], rows = 37, stride = columns + beyond;
             assert_int_equal(
-                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, NULL), 0);
+                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, 0, NULL), 0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
             assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
@@ -304,7 +304,7 @@ static void updates_are_the_same(void **state)
     int *broken = taken(sizeof *broken);
     *broken = 0;
     const tandem_adamw options = {0.01f, 0.9f, 0.999f, 1e-8f, 0.1f, 1 / 0.271f, 1 / 0.003f};
-    assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, broken, NULL), 0);
+    assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &options, NULL, broken, NULL), 0);
     assert_int_equal(cpu()->adamw(array[3], array[4], array[5], g, FLAT, options.rate, options.beta1, options.beta2,
                                   options.epsilon, options.decay, options.correction1, options.correction2),
                      1);
@@ -312,15 +312,15 @@ static void updates_are_the_same(void **state)
     uint8_t *decays = taken(FLAT / 16);
     memset(decays, 0, FLAT / 16);
     memset(decays, 1, FLAT / 32);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, broken, NULL), 0);
+    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
     assert_int_equal(cpu()->sgd(array[3], array[4], g, FLAT / 2, 0.1f, 0.9f, 0.01f), 1);
     assert_int_equal(cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
     for (int k = 0; k < 2; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
     assert_int_equal(*broken, 0);
     g[FLAT - 3] = INFINITY;
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, broken, NULL), 0);
+    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
     assert_int_equal(*broken, 1);
-    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, broken, NULL),
+    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, 17, 0.1f, 0.9f, 0.01f, NULL, broken, NULL),
                      TANDEM_CUDA_UNALIGNED);
     given(decays);
     given(broken);

@@ -34,7 +34,11 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
     (void)snprintf(second, sizeof second, "%s.op", name);
     x = tandem_build_reshape(b, first, x, 4, image);
     switch (draw_below(c, 5)) {
-    case 0: x = tandem_build_conv2d(b, second, x, WIDTH / 2, 3, 1, 1); break;
+    case 0: {
+        const int pad = (int)draw_below(c, 2);
+        x = tandem_build_conv2d(b, second, x, WIDTH / 2, 1 + 2 * pad, 1, pad);
+        break;
+    }
     case 1: x = tandem_build_maxpool(b, second, x, 3, 1, 1); break;
     case 2: x = tandem_build_batchnorm(b, second, x); break;
     case 3: x = tandem_build_batchnorm_relu(b, second, x); break;

@@ -192,12 +192,28 @@ static void check_cast(run *r, int t)
     check_counts(task, 1, 1);
 }
 
-/* Where a gradient of input `slot` goes. */
-static void check_brought(run *r, int t, int slot)
+/* The sum so far, which is the last thing that a task that adds to it reads, and which nobody reads again; 0 where it does not. */
+static uint64_t taken_over(const run *r, int t, int *k)
+{
+    const tandem_task *task = &r->step->task[t];
+    if (!task->adds) return 0;
+    const int v = task->read[*k];
+    assert_int_equal(*k, task->n_read - 1);
+    assert_in_range(v, 0, r->step->n_value - 1);
+    check_read(r, t, (*k)++, r->value[v], task->to);
+    assert_int_equal(r->step->value[v].last, t);
+    assert_true(r->step->value[v].bytes == r->step->value[task->write[0]].bytes);
+    for (int other = 0; other < task->n_read - 1; other++) assert_int_not_equal(task->read[other], v);
+    return r->value[v];
+}
+
+/* Where a gradient of input `slot` goes; *k: the next of what is read. */
+static void check_brought(run *r, int t, int slot, int *k)
 {
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
-    check_write(r, t, 0, symbol(BROUGHT, task->op, slot), task->to, bytes_of(r, input, task->to));
+    const uint64_t sum = taken_over(r, t, k) + symbol(BROUGHT, task->op, slot);
+    check_write(r, t, 0, sum, task->to, bytes_of(r, input, task->to));
 }
 
 static void check_wgrad(run *r, int t)
@@ -215,7 +231,7 @@ static void check_wgrad(run *r, int t)
         assert_int_equal(task->to, TANDEM_F32);
         check_parameter_write(r, t, 0, op->parameter[0]);
     } else {
-        check_brought(r, t, 1);
+        check_brought(r, t, 1, &k);
     }
     check_counts(task, k, 1);
 }
@@ -238,7 +254,7 @@ static void check_dgrad(run *r, int t)
         check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
-    check_brought(r, t, 0);
+    check_brought(r, t, 0, &k);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
         const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
         for (int j = 0; j < n_read; j++)
@@ -264,6 +280,7 @@ static void check_accumulate(run *r, int t)
         assert_in_range(v, 0, r->step->n_value - 1);
         check_read(r, t, k, r->value[v], task->from);
         sum += r->value[v];
+        assert_true(k == 0 || !task->adds || r->step->value[v].last == t);
     }
     check_write(r, t, 0, sum, task->to, bytes_of(r, r->step->graph->op[task->op].input[task->slot], task->to));
     check_counts(task, 2, 1);
@@ -511,7 +528,9 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
     for (int t = 0; t < step->n_task; t++) {
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
-        for (int k = 0; k < task->n_write; k++) {
+        for (int i = 0; i < n && task->adds; i++)
+            if (alive[i].start == offset[task->read[task->n_read - 1]]) alive[i].last = step->value[task->write[0]].last;
+        for (int k = task->adds; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
             assert_true(offset[v] == lowest_place(alive, n, step->value[v].bytes));
@@ -559,6 +578,14 @@ static void check_memory(const tandem_step *step, chance *c)
         const tandem_value *value = &step->value[v];
         assert_int_equal(offset[v] >= 0, value->bytes > 0);
         if (value->bytes) all[n++] = (piece){offset[v], value->bytes, value->first, value->last};
+    }
+    for (int t = 0; t < step->n_task; t++) {
+        const tandem_task *task = &step->task[t];
+        if (!task->active || !task->adds) continue;
+        const int taken = task->read[task->n_read - 1];
+        assert_true(offset[task->write[0]] == offset[taken]);
+        for (int i = 0; i < n; i++) /* from here on it is the result */
+            if (all[i].start == offset[taken] && all[i].last == t && all[i].first < t) all[i].last--;
     }
     for (int t = 0; t < step->n_task; t++) {
         assert_int_equal(workspace_offset[t] >= 0, step->task[t].active && workspace[t] > 0);
@@ -633,6 +660,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
     const tandem_step_options options = {.n_micro = n_micro[draw_below(c, 3)],
                                          .n_segment = n_segment[draw_below(c, 4)],
                                          .scaling.window = draw_below(c, 2) ? 5 : 0,
+                                         .parts_apart = draw_below(c, 4) == 0,
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     return step;

@@ -99,6 +99,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     if (status == TANDEM_OK && e->observer) backend->executor_observe(executor, e->observer, &view);
     for (int i = (int)r->resumed_at[rank]; i < e->steps && status == TANDEM_OK; i++) {
         view.index = i;
+        if (e->rate) backend->executor_set_rate(executor, e->rate(i));
         status = backend->executor_step(executor, i, &r->loss[rank][i], error);
         if (status == TANDEM_OK && e->save && (i + 1 == e->steps || (e->save_every && (i + 1) % e->save_every == 0)))
             status = backend->executor_save(executor, e->save, i + 1, "by a test", error);

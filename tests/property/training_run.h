@@ -37,6 +37,7 @@ typedef struct experiment {
     int allow_nan;
     tandem_observer *observer; /* of every rank; its context is a training_view */
     const tandem_optimizer_options *optimizer;
+    float (*rate)(int64_t step); /* the learning rate; NULL = the optimizer's */
     double clip;
     float label_smoothing, loss_scale;
     const char *no_decay;

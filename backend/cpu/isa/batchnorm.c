@@ -1,32 +1,77 @@
-/* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, forward and backward.
+/* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, or a sum and a rectifier, forward and
+ * backward.
  *
  * Rows are taken in chunks that stay in the second-level cache. Both directions go over the matrix twice: up for the sums,
  * then down, because what was read last is still in the cache. Sums of a chunk are added in the order of its rows, and
- * chunks in theirs, whatever the instruction set: so the bits agree. */
+ * chunks in theirs, whatever the instruction set: so the bits agree.
+ *
+ * bf16 numbers are read and written as pairs, the words of 32 bits in which two of neighbouring channels lie: either is one operation
+ * away from its f32 then, where widening and narrowing vectors would take more time than all the rest. What belongs to channels lies
+ * accordingly, those of the lower halves first. An odd number of channels is taken one by one. */
 #include "backend/cpu/isa/isa.h"
 
 enum { CHUNK_ELEMENTS = 1 << 14 };
 enum { LINE = 64, LONG_ROW = 512, AHEAD = 2048 }; /* bytes */
+enum { UPPER = (int)0xFFFF0000 };
 
-/* `narrow` and `rectifies` are constants wherever these are inlined: that makes four kernels of one text. */
+typedef uint32_t __attribute__((may_alias, aligned(2))) pair;
+
+/* What stands behind the norm. In the backward pass a rectifier alone lets through where the same bits, computed again, are above zero;
+ * behind a sum where the result is. */
+enum behind { NOTHING, RECTIFIER, SUM };
+
+/* `narrow…`, `paired` and `behind` are constants wherever these are inlined: that makes all kernels of one text. */
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE float load(const void *x, size_t i, int narrow)
+/* Numbers of one row: place k of those that lie first, and of the others where they are in pairs. */
+typedef struct two {
+    float first, second;
+} two;
+
+/* Of the row that begins at element `at`. */
+INLINE two load(const void *x, size_t at, size_t k, int paired, int narrow)
 {
-    return narrow ? float_of_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+    const float *const wide = (const float *)x + at;
+    if (!paired) return (two){narrow ? float_of_bf16(((const uint16_t *)x)[at + k]) : wide[k], 0.0f};
+    if (!narrow) return (two){wide[2 * k], wide[2 * k + 1]};
+    const uint32_t both = ((const pair *)((const uint16_t *)x + at))[k];
+    return (two){float_of_bits(both << 16), float_of_bits(both & (uint32_t)UPPER)};
 }
 
-INLINE void store(void *y, size_t i, float value, int narrow)
+INLINE void store(void *y, size_t at, size_t k, two value, int paired, int narrow)
 {
-    if (narrow)
-        ((uint16_t *)y)[i] = bf16_of_float(value);
+    float *const wide = (float *)y + at;
+    uint16_t *const half = (uint16_t *)y + at;
+    if (paired && narrow)
+        ((pair *)half)[k] = bf16_in_upper(value.first) >> 16 | (bf16_in_upper(value.second) & (uint32_t)UPPER);
+    else if (narrow)
+        half[k] = bf16_of_float(value.first);
+    else if (paired)
+        wide[2 * k] = value.first, wide[2 * k + 1] = value.second;
     else
-        ((float *)y)[i] = value;
+        wide[k] = value.first;
+}
+
+static size_t n_first(size_t channels, int paired) { return paired ? channels / 2 : channels; }
+
+/* What belongs to channels, from their order to that of the loops, and back. */
+static void sort(float *restrict to, const float *restrict from, size_t channels, int paired)
+{
+    const size_t n = n_first(channels, paired);
+    for (size_t k = 0; k < n; k++) to[k] = from[paired ? 2 * k : k];
+    for (size_t k = n; k < channels; k++) to[k] = from[2 * (k - n) + 1];
+}
+
+static void sort_back(float *restrict to, const float *restrict from, size_t channels, int paired)
+{
+    const size_t n = n_first(channels, paired);
+    for (size_t k = 0; k < n; k++) to[paired ? 2 * k : k] = from[k];
+    for (size_t k = n; k < channels; k++) to[2 * (k - n) + 1] = from[k];
 }
 
 /* Asks memory for the n elements that stand `ahead` bytes behind element i. It would else idle while a chunk is summed a second
- * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward);
- * short rows are better left to them. */
+ * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward, and
+ * another tenth where what is written is asked for, too); short rows are better left to them. */
 INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
 {
     const size_t size = narrow ? sizeof(uint16_t) : sizeof(float);
@@ -52,41 +97,62 @@ static size_t chunk_before(size_t from, size_t step) { return (from - 1) / step 
 /* --- Forward ------------------------------------------------------------------------------------------------------ */
 
 /* sum[j] = Σ x[r][j], of n rows. */
-INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int narrow)
+INLINE void add_rows(float *restrict sum, const void *restrict x, size_t at, size_t n, size_t c, int paired, int narrow)
 {
+    const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
-    for (; r + 4 <= n; r += 4, at += 4 * c)
-        for (size_t j = 0; j < c; j++)
-            sum[j] = (((sum[j] + load(x, at + j, narrow)) + load(x, at + c + j, narrow)) +
-                      load(x, at + 2 * c + j, narrow)) +
-                     load(x, at + 3 * c + j, narrow);
-    for (; r < n; r++, at += c)
-        for (size_t j = 0; j < c; j++) sum[j] += load(x, at + j, narrow);
+    for (; r + 4 <= n; r += 4, at += 4 * c) {
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
+            const two x2 = load(x, at + 2 * c, k, paired, narrow), x3 = load(x, at + 3 * c, k, paired, narrow);
+            sum[k] = (((sum[k] + x0.first) + x1.first) + x2.first) + x3.first;
+            if (paired) sum[half + k] = (((sum[half + k] + x0.second) + x1.second) + x2.second) + x3.second;
+        }
+    }
+    for (; r < n; r++, at += c) {
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(x, at, k, paired, narrow);
+            sum[k] += x0.first;
+            if (paired) sum[half + k] += x0.second;
+        }
+    }
 }
 
-INLINE float squared_distance(const void *x, size_t i, float mean, int narrow)
-{
-    const float distance = load(x, i, narrow) - mean;
-    return distance * distance;
-}
+INLINE float squared(float x) { return x * x; }
 
 /* sum[j] = Σ (x[r][j] − mean[j])²; meanwhile the next chunk comes from memory. */
 INLINE void add_squares(float *restrict sum, const float *restrict mean, const void *restrict x, size_t at,
-                        size_t n, size_t c, int narrow)
+                        size_t n, size_t c, int paired, int narrow)
 {
+    const size_t half = n_first(c, paired);
     for (size_t j = 0; j < c; j++) sum[j] = 0;
     size_t r = 0;
     for (; r + 4 <= n; r += 4, at += 4 * c) {
         fetch(x, at + n * c, 4 * c, 0, narrow);
-        for (size_t j = 0; j < c; j++)
-            sum[j] = (((sum[j] + squared_distance(x, at + j, mean[j], narrow)) +
-                       squared_distance(x, at + c + j, mean[j], narrow)) +
-                      squared_distance(x, at + 2 * c + j, mean[j], narrow)) +
-                     squared_distance(x, at + 3 * c + j, mean[j], narrow);
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(x, at, k, paired, narrow), x1 = load(x, at + c, k, paired, narrow);
+            const two x2 = load(x, at + 2 * c, k, paired, narrow), x3 = load(x, at + 3 * c, k, paired, narrow);
+            const float m = mean[k], m_second = paired ? mean[half + k] : 0;
+            sum[k] = (((sum[k] + squared(x0.first - m)) + squared(x1.first - m)) + squared(x2.first - m)) +
+                     squared(x3.first - m);
+            if (paired)
+                sum[half + k] = (((sum[half + k] + squared(x0.second - m_second)) + squared(x1.second - m_second)) +
+                                 squared(x2.second - m_second)) +
+                                squared(x3.second - m_second);
+        }
     }
-    for (; r < n; r++, at += c)
-        for (size_t j = 0; j < c; j++) sum[j] += squared_distance(x, at + j, mean[j], narrow);
+    for (; r < n; r++, at += c) {
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(x, at, k, paired, narrow);
+            sum[k] += squared(x0.first - mean[k]);
+            if (paired) sum[half + k] += squared(x0.second - mean[half + k]);
+        }
+    }
 }
 
 /* Mean and sum of squared distances of two parts together. Source: Chan, Golub, LeVeque, "Algorithms for computing the
@@ -102,27 +168,34 @@ static void join_part(float *restrict mean, float *restrict squares, const float
     }
 }
 
-INLINE void statistics(const tandem_batchnorm *norm, const void *x, int narrow)
+/* part: (2, channels) to work in. */
+INLINE void statistics(const tandem_batchnorm *norm, float *mean, float *squares, float *part, const void *x,
+                       int paired, int narrow)
 {
     const size_t c = norm->channels, step = chunk_rows(c);
-    float *const mean = norm->mean, *const squares = norm->variance;
-    float *const part_mean = norm->workspace, *const part_squares = part_mean + c;
+    float *const part_mean = part, *const part_squares = part + c;
     for (size_t j = 0; j < c; j++) mean[j] = squares[j] = 0;
     for (size_t from = 0; from < norm->rows; from += step) {
         const size_t n = smaller(step, norm->rows - from);
-        add_rows(part_mean, x, from * c, n, c, narrow);
+        add_rows(part_mean, x, from * c, n, c, paired, narrow);
         for (size_t j = 0; j < c; j++) part_mean[j] /= (float)n;
-        add_squares(part_squares, part_mean, x, from * c, n, c, narrow);
+        add_squares(part_squares, part_mean, x, from * c, n, c, paired, narrow);
         join_part(mean, squares, part_mean, part_squares, from, n, c);
     }
     for (size_t j = 0; j < c; j++) squares[j] /= (float)norm->rows;
 }
 
-/* factor[j] = scale/√(variance + ε), or without the scale. */
-static void find_factors(float *factor, const tandem_batchnorm *norm, const float *scale)
+/* 1/√(variance + ε) */
+static void find_inverses(float *inverse, const tandem_batchnorm *norm)
+{
+    for (size_t j = 0; j < norm->channels; j++) inverse[j] = 1.0f / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
+}
+
+/* scale/√(variance + ε) */
+static void find_factors(float *factor, const tandem_batchnorm *norm)
 {
     for (size_t j = 0; j < norm->channels; j++)
-        factor[j] = (scale ? scale[j] : 1.0f) / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
+        factor[j] = norm->scale[j] / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
 }
 
 INLINE float normalised(float x, float mean, float factor, float shift)
@@ -130,141 +203,293 @@ INLINE float normalised(float x, float mean, float factor, float shift)
     return (x - mean) * factor + shift;
 }
 
-INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *restrict x, int narrow, int rectifies)
+INLINE float rectified(float value, enum behind behind)
 {
-    const size_t c = norm->channels, step = chunk_rows(c);
-    const float *const mean = norm->mean, *const shift = norm->shift;
-    float *const factor = norm->workspace;
-    statistics(norm, x, narrow);
-    find_factors(factor, norm, norm->scale);
+    return behind != NOTHING && value < 0.0f ? 0.0f : value;
+}
+
+INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
+                    const void *restrict residual, int paired, int narrow, enum behind behind)
+{
+    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired);
+    float *restrict const mean = norm->workspace, *restrict const factor = mean + c, *restrict const shift = factor + c,
+                          *restrict const part = shift + c; /* (2, channels) */
+    statistics(norm, mean, factor, part, x, paired, narrow);
+    sort_back(norm->mean, mean, c, paired);
+    sort_back(norm->variance, factor, c, paired);
+    find_factors(part, norm);
+    sort(factor, part, c, paired);
+    sort(shift, norm->shift, c, paired);
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c) {
             fetch_row(x, at, c, narrow);
+            fetch_row(y, at, c, narrow);
+            if (behind == SUM) fetch_row(residual, at, c, narrow);
             ISA_ELEMENTWISE
-            for (size_t j = 0; j < c; j++) {
-                const float value = normalised(load(x, at + j, narrow), mean[j], factor[j], shift[j]);
-                store(y, at + j, rectifies && value < 0.0f ? 0.0f : value, narrow);
+            for (size_t k = 0; k < half; k++) {
+                const two value = load(x, at, k, paired, narrow);
+                two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
+                if (paired) out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                if (behind == SUM) {
+                    const two other = load(residual, at, k, paired, narrow);
+                    out.first += other.first;
+                    out.second += other.second;
+                }
+                out = (two){rectified(out.first, behind), rectified(out.second, behind)};
+                store(y, at, k, out, paired, narrow);
             }
         }
     }
+}
+
+INLINE void forward_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual,
+                         enum behind behind)
+{
+    if (norm->channels % 2)
+        forward(norm, y, x, residual, 0, 1, behind);
+    else
+        forward(norm, y, x, residual, 1, 1, behind);
 }
 
 void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x)
 {
     if (norm->rectifies)
-        forward(norm, y, x, 0, 1);
+        forward(norm, y, x, NULL, 0, 0, RECTIFIER);
     else
-        forward(norm, y, x, 0, 0);
+        forward(norm, y, x, NULL, 0, 0, NOTHING);
 }
 
 void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x)
 {
     if (norm->rectifies)
-        forward(norm, y, x, 1, 1);
+        forward_bf16(norm, y, x, NULL, RECTIFIER);
     else
-        forward(norm, y, x, 1, 0);
+        forward_bf16(norm, y, x, NULL, NOTHING);
+}
+
+void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual)
+{
+    forward(norm, y, x, residual, 0, 0, SUM);
+}
+
+void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual)
+{
+    forward_bf16(norm, y, x, residual, SUM);
 }
 
 /* --- Backward ----------------------------------------------------------------------------------------------------- */
 
-/* The gradient in front of the rectifier; it passes where the forward pass, which computed the same bits, let through. */
-INLINE float passed(float g, float x, float mean, float factor, float shift, int rectifies)
+/* What a backward pass reads, and the gradient that it hands on to a residual. */
+typedef struct backward_pass {
+    const tandem_batchnorm *norm;
+    const void *g, *x, *y;              /* y: of a SUM */
+    void *residual;                     /* of a SUM */
+    const float *mean, *factor, *shift; /* (channels) in the order of the loops; factor: scale/√(variance + ε) */
+    enum behind behind;
+    int paired, narrow, narrow_residual; /* narrow: g, x and y */
+} backward_pass;
+
+INLINE float through(float g, float result) { return result > 0.0f ? g : 0.0f; }
+
+/* The gradient in front of what stands behind. */
+INLINE two passed(const backward_pass *b, size_t at, size_t k, two x)
 {
-    return !rectifies || normalised(x, mean, factor, shift) > 0.0f ? g : 0.0f;
+    const size_t j = n_first(b->norm->channels, b->paired) + k;
+    const two g = load(b->g, at, k, b->paired, b->narrow);
+    if (b->behind == NOTHING) return g;
+    if (b->behind == SUM) {
+        const two y = load(b->y, at, k, b->paired, b->narrow);
+        return (two){through(g.first, y.first), through(g.second, y.second)};
+    }
+    two out = {through(g.first, normalised(x.first, b->mean[k], b->factor[k], b->shift[k])), 0.0f};
+    if (b->paired) out.second = through(g.second, normalised(x.second, b->mean[j], b->factor[j], b->shift[j]));
+    return out;
+}
+
+/* The same; a residual is given it. */
+INLINE two taken(const backward_pass *b, size_t at, size_t k, two x)
+{
+    const two g = passed(b, at, k, x);
+    if (b->behind == SUM) store(b->residual, at, k, g, b->paired, b->narrow_residual);
+    return g;
+}
+
+INLINE void fetch_gradient(const backward_pass *b, size_t at)
+{
+    const size_t c = b->norm->channels;
+    fetch_row(b->x, at, c, b->narrow);
+    fetch_row(b->g, at, c, b->narrow);
+    if (b->behind == SUM) fetch_row(b->y, at, c, b->narrow);
 }
 
 /* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows. */
-INLINE void add_gradients(const tandem_batchnorm *norm, float *restrict sum, float *restrict dot,
-                          const float *restrict factor, const void *restrict g, const void *restrict x,
-                          size_t at, size_t n, int narrow, int rectifies)
+INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at, size_t n)
 {
-    const size_t c = norm->channels;
-    const float *restrict const mean = norm->mean, *restrict const shift = norm->shift;
+    const size_t c = b->norm->channels, half = n_first(c, b->paired);
+    const float *restrict const mean = b->mean;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
     size_t r = 0;
     for (; r + 2 <= n; r += 2, at += 2 * c) {
-        fetch_row(x, at, c, narrow);
-        fetch_row(x, at + c, c, narrow);
-        fetch_row(g, at, c, narrow);
-        fetch_row(g, at + c, c, narrow);
-        for (size_t j = 0; j < c; j++) {
-            const float x0 = load(x, at + j, narrow), x1 = load(x, at + c + j, narrow);
-            const float g0 = passed(load(g, at + j, narrow), x0, mean[j], factor[j], shift[j], rectifies);
-            const float g1 = passed(load(g, at + c + j, narrow), x1, mean[j], factor[j], shift[j], rectifies);
-            sum[j] = (sum[j] + g0) + g1;
-            dot[j] = (dot[j] + g0 * (x0 - mean[j])) + g1 * (x1 - mean[j]);
+        fetch_gradient(b, at);
+        fetch_gradient(b, at + c);
+        if (b->behind == SUM) fetch_row(b->residual, at, 2 * c, b->narrow_residual);
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(b->x, at, k, b->paired, b->narrow), x1 = load(b->x, at + c, k, b->paired, b->narrow);
+            const two g0 = taken(b, at, k, x0), g1 = taken(b, at + c, k, x1);
+            sum[k] = (sum[k] + g0.first) + g1.first;
+            dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
+            if (!b->paired) continue;
+            sum[half + k] = (sum[half + k] + g0.second) + g1.second;
+            dot[half + k] = (dot[half + k] + g0.second * (x0.second - mean[half + k])) +
+                            g1.second * (x1.second - mean[half + k]);
         }
     }
-    for (; r < n; r++, at += c)
-        for (size_t j = 0; j < c; j++) {
-            const float x0 = load(x, at + j, narrow);
-            const float g0 = passed(load(g, at + j, narrow), x0, mean[j], factor[j], shift[j], rectifies);
-            sum[j] += g0;
-            dot[j] += g0 * (x0 - mean[j]);
-        }
-}
-
-INLINE void parameter_gradients(const tandem_batchnorm *norm, float *gscale, float *gshift,
-                                const float *factor, const void *g, const void *x, int narrow, int rectifies)
-{
-    const size_t c = norm->channels, step = chunk_rows(c);
-    float *const sum = norm->workspace + c, *const dot = sum + c;
-    for (size_t j = 0; j < c; j++) gscale[j] = gshift[j] = 0;
-    for (size_t from = 0; from < norm->rows; from += step) {
-        add_gradients(norm, sum, dot, factor, g, x, from * c, smaller(step, norm->rows - from), narrow, rectifies);
-        for (size_t j = 0; j < c; j++) {
-            gshift[j] += sum[j];
-            gscale[j] += dot[j];
+    for (; r < n; r++, at += c) {
+        ISA_ELEMENTWISE
+        for (size_t k = 0; k < half; k++) {
+            const two x0 = load(b->x, at, k, b->paired, b->narrow), g0 = taken(b, at, k, x0);
+            sum[k] += g0.first;
+            dot[k] += g0.first * (x0.first - mean[k]);
+            if (!b->paired) continue;
+            sum[half + k] += g0.second;
+            dot[half + k] += g0.second * (x0.second - mean[half + k]);
         }
     }
 }
 
-INLINE void backward(const tandem_batchnorm *norm, void *restrict gx, float *restrict gscale, float *restrict gshift,
-                     const void *restrict g, const void *restrict x, int narrow, int rectifies)
+/* Of all rows; part: (2, channels) to work in. */
+INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *restrict dot, float *restrict part)
 {
-    const size_t c = norm->channels, step = chunk_rows(c);
-    const float *const mean = norm->mean, *const shift = norm->shift;
-    float *const factor = norm->workspace, *const sum = factor + c, *const dot = sum + c;
-    find_factors(factor, norm, norm->scale);
-    parameter_gradients(norm, gscale, gshift, factor, g, x, narrow, rectifies);
-    find_factors(dot, norm, NULL);
-    for (size_t j = 0; j < c; j++) {
-        const float inverse = dot[j]; /* of the deviation */
-        gscale[j] *= inverse;
-        sum[j] = gshift[j] / (float)norm->rows;
-        dot[j] = gscale[j] * inverse / (float)norm->rows;
+    const size_t c = b->norm->channels, step = chunk_rows(c);
+    for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
+    for (size_t from = 0; from < b->norm->rows; from += step) {
+        add_gradients(b, part, part + c, from * c, smaller(step, b->norm->rows - from));
+        for (size_t j = 0; j < c; j++) {
+            sum[j] += part[j];
+            dot[j] += part[c + j];
+        }
     }
-    for (size_t end = norm->rows, from; end > 0; end = from) {
+}
+
+/* gx, with sum[j] and dot[j] the means that are taken out of the gradient. */
+INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, const float *restrict sum,
+                   const float *restrict dot)
+{
+    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired);
+    const float *restrict const mean = b->mean, *restrict const factor = b->factor;
+    for (size_t end = b->norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
         for (size_t at = from * c; at < end * c; at += c) {
-            fetch_row(x, at, c, narrow);
-            fetch_row(g, at, c, narrow);
+            fetch_gradient(b, at);
+            fetch_row(gx, at, c, narrow_gx);
             ISA_ELEMENTWISE
-            for (size_t j = 0; j < c; j++) {
-                const float value = load(x, at + j, narrow);
-                const float gradient =
-                    passed(load(g, at + j, narrow), value, mean[j], factor[j], shift[j], rectifies);
-                store(gx, at + j, factor[j] * ((gradient - sum[j]) - (value - mean[j]) * dot[j]), narrow);
+            for (size_t k = 0; k < half; k++) {
+                const size_t j = half + k;
+                const two x = load(b->x, at, k, b->paired, b->narrow), g = passed(b, at, k, x);
+                two out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]), 0.0f};
+                if (b->paired) out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
+                store(gx, at, k, out, b->paired, narrow_gx);
             }
         }
     }
 }
 
+/* b is as its caller made it, without what belongs to channels. What a residual was given as it is, is read again instead of g and y. */
+INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int narrow_gx)
+{
+    const tandem_batchnorm *norm = b.norm;
+    const size_t c = norm->channels;
+    float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c, *const sum = shift + c,
+                 *const dot = sum + c, *const part = dot + c; /* part: (2, channels) */
+    find_factors(part, norm);
+    sort(factor, part, c, b.paired);
+    sort(mean, norm->mean, c, b.paired);
+    if (b.behind == RECTIFIER) sort(shift, norm->shift, c, b.paired);
+    b.mean = mean, b.factor = factor, b.shift = shift;
+    gradient_sums(&b, sum, dot, part);
+    sort_back(out->shift, sum, c, b.paired);
+    sort_back(out->scale, dot, c, b.paired);
+    find_inverses(part, norm);
+    for (size_t j = 0; j < c; j++) {
+        out->scale[j] *= part[j];
+        part[j] = out->scale[j] * part[j] / (float)norm->rows;
+        sum[j] /= (float)norm->rows;
+    }
+    sort(dot, part, c, b.paired);
+    if (b.behind == SUM && b.narrow_residual == b.narrow) {
+        b.g = b.residual;
+        b.behind = NOTHING;
+    }
+    spread(&b, out->x, narrow_gx, sum, dot);
+}
+
+INLINE void backward_alone(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const void *g,
+                           const void *x, int paired, int narrow)
+{
+    backward_pass b = {.norm = norm, .g = g, .x = x, .paired = paired, .narrow = narrow};
+    b.behind = RECTIFIER;
+    if (norm->rectifies) {
+        backward(b, out, narrow);
+        return;
+    }
+    b.behind = NOTHING;
+    backward(b, out, narrow);
+}
+
 void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
                                  const float *g, const float *x)
 {
-    if (norm->rectifies)
-        backward(norm, gx, gscale, gshift, g, x, 0, 1);
-    else
-        backward(norm, gx, gscale, gshift, g, x, 0, 0);
+    const tandem_batchnorm_gradients out = {.x = gx, .scale = gscale, .shift = gshift};
+    backward_alone(norm, &out, g, x, 0, 0);
 }
 
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                   const uint16_t *g, const uint16_t *x)
 {
-    if (norm->rectifies)
-        backward(norm, gx, gscale, gshift, g, x, 1, 1);
+    const tandem_batchnorm_gradients out = {.x = gx, .scale = gscale, .shift = gshift};
+    if (norm->channels % 2)
+        backward_alone(norm, &out, g, x, 0, 1);
     else
-        backward(norm, gx, gscale, gshift, g, x, 1, 0);
+        backward_alone(norm, &out, g, x, 1, 1);
+}
+
+/* b of a sum, but for the type of the residual's gradient. */
+INLINE void backward_into(backward_pass b, const tandem_batchnorm_gradients *out)
+{
+    b.behind = SUM;
+    b.residual = out->residual;
+    b.narrow_residual = 1;
+    if (out->residual_is_bf16 && out->x_is_bf16) {
+        backward(b, out, 1);
+        return;
+    }
+    if (out->residual_is_bf16) {
+        backward(b, out, 0);
+        return;
+    }
+    b.narrow_residual = 0;
+    if (out->x_is_bf16)
+        backward(b, out, 1);
+    else
+        backward(b, out, 0);
+}
+
+void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
+                                     const float *x, const float *y)
+{
+    backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y}, out);
+}
+
+void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                      const uint16_t *g, const uint16_t *x, const uint16_t *y)
+{
+    const backward_pass b = {.norm = norm, .g = g, .x = x, .y = y, .narrow = 1};
+    backward_pass in_pairs = b;
+    in_pairs.paired = 1;
+    if (norm->channels % 2)
+        backward_into(b, out);
+    else
+        backward_into(in_pairs, out);
 }

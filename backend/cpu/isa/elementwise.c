@@ -13,6 +13,12 @@ void ISA(add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n)
     for (size_t i = 0; i < n; i++) y[i] = bf16_of_float(float_of_bf16(a[i]) + float_of_bf16(b[i]));
 }
 
+void ISA(add_f32_to_bf16)(uint16_t *y, const float *x, size_t n)
+{
+    ISA_ELEMENTWISE
+    for (size_t i = 0; i < n; i++) y[i] = bf16_of_float(float_of_bf16(y[i]) + x[i]);
+}
+
 /* "Not below zero stays": a NaN passes, so that it is seen downstream, and so does −0. */
 void ISA(relu_f32)(float *y, const float *x, size_t n)
 {

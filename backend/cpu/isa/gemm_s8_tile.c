@@ -38,6 +38,11 @@ static inline void put_scaled(float *to, vector sum, float scale)
 {
     _mm512_storeu_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale)));
 }
+static inline void add_scaled(float *to, vector sum, float scale)
+{
+    const __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(scale));
+    _mm512_storeu_ps(to, _mm512_add_ps(_mm512_loadu_ps(to), value));
+}
 #elif defined __AVX2__
 typedef __m256i vector;
 static inline vector zero(void) { return _mm256_setzero_si256(); }
@@ -51,6 +56,11 @@ static inline vector splat(uint32_t value) { return _mm256_set1_epi32((int)value
 static inline void put_scaled(float *to, vector sum, float scale)
 {
     _mm256_storeu_ps(to, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale)));
+}
+static inline void add_scaled(float *to, vector sum, float scale)
+{
+    const __m256 value = _mm256_mul_ps(_mm256_cvtepi32_ps(sum), _mm256_set1_ps(scale));
+    _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), value));
 }
 #else
 typedef __m128i vector;
@@ -66,6 +76,11 @@ static inline void put_scaled(float *to, vector sum, float scale)
 {
     _mm_storeu_ps(to, _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale)));
 }
+static inline void add_scaled(float *to, vector sum, float scale)
+{
+    const __m128 value = _mm_mul_ps(_mm_cvtepi32_ps(sum), _mm_set1_ps(scale));
+    _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), value));
+}
 #endif
 
 enum {
@@ -79,6 +94,15 @@ enum {
 static inline float scale_of_row(const tandem_product_s8 *product, int64_t i)
 {
     return product->row_scale ? product->scale * product->row_scale[i] : product->scale;
+}
+
+/* What is in C from place `at` on comes first. */
+static void add_before(float *value, const tandem_product_s8 *product, int64_t at, int64_t columns)
+{
+    const float *const wide = (const float *)product->c + at;
+    const uint16_t *const half = (const uint16_t *)product->c + at;
+    for (int64_t l = 0; l < columns; l++)
+        value[l] = (product->c_type == TANDEM_F32 ? wide[l] : float_of_bf16(half[l])) + value[l];
 }
 
 /* Rows i … of C, columns j …, from a tile that is cut off by C's edge, or is more than scaled floats. */
@@ -98,6 +122,7 @@ static __attribute__((noinline)) void put_rows(const tandem_product_s8 *product,
         for (int64_t l = 0; product->column_scale && l < columns; l++)
             value[l] *= product->column_scale[j + l];
         for (int64_t l = 0; product->bias && l < columns; l++) value[l] += product->bias[j + l];
+        if (product->adds) add_before(value, product, at, columns);
         if (product->c_type == TANDEM_F32) {
             memcpy((float *)product->c + at, value, (size_t)columns * sizeof(float));
             continue;
@@ -140,7 +165,9 @@ static inline __attribute__((always_inline)) void finish(const gemm_s8_block *of
         UNROLLED
         for (int v = 0; v < vectors; v++) {
             const vector sum = minus32(c[r][v], plus32(a_row, correction[v]));
-            if (is_plain)
+            if (is_plain && product->adds)
+                add_scaled(to + r * product->c_row + v * LANES, sum, scale);
+            else if (is_plain)
                 put_scaled(to + r * product->c_row + v * LANES, sum, scale);
             else
                 keep(edge[r] + v * LANES, sum);

@@ -47,14 +47,16 @@ static inline uint32_t bits_of_float(float value)
 static inline float float_of_bf16(uint16_t half) { return float_of_bits((uint32_t)half << 16); }
 
 /* To nearest, ties to even. A NaN keeps its sign and upper payload and becomes quiet, so that the cut cannot make it
- * an infinity. */
-static inline uint16_t bf16_of_float(float value)
+ * an infinity. The lower half of the word is of no use. */
+static inline uint32_t bf16_in_upper(float value)
 {
     const uint32_t bits = bits_of_float(value);
     const uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
     const uint32_t quiet = bits | 0x00400000u;
-    return (uint16_t)(((bits & 0x7FFFFFFFu) > 0x7F800000u ? quiet : rounded) >> 16);
+    return value != value ? quiet : rounded;
 }
+
+static inline uint16_t bf16_of_float(float value) { return (uint16_t)(bf16_in_upper(value) >> 16); }
 
 /* amax.c */
 float ISA(amax_f32)(const float *x, size_t n);
@@ -105,6 +107,7 @@ void ISA(im2col_s8)(int8_t *columns, const int8_t *image, int64_t h, int64_t w, 
 /* elementwise.c */
 void ISA(add_f32)(float *y, const float *a, const float *b, size_t n);
 void ISA(add_bf16)(uint16_t *y, const uint16_t *a, const uint16_t *b, size_t n);
+void ISA(add_f32_to_bf16)(uint16_t *y, const float *x, size_t n);
 void ISA(relu_f32)(float *y, const float *x, size_t n);
 void ISA(relu_bf16)(uint16_t *y, const uint16_t *x, size_t n);
 void ISA(relu_backward_f32)(float *gx, const float *gy, const float *y, size_t n);
@@ -120,6 +123,12 @@ void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float 
                                  const float *g, const float *x);
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
                                   const uint16_t *g, const uint16_t *x);
+void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
+void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
+void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
+                                     const float *x, const float *y);
+void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                      const uint16_t *g, const uint16_t *x, const uint16_t *y);
 
 /* bias.c */
 void ISA(bias_f32)(float *y, const float *x, const float *bias, size_t n, size_t period);

@@ -1,26 +1,28 @@
 /* batchnorm: y = scale·(x − mean)/√(variance + ε) + shift for each channel, over the local batch and its
  * places; aux: mean of each channel, then variance (of all n, not n − 1). In an evaluation mean and variance are the running ones.
  * The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
+ * batchnorm_add_relu: max(y + residual, 0), and the residual's gradient beside the others.
  *
  * Images are f32 or bf16; whatever is summed or divided is f32. */
 #include <math.h>
 
 #include "backend/cpu/kernel.h"
 
-enum { WORKSPACE_ROWS = 3 };
+enum { WORKSPACE_ROWS = 7 };
 
 /* In an evaluation, which is in f32 throughout. */
 static void normalise(const tandem_kernel *kernel, const tandem_kernel_call *call)
 {
     const int64_t n = tandem_shape_elements(&kernel->op->shape), channels = tandem_shape_last(&kernel->op->shape);
-    const float *x = call->in[0], *scale = call->in[1], *shift = call->in[2];
+    const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    const float *x = call->in[0], *residual = call->in[1], *scale = call->in[adds + 1], *shift = call->in[adds + 2];
     const float *mean = call->running, *variance = mean + channels;
-    const float least = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? 0 : -INFINITY;
+    const float least = kernel->op->kind == TANDEM_OP_BATCHNORM ? -INFINITY : 0;
     float *y = call->out[0];
     for (int64_t row = 0; row < n; row += channels)
         for (int64_t c = 0; c < channels; c++) {
-            const float value =
-                (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+            float value = (x[row + c] - mean[c]) / sqrtf(variance[c] + kernel->op->epsilon) * scale[c] + shift[c];
+            if (adds) value += residual[row + c];
             y[row + c] = value < least ? least : value;
         }
 }
@@ -70,14 +72,64 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     return TANDEM_OK;
 }
 
+static tandem_status run_sum(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    if (call->running) {
+        normalise(kernel, call);
+        return TANDEM_OK;
+    }
+    const tandem_batchnorm norm = norm_of(kernel, call->in[2], call->in[3], call->out[1], call->workspace);
+    if (kernel->task.from == TANDEM_F32)
+        kernel->device->isa->batchnorm_add_f32(&norm, call->out[0], call->in[0], call->in[1]);
+    else
+        kernel->device->isa->batchnorm_add_bf16(&norm, call->out[0], call->in[0], call->in[1]);
+    return TANDEM_OK;
+}
+
+static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    (void)error;
+    const tandem_batchnorm norm = norm_of(kernel, call->in[4], NULL, (float *)call->in[3], call->workspace);
+    const tandem_batchnorm_gradients out = {.x = call->out[0],
+                                            .residual = call->out[1],
+                                            .x_is_bf16 = kernel->task.to == TANDEM_BF16,
+                                            .residual_is_bf16 = kernel->task.second == TANDEM_BF16,
+                                            .scale = call->out[2],
+                                            .shift = call->out[3]};
+    if (kernel->task.from == TANDEM_F32)
+        kernel->device->isa->batchnorm_add_backward_f32(&norm, &out, call->in[0], call->in[1], call->in[2]);
+    else
+        kernel->device->isa->batchnorm_add_backward_bf16(&norm, &out, call->in[0], call->in[1], call->in[2]);
+    return TANDEM_OK;
+}
+
+static uint64_t workspace_bytes(const tandem_kernel *kernel)
+{
+    return WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
+}
+
+static int is_float(tandem_dtype type) { return type == TANDEM_F32 || type == TANDEM_BF16; }
+
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_task *task = &kernel->task;
-    if ((task->from != TANDEM_F32 && task->from != TANDEM_BF16) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
+    if (!is_float(task->from) || task->to != task->from || task->kind == TANDEM_TASK_WGRAD)
         return cpu_kernel_refuse(kernel, "it works in f32 or in bf16 throughout", error);
-    kernel->workspace_bytes = WORKSPACE_ROWS * (uint64_t)tandem_shape_last(&kernel->op->shape) * sizeof(float);
+    kernel->workspace_bytes = workspace_bytes(kernel);
     kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
     return TANDEM_OK;
 }
 
-const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare};
+/* Gradients leave it in the types of what they are of. */
+static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    if (!is_float(task->from) || !is_float(task->to) || !is_float(task->second) || task->kind == TANDEM_TASK_WGRAD)
+        return cpu_kernel_refuse(kernel, "it works in f32 or in bf16", error);
+    kernel->workspace_bytes = workspace_bytes(kernel);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_sum : run_sum_dgrad;
+    return TANDEM_OK;
+}
+
+const cpu_operator cpu_batchnorm = {prepare}, cpu_batchnorm_relu = {prepare}, cpu_batchnorm_add_relu = {prepare_sum};

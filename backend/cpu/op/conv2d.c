@@ -423,10 +423,28 @@ static void prepare_weight_gradient(tandem_kernel *kernel)
     kernel->run = run_weight_gradient;
 }
 
+/* A gradient that is added to what is there, of a 1x1 window without stride: g·Wᵀ. oneDNN's own convolutions backward add to nothing;
+ * on resnet50's its product takes what they take, and saves the sum (bf16, 56x56: 4.2 ms for 5.2 with it). */
+static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_shape *in = cpu_input_shape(kernel, 0);
+    const int64_t c_in = tandem_shape_last(in);
+    const cpu_product_spec spec = {.batch = 1,
+                                   .m = tandem_shape_elements(in) / c_in,
+                                   .n = c_in,
+                                   .k = tandem_shape_last(&kernel->op->shape),
+                                   .transpose_b = 1,
+                                   .from = kernel->task.from,
+                                   .to = kernel->task.to,
+                                   .adds = 1};
+    return cpu_product_prepare(kernel, &spec, error);
+}
+
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (kernel->task.from == TANDEM_S8 && kernel->task.kind != TANDEM_TASK_FORWARD)
         return cpu_conv2d_int8_gradient(kernel, error);
+    if (kernel->task.adds) return prepare_sum(kernel, error);
     if (wants_winograd(kernel)) {
         prepare_winograd(kernel);
         return TANDEM_OK;

@@ -1,5 +1,6 @@
 /* conv2d: channels last; weight (kernel·kernel·c_in, c_out). Floats: cuDNN, which has c_out first, so that the weight, or
- * its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types of a byte: products of columns. */
+ * its gradient, is transposed in the workspace: kilobytes against megabytes of images. Types of a byte: products of columns, and so
+ * are gradients of a 1x1 window that are added to what is there. */
 #include <stdlib.h>
 
 #include "backend/cuda/operator.h"
@@ -112,7 +113,7 @@ static tandem_status prepare_float(conv_state *state, tandem_kernel *kernel, tan
     return TANDEM_OK;
 }
 
-/* --- Bytes: products of columns ---------------------------------------------------------------------------------------------- */
+/* --- Products of columns ---------------------------------------------------------------------------------------------- */
 
 /* The images' columns: themselves where the window is 1×1 without stride. */
 static tandem_status columns_of(const void **columns, const tandem_kernel *kernel,
@@ -159,7 +160,7 @@ static tandem_status run_bytes_dgrad(const tandem_kernel *kernel, const tandem_k
     return cuda_kernel_result(kernel, failed, error);
 }
 
-static tandem_status prepare_bytes(conv_state *state, tandem_kernel *kernel, tandem_error *error)
+static tandem_status prepare_product(conv_state *state, tandem_kernel *kernel, tandem_error *error)
 {
     const tandem_op *op = kernel->op;
     const tandem_task *task = &kernel->task;
@@ -167,7 +168,8 @@ static tandem_status prepare_bytes(conv_state *state, tandem_kernel *kernel, tan
     const int64_t n = tandem_shape_last(&op->shape), places = tandem_shape_elements(&op->shape) / n,
                   k = (int64_t)weight_rows(kernel);
     cuda_product_spec spec = {.batch = 1, .m = places, .n = n, .k = k};
-    if (is_dgrad) spec = (cuda_product_spec){.batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1};
+    if (is_dgrad)
+        spec = (cuda_product_spec){.batch = 1, .m = places, .n = k, .k = n, .transpose_b = 1, .adds = task->adds};
     if (task->kind == TANDEM_TASK_WGRAD)
         spec = (cuda_product_spec){.batch = 1, .m = k, .n = n, .k = places, .transpose_a = 1};
     state->pointwise = op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
@@ -195,8 +197,9 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     conv_state *state = calloc(1, sizeof *state);
     if (!state) return cuda_kernel_no_memory(kernel, error);
-    const tandem_status status = cuda_is_code(kernel->task.from) ? prepare_bytes(state, kernel, error)
-                                                                 : prepare_float(state, kernel, error);
+    const int is_product = cuda_is_code(kernel->task.from) || kernel->task.adds;
+    const tandem_status status =
+        is_product ? prepare_product(state, kernel, error) : prepare_float(state, kernel, error);
     if (status != TANDEM_OK) {
         destroy(state, kernel->device);
         return status;

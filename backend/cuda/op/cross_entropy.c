@@ -51,7 +51,7 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     int failed = take_labels(&label, call->in[0], &s, call->workspace, kernel->device);
     if (!failed)
         failed = tandem_cuda_cross_entropy_backward(call->out[0], call->in[1], label, s.rows, s.classes,
-                                                    call->row_weight, call->smoothing, kernel->device->stream);
+                                                    call->row_weight, call->row_factor, call->smoothing, kernel->device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

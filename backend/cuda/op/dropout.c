@@ -17,7 +17,7 @@ static tandem_status run(const tandem_kernel *kernel, const tandem_kernel_call *
                            ? device->vendor->copy(call->out[0], call->in[0],
                                                   n * tandem_dtype_bytes(kernel->task.from), device->stream)
                            : tandem_cuda_dropout(call->out[0], call->in[0], cuda_float_of(kernel->task.from),
-                                                 n, &mask, device->stream);
+                                                 n, &mask, draws->since, device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

@@ -1,0 +1,1 @@
+$TANDEM replay --model mlp --cluster cpu:avx2 --device cpu:sse41

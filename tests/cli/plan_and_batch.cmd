@@ -1,0 +1,1 @@
+$TANDEM train --plan plan.json --batch 16

@@ -1,0 +1,1 @@
+$TANDEM replay --plan plan.json --cluster cpu:avx2

@@ -1,0 +1,1 @@
+$TANDEM train --model mlp --device cpu:sse41 --timeout 0s

@@ -1,0 +1,1 @@
+$TANDEM allocate --model mlp --device cpu:avx2 --front 5

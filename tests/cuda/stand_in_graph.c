@@ -1,0 +1,212 @@
+#include "tests/cuda/stand_in_graph.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ILLEGAL_STATE = 401 };
+
+typedef struct node {
+    void (*run)(void *what), (*drop)(void *what);
+    void *what;
+    int behind[2]; /* nodes before it; −1: none */
+    tandem_cuda_event recorded;
+    int is_done;
+} node;
+
+struct CUgraphExec_st {
+    node *node;
+    int n;
+    tandem_cuda_stream on; /* where it runs; NULL = nowhere */
+};
+
+/* Of one at a time. */
+static struct {
+    int number, is_under_way, is_valid;
+    pthread_t thread;
+    tandem_cuda_stream origin;
+    struct CUgraphExec_st *graph;
+} capture;
+
+int stand_in_graph_runs, stand_in_graph_nodes;
+
+/* --- Capture -------------------------------------------------------------------------------------------------------------- */
+
+int graph_is_captured(const graph_place *place)
+{
+    return capture.is_under_way && place->capture == capture.number;
+}
+
+int graph_invalidate(int error)
+{
+    capture.is_valid = 0;
+    return error;
+}
+
+int graph_forbids(void)
+{
+    if (!capture.is_under_way || !pthread_equal(capture.thread, pthread_self())) return 0;
+    return graph_invalidate(CAPTURE_UNSUPPORTED);
+}
+
+int graph_begin(tandem_cuda_stream stream)
+{
+    if (capture.is_under_way) return ILLEGAL_STATE;
+    capture.number++;
+    capture.is_under_way = capture.is_valid = 1;
+    capture.thread = pthread_self();
+    capture.origin = stream;
+    capture.graph = calloc(1, sizeof *capture.graph);
+    if (!capture.graph) abort();
+    stream->place = (graph_place){capture.number, -1};
+    return 0;
+}
+
+static int put(void (*run)(void *what), void (*drop)(void *what), void *what, tandem_cuda_event recorded,
+               int before, int also)
+{
+    struct CUgraphExec_st *graph = capture.graph;
+    graph->node = realloc(graph->node, (size_t)(graph->n + 1) * sizeof *graph->node);
+    if (!graph->node) abort();
+    graph->node[graph->n] = (node){run, drop, what, {before, also}, recorded, 0};
+    return graph->n++;
+}
+
+int graph_put(tandem_cuda_stream stream, void (*run)(void *what), void (*drop)(void *what), void *what,
+              tandem_cuda_event recorded)
+{
+    if (!capture.is_valid) {
+        if (drop) drop(what);
+        return CAPTURE_INVALIDATED;
+    }
+    stream->place.node = put(run, drop, what, recorded, stream->place.node, -1);
+    return 0;
+}
+
+int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event)
+{
+    const int is_ours = graph_is_captured(&stream->place), is_its = graph_is_captured(&event->place);
+    if (!is_ours && !is_its) return CAPTURED_EVENT; /* of a capture that is over */
+    if (!capture.is_valid) return CAPTURE_INVALIDATED;
+    if (!is_its) return graph_invalidate(CAPTURE_ISOLATION);
+    if (!is_ours)
+        stream->place = event->place;
+    else
+        stream->place.node = put(NULL, NULL, NULL, NULL, stream->place.node, event->place.node);
+    return 0;
+}
+
+/* Whether all of it comes before the origin's last node. */
+static int is_joined(const struct CUgraphExec_st *graph, int last)
+{
+    char *is_before = calloc((size_t)graph->n + 1, 1);
+    int n = 0;
+    if (!is_before) abort();
+    if (last >= 0) is_before[last] = 1;
+    for (int k = graph->n - 1; k >= 0; k--) {
+        if (!is_before[k]) continue;
+        n++;
+        for (int d = 0; d < 2; d++)
+            if (graph->node[k].behind[d] >= 0) is_before[graph->node[k].behind[d]] = 1;
+    }
+    free(is_before);
+    return n == graph->n;
+}
+
+int graph_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
+{
+    if (!capture.is_under_way || capture.origin != stream || !pthread_equal(capture.thread, pthread_self()))
+        return CAPTURE_UNMATCHED;
+    capture.is_under_way = 0;
+    const int failed = !capture.is_valid                               ? CAPTURE_INVALIDATED
+                       : !is_joined(capture.graph, stream->place.node) ? CAPTURE_UNJOINED
+                                                                       : 0;
+    if (failed)
+        graph_drop(capture.graph);
+    else
+        *graph = capture.graph;
+    if (!failed) stand_in_graph_nodes += capture.graph->n;
+    return failed;
+}
+
+void graph_drop(tandem_cuda_graph graph)
+{
+    for (int k = 0; k < graph->n; k++)
+        if (graph->node[k].drop) graph->node[k].drop(graph->node[k].what);
+    free(graph->node);
+    free(graph);
+}
+
+/* --- Runs ----------------------------------------------------------------------------------------------------------------- */
+
+/* A card that is lost in a graph stays lost, and does no more of it. */
+static void do_one(node *one)
+{
+    if (one->run && stand_in_fate()) {
+        stand_in_fails_once = 0;
+        stand_in_fails_after = 0;
+    } else if (one->run && stand_in_fails_after != 0) {
+        one->run(one->what);
+    }
+    if (one->recorded) one->recorded->within = NULL;
+    one->is_done = 1;
+}
+
+static int is_ready(const struct CUgraphExec_st *graph, const node *one)
+{
+    return !one->is_done && (one->behind[0] < 0 || graph->node[one->behind[0]].is_done) &&
+           (one->behind[1] < 0 || graph->node[one->behind[1]].is_done);
+}
+
+/* One of the nodes that can be done; which, changes with the run. Returns whether there was one. */
+static int do_any(struct CUgraphExec_st *graph, unsigned draw)
+{
+    int n = 0, chosen = -1;
+    for (int k = 0; k < graph->n; k++) n += is_ready(graph, &graph->node[k]);
+    if (n == 0) return 0;
+    int left = (int)(draw % (unsigned)n);
+    for (int k = 0; chosen < 0; k++)
+        if (is_ready(graph, &graph->node[k]) && left-- == 0) chosen = k;
+    do_one(&graph->node[chosen]);
+    return 1;
+}
+
+void graph_finish(tandem_cuda_stream stream)
+{
+    struct CUgraphExec_st *graph = stream->runs;
+    if (!graph) return;
+    for (unsigned k = 0; do_any(graph, (unsigned)stand_in_graph_runs * 7 + k * 5); k++) continue;
+    graph->on = NULL;
+    stream->runs = NULL;
+}
+
+void graph_come_to(tandem_cuda_graph graph, int last)
+{
+    char *is_needed = calloc((size_t)graph->n, 1);
+    if (!is_needed) abort();
+    is_needed[last] = 1;
+    for (int k = last; k >= 0; k--)
+        for (int d = 0; d < 2 && is_needed[k]; d++)
+            if (graph->node[k].behind[d] >= 0) is_needed[graph->node[k].behind[d]] = 1;
+    for (int k = 0; k <= last; k++)
+        if (is_needed[k] && !graph->node[k].is_done) do_one(&graph->node[k]);
+    free(is_needed);
+}
+
+void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
+{
+    graph_finish(stream);
+    if (graph->on) graph_finish(graph->on);
+    stream->runs = graph;
+    graph->on = stream;
+    for (int k = 0; k < graph->n; k++) {
+        graph->node[k].is_done = 0;
+        const tandem_cuda_event event = graph->node[k].recorded;
+        if (!event) continue;
+        event->within = graph;
+        event->node = k;
+        event->on = NULL;
+        event->place = (graph_place){0, -1};
+    }
+    if (stand_in_graph_runs++ % 2 == 0) graph_finish(stream);
+}

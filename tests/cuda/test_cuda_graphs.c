@@ -1,0 +1,345 @@
+/* Trainings whose steps are graphs of the card have the bits of those whose kernels are launched one by one, on what stands for
+ * NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had when it was made, its nodes are done in every
+ * order that dependencies allow, and half of the graphs do nothing that nobody waits for. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/cuda/stand_in_library.h"
+#include "tests/property/training_run.h"
+
+static int *fails_after, *is_apart, *graph_runs, *refuses_capture;
+static int (*open_things)(void);
+
+static int open_stand_in(void **state)
+{
+    void *library = stand_in_library_open();
+    if (!library) fail_msg("%s", dlerror());
+    fails_after = dlsym(library, "stand_in_fails_after");
+    is_apart = dlsym(library, "stand_in_is_apart");
+    graph_runs = dlsym(library, "stand_in_graph_runs");
+    refuses_capture = dlsym(library, "stand_in_refuses_capture");
+    *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
+    assert_true(fails_after && is_apart && graph_runs && refuses_capture && open_things);
+    *is_apart = 1;
+    return training_folder_open(state);
+}
+
+/* In a rank, at its end. */
+static int graphs_that_ran(void) { return open_things() ? -1 : *graph_runs; }
+
+/* --- The same bits ---------------------------------------------------------------------------------------------------------- */
+
+enum { STEPS = 5 };
+
+static float falling(int64_t step) { return 0.02f / (float)(step + 1); }
+
+static experiment on_card(const char *model)
+{
+    return (experiment){.model = model,
+                        .device = "cuda:0",
+                        .batch = 2,
+                        .n_rank = 1,
+                        .steps = STEPS,
+                        .precision = TANDEM_PRECISION_FP32,
+                        .seed = 5,
+                        .killed_rank = -1,
+                        .bucket_bytes = 4096,
+                        .rate = falling,
+                        .hash_gradients = 1,
+                        .open_things = graphs_that_ran};
+}
+
+static record *run(experiment e, const char *graphs, const training_file *file)
+{
+    e.save = file->path;
+    assert_int_equal(setenv("TANDEM_GRAPHS", graphs, 1), 0);
+    record *r = training_run_through(&e);
+    assert_int_equal(unsetenv("TANDEM_GRAPHS"), 0);
+    return r;
+}
+
+/* Losses, gradients and reports of every step, and what a checkpoint holds: weights, moments, statistics, histories. Graphs ran in all
+ * steps but the first. */
+static void check(const experiment *e)
+{
+    const training_file with = training_file_named("with"), without = training_file_named("without");
+    record *a = run(*e, "1", &with), *b = run(*e, "0", &without);
+    training_check_same_bits(a, b, e);
+    for (int rank = 0; rank < e->n_rank; rank++) {
+        const int is_card = rank == 0 || !e->second_device, n_micro = e->variant.n_micro ? e->variant.n_micro : 1;
+        assert_memory_equal(a->report[rank], b->report[rank], STEPS * sizeof *a->report[rank]);
+        assert_int_equal(b->open_things[rank], 0);
+        assert_int_equal(a->open_things[rank], is_card ? (STEPS - 1) * n_micro : 0);
+    }
+    for (int i = 1; i < STEPS; i++) assert_true(a->loss[0][i] != a->loss[0][i - 1]);
+    assert_true(training_files_equal(with.path, without.path));
+    training_forget(b);
+    training_forget(a);
+}
+
+/* SGD and AdamW, statistics of batchnorms, dropout; the rate is another one in every step. */
+static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1",
+                                     "gpt_tiny:width=16,depth=1,length=8,dropout=0.2"};
+enum { RESNET = 1, GPT, N_MODEL };
+
+static void in_every_precision(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODEL; m++)
+        for (int p = TANDEM_PRECISION_FP32; p < TANDEM_N_PRECISION; p++) {
+            if (m == RESNET && p != TANDEM_PRECISION_FP32 && p != TANDEM_PRECISION_INT8)
+                continue; /* it takes long */
+            experiment e = on_card(models[m]);
+            e.precision = (tandem_precision)p;
+            check(&e);
+        }
+}
+
+/* Integers with ranges of casts before; micro-steps, each a graph, with integers and dropout; recomputation. */
+static void with_histories_and_micro_steps(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODEL; m++)
+        for (int v = 0; v < (m == RESNET ? 1 : 3); v++) {
+            experiment e = on_card(models[m]);
+            e.precision = TANDEM_PRECISION_INT8_FULL;
+            e.variant = (tandem_step_options){.n_micro = v == 1 ? 3 : 1,
+                                              .n_segment = v == 2 ? TANDEM_SEGMENTS_SQRT : 0,
+                                              .scaling = {.window = v == 1 ? 0 : 3}};
+            check(&e);
+        }
+}
+
+/* Gradients are judged on the host: by their norm, with a scale that does not change, with one that must be found, whereby steps are
+ * skipped and others follow. */
+static void where_gradients_are_judged(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODEL; m++)
+        for (int v = m == RESNET; v < 3 - (m == RESNET); v++) {
+            experiment e = on_card(models[m]);
+            e.precision = v == 0 ? TANDEM_PRECISION_FP32 : TANDEM_PRECISION_FP16;
+            e.clip = v == 0 ? 0.05 : 0;
+            e.loss_scale = v == 1 ? 256 : v == 2 ? -1 : 0;
+            e.variant.n_micro = v == 0 ? 2 : 1;
+            check(&e);
+        }
+}
+
+/* Cards, and a card and a CPU, with a bucket or several on their way while the graph runs. */
+static void of_several_ranks(void **state)
+{
+    (void)state;
+    training_require_device();
+    for (int m = 0; m < N_MODEL; m++)
+        for (int v = 0; v < (m == GPT ? 4 : 2); v++) {
+            experiment e = on_card(models[m]);
+            e.n_rank = 2;
+            e.second_device = v % 2 ? training_weakest() : NULL;
+            e.precision = v % 2 ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_BF16;
+            e.variant.n_micro = v < 2 ? 1 : 2;
+            e.clip = v == 3 ? 0.1 : 0;
+            e.evaluate = v == 0 ? 5 : 0;
+            check(&e);
+        }
+}
+
+/* A run that goes on behind a checkpoint, whose first step is then a later one; and evaluations between graphs. */
+static void behind_a_checkpoint(void **state)
+{
+    (void)state;
+    enum { HALF = 2 };
+    experiment e = on_card(models[GPT]);
+    e.precision = TANDEM_PRECISION_INT8;
+    const training_file half = training_file_named("half"), rest = training_file_named("rest"),
+                        whole = training_file_named("whole");
+    record *all = run(e, "1", &whole);
+    e.steps = HALF;
+    record *first = run(e, "1", &half);
+    e.steps = STEPS;
+    e.resume = half.path;
+    record *second = run(e, "1", &rest);
+    assert_int_equal(second->open_things[0], STEPS - HALF - 1);
+    assert_memory_equal(all->loss[0] + HALF, second->loss[0] + HALF, (STEPS - HALF) * sizeof(double));
+    assert_true(training_files_equal(whole.path, rest.path));
+    training_forget(second);
+    training_forget(first);
+    training_forget(all);
+}
+
+/* --- One executor in this process ------------------------------------------------------------------------------------------- */
+
+typedef struct opened {
+    const tandem_backend_api *backend;
+    tandem_graph *graph;
+    tandem_step *step;
+    tandem_worker *worker;
+    tandem_executor *executor;
+} opened;
+
+static opened open_one(int timed)
+{
+    opened o = {.backend = tandem_backend_get(TANDEM_BACKEND_VERSION)};
+    assert_int_equal(tandem_graph_open(&o.graph, models[0], 2, NULL), TANDEM_OK);
+    assert_int_equal(tandem_step_open(&o.step, o.graph, TANDEM_BF16, 4096, NULL), TANDEM_OK);
+    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000)};
+    assert_int_equal(o.backend->worker_open(&o.worker, &place, NULL), TANDEM_OK);
+    const tandem_executor_options how = {.step = o.step, .global_batch = 2, .timed = timed};
+    assert_int_equal(o.backend->executor_open(&o.executor, o.worker, &how, NULL), TANDEM_OK);
+    return o;
+}
+
+static void close_one(const opened *o)
+{
+    o->backend->executor_close(o->executor);
+    o->backend->worker_close(o->worker);
+    tandem_step_close(o->step);
+    tandem_graph_close(o->graph);
+    assert_int_equal(open_things(), 0);
+}
+
+static double step(const opened *o, int i)
+{
+    double loss = 0;
+    assert_int_equal(o->backend->executor_step(o->executor, i, &loss, NULL), TANDEM_OK);
+    return loss;
+}
+
+static void look(void *context, const tandem_executor *executor, int task)
+{
+    (void)executor;
+    (void)task;
+    ++*(int *)context;
+}
+
+static void there_are_none_for_who_looks_between_tasks(void **state)
+{
+    (void)state;
+    int seen = 0;
+    const int before = *graph_runs;
+    opened o = open_one(1);
+    for (int i = 0; i < 3; i++) (void)step(&o, i);
+    close_one(&o);
+    assert_int_equal(*graph_runs, before);
+    o = open_one(0);
+    for (int i = 0; i < 6; i++) { /* graphs come and go with the observer */
+        o.backend->executor_observe(o.executor, i % 2 ? NULL : look, &seen);
+        const int had = seen;
+        (void)step(&o, i);
+        assert_int_equal(seen > had, i % 2 == 0);
+    }
+    assert_int_equal(*graph_runs, before + 3);
+    assert_string_equal(o.backend->executor_note(o.executor), "");
+    close_one(&o);
+}
+
+/* A library whose work cannot be captured. */
+static void where_none_can_be_made_steps_are_launched(void **state)
+{
+    (void)state;
+    double right[4];
+    opened o = open_one(0);
+    for (int i = 0; i < 4; i++) right[i] = step(&o, i);
+    close_one(&o);
+    const int before = *graph_runs;
+    *refuses_capture = 1;
+    o = open_one(0);
+    for (int i = 0; i < 4; i++) {
+        assert_true(step(&o, i) == right[i]);
+        assert_int_equal(*o.backend->executor_note(o.executor) != '\0', i > 0);
+    }
+    const char *note = o.backend->executor_note(o.executor);
+    if (!strstr(note, "no graph") || !strstr(note, "cuda:0") || !strstr(note, "not permitted in a capture"))
+        fail_msg("%s", note);
+    close_one(&o);
+    *refuses_capture = 0;
+    assert_int_equal(*graph_runs, before);
+}
+
+/* Call or node number n of the fourth step fails, and all behind it. Returns how many were left to come. */
+static int lose_the_card(int n, tandem_status expected)
+{
+    opened o = open_one(0);
+    tandem_error error = {0};
+    double loss = -1;
+    for (int i = 0; i < 3; i++) (void)step(&o, i);
+    *fails_after = n;
+    const tandem_status status = o.backend->executor_step(o.executor, 3, &loss, &error);
+    const int left = *fails_after;
+    *fails_after = -1;
+    if (status != expected) fail_msg("call %d: status %d, %s", n, (int)status, error.text);
+    if (status != TANDEM_OK) {
+        if (!strstr(error.text, "the card is gone") || !strstr(error.text, "cuda:0"))
+            fail_msg("call %d: %s", n, error.text);
+        assert_int_equal(tandem_status_exit_code(status), 4);
+        assert_true(loss == -1);
+    }
+    close_one(&o);
+    return left;
+}
+
+static void a_card_that_is_lost_in_a_graph_is_told(void **state)
+{
+    (void)state;
+    const int many = 10000, n = many - lose_the_card(many, TANDEM_OK);
+    assert_in_range(n, 40, 500);
+    for (int k = 0; k < n; k++) (void)lose_the_card(k, TANDEM_NO_DEVICE);
+}
+
+/* A call that fails alone, while the graph is made: it is not made, or the step fails as it would have before. */
+static void a_call_that_fails_while_it_is_made_ends_no_training(void **state)
+{
+    (void)state;
+    int *fails_once = dlsym(stand_in_library_open(), "stand_in_fails_once"), notes = 0;
+    assert_non_null(fails_once);
+    double right[3];
+    opened o = open_one(0);
+    for (int i = 0; i < 3; i++) right[i] = step(&o, i);
+    close_one(&o);
+    for (int n = 0, failed = 1; failed; n++) {
+        tandem_error error = {0};
+        double loss = 0;
+        o = open_one(0);
+        (void)step(&o, 0);
+        *fails_once = 1;
+        *fails_after = n;
+        const tandem_status status = o.backend->executor_step(o.executor, 1, &loss, &error);
+        failed = *fails_after < 0;
+        *fails_once = 0;
+        *fails_after = -1;
+        const int is_noted = *o.backend->executor_note(o.executor) != '\0';
+        notes += is_noted && status == TANDEM_OK;
+        if (is_noted && status == TANDEM_OK) {
+            assert_true(loss == right[1]);
+            assert_true(step(&o, 2) == right[2]);
+        }
+        if (!is_noted && failed) assert_int_equal(status, TANDEM_NO_DEVICE);
+        close_one(&o);
+    }
+    assert_true(notes > 30);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_every_precision),
+        cmocka_unit_test(with_histories_and_micro_steps),
+        cmocka_unit_test(where_gradients_are_judged),
+        cmocka_unit_test(of_several_ranks),
+        cmocka_unit_test(behind_a_checkpoint),
+        cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
+        cmocka_unit_test(where_none_can_be_made_steps_are_launched),
+        cmocka_unit_test(a_card_that_is_lost_in_a_graph_is_told),
+        cmocka_unit_test(a_call_that_fails_while_it_is_made_ends_no_training),
+    };
+    if (getenv("ONLY")) cmocka_set_test_filter(getenv("ONLY"));
+    return cmocka_run_group_tests_name("graphs of a card", tests, open_stand_in, training_folder_remove);
+}
