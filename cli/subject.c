@@ -1,5 +1,6 @@
 /* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -81,15 +82,31 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
     return status;
 }
 
+tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
+{
+    const char *exchange = getenv("TANDEM_EXCHANGE");
+    const int is_network = exchange && strcmp(exchange, "network") == 0;
+    if (exchange && *exchange && !is_network)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from exchanging gradients in "
+                                "memory that they share, unset leaves them to",
+                                exchange);
+    *over_network = is_network;
+    return TANDEM_OK;
+}
+
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     cli_subject made = {0};
-    const tandem_status status =
-        options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
+    int over_network = 0;
+    tandem_status status = cli_exchange_choose(&over_network, error);
+    if (status == TANDEM_OK)
+        status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
     if (status != TANDEM_OK) {
         cli_subject_close(&made);
         return status;
     }
+    made.cluster.over_network = over_network;
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
     if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;

@@ -133,7 +133,7 @@ static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *st
 /* Where neither this nor the all-reduce was measured, nobody is slowed. */
 static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
 {
-    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
+    char group[TANDEM_GROUP_TEXT];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {

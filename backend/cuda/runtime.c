@@ -121,7 +121,7 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 /* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may wait meanwhile. */
 static int capture_begin(tandem_cuda_stream stream)
 {
-    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
@@ -130,17 +130,16 @@ static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
     cudaError_t failed = cudaStreamEndCapture(stream, &captured);
     if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
     if (captured) (void)cudaGraphDestroy(captured);
-    if (failed != cudaSuccess) (void)cudaGetLastError(); /* or the next launch would take it for its own */
-    return (int)failed;
+    return cuda_from_cudart(failed);
 }
 
 static int record_outside(tandem_cuda_event event, tandem_cuda_stream stream)
 {
-    return (int)cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+    return cuda_from_cudart(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
 }
 static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
-    return (int)cudaGraphLaunch(graph, stream);
+    return cuda_from_cudart(cudaGraphLaunch(graph, stream));
 }
 static void graph_close(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
 
