@@ -148,7 +148,7 @@ $(B)/obj/%.cu.o: %.cu
 $(B)/obj/simt/%.o: backend/cuda/%.cu
 	@mkdir -p $(@D)
 	@echo "  c++   $< as coroutines"
-	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) $(if $(SAN),-fno-sanitize=all) -fsanitize=alignment -fsanitize-undefined-trap-on-error -ffp-contract=off -Wno-unknown-pragmas -Wno-unused-function -Wno-clobbered -x c++ -include tests/cuda/simt.h -MMD -MP -c -o $@ $<
 
 # Kernels of our own, once for each instruction set.
 ISA_FLAGS_sse41 = -msse4.1

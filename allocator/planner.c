@@ -111,6 +111,7 @@ tandem_status tandem_planner_open(tandem_planner **planner, const tandem_request
                                          request->memory, error);
     if (status == TANDEM_OK) status = tandem_cluster_open_graphs(graph, &cluster, request->model, error);
     if (status != TANDEM_OK) return status;
+    cluster.over_network = request->over_network;
     tandem_planner *made = NULL;
     status = tandem_planner_open_for(&made, request, &cluster, (const tandem_graph *const *)graph, error);
     if (status == TANDEM_OK) {

@@ -53,6 +53,7 @@ static const tandem_backend_api api = {
     .data_find = tandem_data_find,
     .worker_open = tandem_worker_open,
     .worker_close = tandem_worker_close,
+    .worker_shares = tandem_worker_shares,
     .worker_recall = tandem_worker_recall,
     .worker_tried = tandem_worker_tried,
     .worker_barrier = tandem_worker_barrier,

@@ -30,6 +30,23 @@ void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *
         free(memory);
 }
 
+tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes, tandem_error *error)
+{
+    void *taken = NULL;
+    const tandem_status status =
+        worker->comm ? tandem_comm_take(worker->comm, &taken, bytes, TAG_WORKER, error) : TANDEM_OK;
+    if (status == TANDEM_OK && !taken)
+        return tandem_worker_take(memory, worker, TANDEM_STAGING, bytes, error);
+    if (status == TANDEM_OK) *memory = taken;
+    return status;
+}
+
+void tandem_worker_give_exchanged(tandem_worker *worker, void *memory)
+{
+    if (!memory || (worker->comm && tandem_comm_give(worker->comm, memory))) return;
+    tandem_worker_give(worker, TANDEM_STAGING, memory);
+}
+
 tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void *memory, uint64_t bytes,
                                  int reads, tandem_error *error)
 {

@@ -19,6 +19,11 @@ tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_me
                                  uint64_t bytes, tandem_error *error);
 void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *memory); /* NULL is fine */
 
+/* Of the host, for what this rank exchanges with all others: where they can reach it too, if they share memory (tandem_comm_take), else
+ * staging. All ranks together, with the same bytes; NULL is fine to give. */
+tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes, tandem_error *error);
+void tandem_worker_give_exchanged(tandem_worker *worker, void *memory);
+
 /* Memory of the device as the host may read and write it: itself, or a copy; of what is there, where `reads`. Waits for the device. */
 tandem_status tandem_worker_view(void **view, tandem_worker *worker, const void *memory, uint64_t bytes,
                                  int reads, tandem_error *error);

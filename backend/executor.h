@@ -5,6 +5,7 @@
 #include "backend/device_memory.h"
 #include "backend/gate.h"
 #include "backend/graphs.h"
+#include "backend/noise.h"
 #include "backend/running.h"
 #include "backend/scaling.h"
 #include "backend/worker.h"
@@ -43,6 +44,7 @@ struct tandem_executor {
     int *active;                  /* ids of active tasks, in order */
     int n_active;
 
+    const tandem_noise *noise;
     int32_t *label; /* (batch, length) of the step's samples, filled with the inputs */
     void *input;    /* where a batch is put together: in the arena, or on its way to the device */
     float *host_gradient; /* what is reduced and judged: `gradient`, or a copy on the host; NULL: neither is done there */
@@ -94,6 +96,15 @@ tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tand
 /* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
 tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
                                            const tandem_step *step, tandem_error *error);
+
+/* Whether gradients are summed over ranks. */
+static inline int tandem_executor_exchanges(const tandem_executor *executor)
+{
+    return executor->worker->comm && !executor->options.without_exchange;
+}
+
+/* All gradients, on the host: where the other ranks reach them, if they are exchanged. Cleared. */
+tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *executor, tandem_error *error);
 
 /* The spare element of bucket 0, which takes the loss through the all-reduce. */
 static inline float *tandem_executor_loss_carrier(const tandem_executor *executor)

@@ -60,19 +60,38 @@ static tandem_status take(void **memory, tandem_executor *executor, uint64_t byt
     return status;
 }
 
+tandem_status tandem_executor_take_gradients(float **gradient, tandem_executor *executor, tandem_error *error)
+{
+    const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
+    void *memory = NULL;
+    const tandem_status status = tandem_executor_exchanges(executor)
+                                     ? tandem_worker_take_exchanged(&memory, executor->worker, bytes, error)
+                                     : tandem_worker_take(&memory, executor->worker, TANDEM_STAGING, bytes, error);
+    if (status == TANDEM_OK) *gradient = memory;
+    return status;
+}
+
 static tandem_status allocate_flat(tandem_executor *executor, tandem_error *error)
 {
     const uint64_t bytes = (uint64_t)executor->step->n_flat * sizeof(float);
     const int n_state = tandem_optimizer_n_state(executor->graph->optimizer.kind);
-    float **const array[] = {&executor->weight, &executor->gradient, &executor->state[0], &executor->state[1]};
-    for (int k = 0; k < 2 + n_state; k++) {
-        void *memory = NULL;
-        const tandem_status status = take(&memory, executor, bytes, error);
-        if (status != TANDEM_OK) return status;
-        *array[k] = memory;
+    const int is_apart = tandem_worker_is_apart(executor->worker);
+    float **const array[] = {&executor->weight, &executor->state[0], &executor->state[1]};
+    tandem_status status = TANDEM_OK;
+    void *memory = NULL;
+    for (int k = 0; k < 1 + n_state && status == TANDEM_OK; k++) {
+        status = take(&memory, executor, bytes, error);
+        if (status == TANDEM_OK) *array[k] = memory;
     }
-    if (!tandem_worker_is_apart(executor->worker)) executor->host_gradient = executor->gradient;
-    return TANDEM_OK;
+    if (status == TANDEM_OK && is_apart) {
+        status = take(&memory, executor, bytes, error);
+        if (status == TANDEM_OK) executor->gradient = memory;
+    } else if (status == TANDEM_OK) {
+        status = tandem_executor_take_gradients(&executor->host_gradient, executor, error);
+        executor->gradient = executor->host_gradient;
+        if (status == TANDEM_OK) executor->allocated += bytes;
+    }
+    return status;
 }
 
 static tandem_status initialise_weights(tandem_executor *executor, tandem_error *error)
@@ -185,7 +204,7 @@ static void bind_operands(tandem_executor *executor)
 static tandem_status open_reducer(tandem_executor *executor, tandem_error *error)
 {
     const tandem_step *step = executor->step;
-    if (!executor->worker->comm || executor->options.without_exchange) return TANDEM_OK;
+    if (!tandem_executor_exchanges(executor)) return TANDEM_OK;
     tandem_bucket_view *view = malloc((size_t)(step->n_bucket + 1) * sizeof *view);
     if (!view) return no_memory(error, executor);
     for (int b = 0; b < step->n_bucket; b++)
@@ -263,7 +282,8 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->step = options->step;
     executor->graph = options->step->graph;
     tandem_gate_open(&executor->gate, options);
-    tandem_status status = forward_only ? TANDEM_OK : check_norm(executor, error);
+    tandem_status status = tandem_noise_open(&executor->noise, error);
+    if (status == TANDEM_OK && !forward_only) status = check_norm(executor, error);
     if (status == TANDEM_OK) status = allocate_tables(executor, error);
     if (status == TANDEM_OK) status = set_optimizer(executor, error);
     if (status == TANDEM_OK)
@@ -353,7 +373,9 @@ void tandem_executor_close(tandem_executor *executor)
     if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);
     tandem_worker *worker = executor->worker;
     if (!executor->evaluates) tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
-    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);
+    if (executor->gradient != executor->host_gradient)
+        tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);
+    tandem_worker_give_exchanged(worker, executor->host_gradient);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);

@@ -25,16 +25,14 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     const tandem_graph *graph = executor->graph;
     const tandem_op *input = &graph->op[graph->input];
     const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
+    const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
     void *place = input_place(executor, b);
-    tandem_philox_block block = {{0}};
-    for (int64_t i = 0; i < n; i++) {
-        const uint32_t counter[4] = {(uint32_t)(i / 4), (uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
-        if (i % 4 == 0) block = tandem_philox(counter, executor->options.seed);
-        const uint32_t word = block.word[i % 4];
-        if (input->dtype == TANDEM_S32)
-            ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->vocabulary);
-        else
-            ((float *)place)[i] = 2.0f * tandem_philox_uniform(word) - 1.0f;
+    if (input->dtype == TANDEM_F32)
+        tandem_noise_fill(executor->noise, place, (size_t)n, executor->options.seed, stream);
+    for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
+        const uint32_t counter[4] = {(uint32_t)(i / 4), stream[0], stream[1], stream[2]};
+        const uint32_t word = tandem_philox(counter, executor->options.seed).word[i % 4];
+        ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->vocabulary);
     }
     for (int64_t i = 0; i < graph->length; i++) {
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_DRAW_SHUFFLE};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "backend/transfer.h"
+#include "base/boot_id.h"
 #include "base/quantity.h"
 
 /* What each rank tells the others. */
@@ -17,7 +18,7 @@ typedef struct claim {
     uint64_t limit_bytes, available_bytes; /* 0 = none, not known */
     uint64_t host_bytes;                   /* that it takes of the machine's memory */
     uint64_t beside_bytes, free_bytes; /* on a card, beside the plan's; that are free there, 0 = not known */
-    char machine[48], card[TANDEM_DEVICE_NAME]; /* card: "" = none */
+    char machine[TANDEM_BOOT_ID_BYTES], card[TANDEM_DEVICE_NAME]; /* card: "" = none */
 } claim;
 
 /* What does not fit: a rank, or all ranks on its card, or of its machine. */
@@ -68,9 +69,7 @@ static claim claim_of(const tandem_executor *executor)
                  .limit_bytes = limit ? *limit : 0,
                  .available_bytes = available_bytes(),
                  .host_bytes = executor->memory.peak};
-    FILE *stream = fopen("/proc/sys/kernel/random/boot_id", "re"); /* another one on every machine that runs */
-    if (stream && !fgets(own.machine, sizeof own.machine, stream)) own.machine[0] = '\0';
-    if (stream) (void)fclose(stream);
+    tandem_boot_id(own.machine);
     if (tandem_worker_is_apart(executor->worker)) claim_card(&own, executor);
     return own;
 }
@@ -246,7 +245,7 @@ static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error
 tandem_status tandem_executor_check_fit(const tandem_executor *executor, tandem_error *error)
 {
     tandem_worker *worker = executor->worker;
-    const int together = worker->comm && !executor->options.without_exchange, n = together ? worker->n_rank : 1;
+    const int together = tandem_executor_exchanges(executor), n = together ? worker->n_rank : 1;
     const claim own = claim_of(executor);
     claim *all = malloc((size_t)n * sizeof *all);
     if (!all) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to compare %d ranks", n);

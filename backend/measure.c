@@ -120,7 +120,7 @@ static tandem_status take_data(exchange *x)
 {
     const uint64_t bytes = (uint64_t)(x->elements + 1) * sizeof(float);
     void *data = NULL;
-    tandem_status status = tandem_worker_take(&data, x->worker, TANDEM_STAGING, bytes, &x->error);
+    tandem_status status = tandem_worker_take_exchanged(&data, x->worker, bytes, &x->error);
     x->data = data;
     if (status == TANDEM_OK && tandem_worker_is_apart(x->worker))
         status = tandem_worker_take(&x->gradients, x->worker, TANDEM_ON_DEVICE, bytes, &x->error);
@@ -144,7 +144,7 @@ tandem_status tandem_measure_all_reduce(tandem_worker *worker, uint64_t bytes, i
     if (x.status == TANDEM_OK) x.status = shortest_over_ranks(worker, sample_ns, n, &x.error);
     if (x.status == TANDEM_OK && slowdown) *slowdown = beside_ns > alone_ns ? beside_ns / alone_ns : 1.0;
     if (x.status != TANDEM_OK && error) *error = x.error;
-    tandem_worker_give(worker, TANDEM_STAGING, x.data);
+    tandem_worker_give_exchanged(worker, x.data);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, x.gradients);
     free(work);
     return x.status;

@@ -40,7 +40,7 @@ static uint64_t label_bytes(const tandem_graph *graph)
 
 static int needs_gradients(const tandem_executor *executor)
 {
-    return (executor->worker->comm && !executor->options.without_exchange) || tandem_gate_is_used(&executor->gate);
+    return tandem_executor_exchanges(executor) || tandem_gate_is_used(&executor->gate);
 }
 
 uint64_t tandem_transfer_staging_bytes(const tandem_executor *executor)
@@ -71,16 +71,6 @@ static tandem_status take_decays(tandem_executor *executor, tandem_error *error)
     return tandem_worker_end_view(executor->worker, view, memory, bytes, 1, error);
 }
 
-static tandem_status take_gradients(tandem_executor *executor, tandem_error *error)
-{
-    if (!needs_gradients(executor)) return TANDEM_OK;
-    void *memory = NULL;
-    const tandem_status status =
-        take_staging(&memory, executor, (uint64_t)executor->step->n_flat * sizeof(float), error);
-    executor->host_gradient = memory;
-    return status;
-}
-
 static tandem_status take_now(tandem_executor *executor, tandem_error *error)
 {
     void *now = NULL, *staged = NULL;
@@ -103,7 +93,8 @@ tandem_status tandem_transfer_open(tandem_executor *executor, int forward_only, 
     status = take_staging(&loss, executor, (uint64_t)executor->step->options.n_micro * sizeof(float), error);
     executor->micro_loss = loss;
     if (status == TANDEM_OK) status = take_now(executor, error);
-    if (status == TANDEM_OK) status = take_gradients(executor, error);
+    if (status == TANDEM_OK && needs_gradients(executor))
+        status = tandem_executor_take_gradients(&executor->host_gradient, executor, error);
     if (status == TANDEM_OK) status = take_decays(executor, error);
     return status;
 }
@@ -114,7 +105,6 @@ void tandem_transfer_close(tandem_executor *executor)
     tandem_worker_give(executor->worker, TANDEM_STAGING, executor->micro_loss);
     tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, executor->now);
     tandem_worker_give(executor->worker, TANDEM_STAGING, executor->staged_now);
-    tandem_worker_give(executor->worker, TANDEM_STAGING, executor->host_gradient);
     tandem_worker_give(executor->worker, TANDEM_ON_DEVICE, executor->decay_of);
 }
 

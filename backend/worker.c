@@ -60,13 +60,15 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     if (status == TANDEM_OK) status = pin(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
     if (status == TANDEM_OK && options->n_rank > 1)
-        status = tandem_comm_open(&worker->comm,
-                                  &(tandem_comm_options){.rank = options->rank,
-                                                         .n_rank = options->n_rank,
-                                                         .store = options->store,
-                                                         .timeout_ns = options->timeout_ns,
-                                                         .cpu = options->cpu},
-                                  error);
+        status =
+            tandem_comm_open(&worker->comm,
+                             &(tandem_comm_options){.rank = options->rank,
+                                                    .n_rank = options->n_rank,
+                                                    .store = options->store,
+                                                    .timeout_ns = options->timeout_ns,
+                                                    .cpu = options->cpu,
+                                                    .over_network = options->over_network || worker->backend->take},
+                             error);
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
         return status;
@@ -81,6 +83,11 @@ void tandem_worker_close(tandem_worker *worker)
     tandem_comm_close(worker->comm);
     if (worker->device) worker->backend->close(worker->device);
     free(worker);
+}
+
+int tandem_worker_shares(const tandem_worker *worker)
+{
+    return worker->comm && tandem_comm_shares(worker->comm);
 }
 
 tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,

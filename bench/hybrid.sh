@@ -22,6 +22,8 @@ vit_tiny:width=256,heads=4 16 fashion-mnist . .
 gpt_tiny:width=256 8 text.txt . .
 mlp:width=1024,depth=3 256 fashion-mnist . ."}
 
+export TANDEM_EXCHANGE=network # not in the memory of the machine, which both ends share
+
 # --- Two ends of a link ------------------------------------------------------------------------------------------------
 ns=(tandem-$$-0 tandem-$$-1) end=(tdm$$a tdm$$b) # names of interfaces have 15 characters at most
 other="" work=""

@@ -51,6 +51,7 @@ static int run_plan(allocating *a)
     if (status == TANDEM_OK) status = allocate(a, &error);
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
+    cli_note_loss_scale(options, a->plan, a->problem->graph, "train it with");
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
     const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);

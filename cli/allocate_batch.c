@@ -24,12 +24,16 @@ typedef struct split {
 
 static int print_text(const split *s, const tandem_batch_choice *choice, const char *method)
 {
-    char batches[256], step[TANDEM_QUANTITY_TEXT];
+    char cluster[1024], batches[256], step[TANDEM_QUANTITY_TEXT];
     const int64_t samples = s->options->global_batch;
+    const int n_micro = s->options->step.n_micro;
+    tandem_cluster without_batches = s->subject.cluster;
     cli_table table = {0};
-    tandem_cluster_print(batches, sizeof batches, &s->subject.cluster);
-    printf("%s on %s, %lld samples a step; %d splits looked at", s->subject.graph[0]->model, batches,
-           (long long)samples, choice->n_split);
+    for (int c = 0; c < without_batches.n_class; c++) without_batches.member[c].batch = 0;
+    tandem_cluster_print(cluster, sizeof cluster, &without_batches);
+    printf("%s on %s, %lld samples a step", s->subject.graph[0]->model, cluster, (long long)samples);
+    if (n_micro > 1) printf(" in %d micro-steps", n_micro);
+    printf("; %d splits looked at", choice->n_split);
     if (choice->n_missing) printf(", %d of them not measured", choice->n_missing);
     fputs("\n\n", stdout);
     cli_table_row(&table, "chosen\tbatch a rank\t>step\t>samples/s\t>sensitivity (%s)", cli_method_text(method));
@@ -68,6 +72,8 @@ static int print_json(const split *s, const tandem_batch_choice *choice, const c
     json_object_set_new(result, "model", json_string(s->subject.graph[0]->model));
     json_object_set_new(result, "method", json_string(method));
     json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
+    json_object_set_new(result, "micro_steps",
+                        json_integer(s->options->step.n_micro > 1 ? s->options->step.n_micro : 1));
     json_object_set_new(result, "splits", json_integer(choice->n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(choice->n_missing));
     for (int k = 0; k < N_WAY; k++)
@@ -82,6 +88,15 @@ static tandem_status write_plan(const split *s, const tandem_batch_choice *choic
 {
     return s->options->output ? tandem_plan_write(choice->both.plan, s->subject.graph[0], s->options->output, error)
                               : TANDEM_OK;
+}
+
+/* What is split among the ranks is a micro-step's part of what was asked for. */
+static void mention_micro_steps(tandem_error *error, int n_micro)
+{
+    const size_t used = strlen(error->text);
+    if (error->status == TANDEM_USAGE && n_micro > 1)
+        (void)snprintf(error->text + used, sizeof error->text - used,
+                       "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
 }
 
 int allocate_batch(allocating *a)
@@ -102,11 +117,13 @@ int allocate_batch(allocating *a)
         status = tandem_batch_choose(&choice, &s.subject.cluster, a->options->global_batch / n_micro,
                                      &problems, a->policy, method->name, a->options->target_ns,
                                      fmax(a->options->slowdown, 0), &error);
+    mention_micro_steps(&error, n_micro);
     if (status == TANDEM_OK) status = write_plan(&s, &choice, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
         code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
+    if (code == 0) cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], "train it with");
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&choice);

@@ -70,7 +70,7 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
 /* An all-reduce that slows compute by a sixth, and that compute slows by a fifth. */
 static tandem_status fill_exchange(const making *m, tandem_error *error)
 {
-    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
+    char group[TANDEM_GROUP_TEXT];
     tandem_status status = TANDEM_OK;
     tandem_cluster_group(group, sizeof group, m->cluster);
     for (int c = 0; c < m->cluster->n_class && status == TANDEM_OK; c++)

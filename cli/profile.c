@@ -70,6 +70,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,
                                               rank->backend->libraries(libraries, sizeof libraries), 1, error);
+    const int shares = tandem_cluster_shares_memory(&rank->subject->cluster);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(&rank->worker,
@@ -78,8 +79,14 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
                                                                      .n_rank = rank->place.n_rank,
                                                                      .store = rank->place.store,
                                                                      .cpu = rank->place.cpu,
-                                                                     .timeout_ns = patience_ns},
+                                                                     .timeout_ns = patience_ns,
+                                                                     .over_network = !shares},
                                             error);
+    if (status == TANDEM_OK && shares && !rank->backend->worker_shares(rank->worker))
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "the cluster's ranks are on one machine, but these share no memory; on machines of their "
+                                  "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
+                                  "the network wherever they are");
     return status;
 }
 
@@ -199,10 +206,10 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,      OPTION_DEVICE, OPTION_CLUSTER,     OPTION_BATCH,
-                              OPTION_DATA,       OPTION_BUCKET, OPTION_REPETITIONS, OPTION_AGAIN,
-                              OPTION_EXCHANGE,   OPTION_PLAN,   OPTION_UNIFORM,     OPTION_SEED,
-                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_CLIP, OPTION_LOSS_SCALE, OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,       OPTION_DEVICE,  OPTION_CLUSTER,  OPTION_BATCH,      OPTION_DATA,    OPTION_BUCKET,
+    OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_EXCHANGE, OPTION_PLAN,       OPTION_UNIFORM, OPTION_SEED,
+    OPTION_ACCUMULATE,  OPTION_SCALING, OPTION_CLIP,     OPTION_LOSS_SCALE, OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

@@ -97,7 +97,7 @@ static tandem_status profile_curve(profile_rank *rank, const char *group, int lo
 tandem_status profile_exchange(profile_rank *rank, profile_count *count, tandem_error *error)
 {
     uint64_t bytes[MOST_POINTS];
-    char group[256];
+    char group[TANDEM_GROUP_TEXT];
     int n = 0;
     tandem_cluster_group(group, sizeof group, &rank->subject->cluster);
     tandem_status status = choose_sizes(rank, bytes, &n, error);

@@ -174,14 +174,16 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
         status = rank_run_open_data(&run->data, run->backend, subject, options, error);
     if (status == TANDEM_OK) status = rank_run_open_step(run, subject, options, error);
     if (status == TANDEM_OK)
-        status = run->backend->worker_open(&run->worker,
-                                           &(tandem_worker_options){.device = device,
-                                                                    .rank = place->rank,
-                                                                    .n_rank = place->n_rank,
-                                                                    .store = place->store,
-                                                                    .cpu = place->cpu,
-                                                                    .timeout_ns = options->timeout_ns},
-                                           error);
+        status = run->backend->worker_open(
+            &run->worker,
+            &(tandem_worker_options){.device = device,
+                                     .rank = place->rank,
+                                     .n_rank = place->n_rank,
+                                     .store = place->store,
+                                     .cpu = place->cpu,
+                                     .timeout_ns = options->timeout_ns,
+                                     .over_network = !tandem_cluster_shares_memory(&subject->cluster)},
+            error);
     if (status == TANDEM_OK) status = recall(run, options, error);
     if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
     if (status != TANDEM_OK) rank_run_close(run);

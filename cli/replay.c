@@ -448,6 +448,7 @@ static int run(const cli_options *options)
     if (options->spread >= 0 && !options->draws)
         return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
     tandem_status status = cli_subject_open(&subject, options, &error);
+    if (status == TANDEM_OK) cli_note_loss_scale(options, subject.plan, subject.graph[0], "add");
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
     if (status != TANDEM_OK)

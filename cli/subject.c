@@ -1,5 +1,6 @@
 /* subject.c: what most commands are about: a model at the batch of every class of a cluster, and a plan for it. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -81,21 +82,69 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
     return status;
 }
 
+tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
+{
+    const char *exchange = getenv("TANDEM_EXCHANGE");
+    const int is_network = exchange && strcmp(exchange, "network") == 0;
+    if (exchange && *exchange && !is_network)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "TANDEM_EXCHANGE is '%s'; 'network' keeps ranks of one machine from exchanging gradients in "
+                                "memory that they share, unset leaves them to",
+                                exchange);
+    *over_network = is_network;
+    return TANDEM_OK;
+}
+
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     cli_subject made = {0};
-    const tandem_status status =
-        options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
+    int over_network = 0;
+    tandem_status status = cli_exchange_choose(&over_network, error);
+    if (status == TANDEM_OK)
+        status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
     if (status != TANDEM_OK) {
         cli_subject_close(&made);
         return status;
     }
+    made.cluster.over_network = over_network;
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
     if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
     made.plan->step.with_norm = options->clip > 0 || options->loss_scale != 0;
     *subject = made;
     return TANDEM_OK;
+}
+
+/* Operators whose backward products read their gradient in f16 on class c. */
+static int n_gradient_in_f16(const tandem_plan *plan, const tandem_graph *graph, int c)
+{
+    const int is_wider = plan->cluster.member[c].device.wider == TANDEM_F16;
+    int n = 0;
+    for (int op = 0; op < plan->n_op; op++) {
+        const tandem_dtype dgrad = tandem_precision_get(plan->precision[c][op])->dgrad,
+                           wgrad = tandem_precision_get(plan->precision[c][op])->wgrad;
+        n += graph->op[op].needs_gradient && (dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
+                                              (is_wider && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER)));
+    }
+    return n;
+}
+
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         const char *advice)
+{
+    char where[256] = "";
+    int most = 0;
+    for (int c = 0; c < plan->cluster.n_class && options->loss_scale == 0; c++) {
+        const int n = n_gradient_in_f16(plan, graph, c);
+        const size_t used = strlen(where);
+        if (n == 0) continue;
+        (void)snprintf(where + used, sizeof where - used, "%s%s", used ? ", " : "",
+                       plan->cluster.member[c].device.name);
+        if (n > most) most = n;
+    }
+    if (most > 0)
+        cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
+                 most, where, advice);
 }
 
 void cli_subject_close(cli_subject *subject)

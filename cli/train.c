@@ -514,6 +514,7 @@ static int run(const cli_options *given)
         cli_subject_close(&subject);
         return code;
     }
+    if (place.rank == 0) cli_note_loss_scale(&options, subject.plan, subject.graph[0], "add");
     training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
     if (train(&t, &place, &error) != TANDEM_OK)
         code = tells(&error, place.rank) ? cli_fail(&error) : tandem_status_exit_code(error.status);

@@ -504,6 +504,17 @@ int tandem_cluster_class_of(const tandem_cluster *cluster, int rank)
     return -1;
 }
 
+int tandem_cluster_shares_memory(const tandem_cluster *cluster)
+{
+    if (cluster->over_network || tandem_cluster_n_rank(cluster) < 2) return 0;
+    for (int c = 0; c < cluster->n_class; c++) {
+        const tandem_cluster_class *const member = &cluster->member[c];
+        const int is_whole = cluster->n_class == 1 && member->per_node >= member->n_rank;
+        if (strncmp(member->device.name, "cpu:", 4) != 0 || (member->per_node != 0 && !is_whole)) return 0;
+    }
+    return 1;
+}
+
 void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster)
 {
     const char *name[TANDEM_MAX_CLASS];
@@ -528,4 +539,5 @@ void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster
         if (n_rank[i] > 1) append(text, size, "%d*", n_rank[i]);
         append(text, size, "%s", name[i]);
     }
+    if (tandem_cluster_shares_memory(cluster)) append(text, size, "%s", " in shared memory");
 }

@@ -116,7 +116,8 @@ static void fill_form(tandem_costs *costs, const tandem_step *step, int t, int v
     costs->form[place].ns[company] = (int64_t)(ns + 0.5);
     costs->origin[place][company] =
         batch > a->batch && batch < b->batch ? TANDEM_ORIGIN_INTERPOLATED : TANDEM_ORIGIN_EXTRAPOLATED;
-    if ((uint64_t)bytes > costs->workspace_bytes[place]) costs->workspace_bytes[place] = (uint64_t)bytes;
+    if ((uint64_t)bytes > costs->form[place].workspace_bytes)
+        costs->form[place].workspace_bytes = (uint64_t)bytes;
 }
 
 /* --- One company -------------------------------------------------------------------------------- */

@@ -105,7 +105,7 @@ tandem_status tandem_collective_times(const tandem_wire *wire, const tandem_clus
                                       const tandem_bucket *bucket, int n_bucket, tandem_store *store,
                                       tandem_collective_algorithm algorithm, tandem_error *error)
 {
-    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
+    char group[TANDEM_GROUP_TEXT];
     tandem_collective_point *point[2] = {NULL, NULL};
     int n[2] = {0, 0};
     tandem_status status = TANDEM_OK;

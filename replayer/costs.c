@@ -48,8 +48,8 @@ static void map_form(tandem_costs *costs, const tandem_step *step, int t, int va
     if (!cost) return;
     costs->form[place].ns[company] = tandem_cost_mean_ns(cost);
     costs->sigma[place][company] = sigma_of(cost);
-    if (cost->workspace_bytes > costs->workspace_bytes[place])
-        costs->workspace_bytes[place] = cost->workspace_bytes;
+    if (cost->workspace_bytes > costs->form[place].workspace_bytes)
+        costs->form[place].workspace_bytes = cost->workspace_bytes;
 }
 
 static tandem_status map_measured(tandem_costs *costs, const tandem_step *step, int company,
@@ -148,14 +148,13 @@ tandem_status tandem_costs_map(tandem_costs *out, const tandem_step *step, const
 {
     const size_t n_form = (size_t)step->n_task * TANDEM_MAX_VARIANT;
     tandem_costs costs = {.form = malloc(n_form * sizeof *costs.form),
-                          .workspace_bytes = calloc(n_form, sizeof *costs.workspace_bytes),
                           .origin = calloc(n_form, sizeof *costs.origin),
                           .sigma = calloc(n_form, sizeof *costs.sigma)};
     tandem_status status = TANDEM_OK;
-    if (!costs.form || !costs.workspace_bytes || !costs.origin || !costs.sigma)
+    if (!costs.form || !costs.origin || !costs.sigma)
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the costs of %d tasks on %s",
                                   step->n_task, source->device->name);
-    for (size_t i = 0; i < n_form && status == TANDEM_OK; i++) costs.form[i] = (tandem_form){{-1, -1}};
+    for (size_t i = 0; i < n_form && status == TANDEM_OK; i++) costs.form[i] = (tandem_form){.ns = {-1, -1}};
     for (int company = 0; company < TANDEM_N_COMPANY && status == TANDEM_OK; company++) {
         if (company == TANDEM_BESIDE && !source->neighbour[0]) continue;
         status = map_measured(&costs, step, company, source, error);
@@ -177,7 +176,6 @@ void tandem_costs_free(tandem_costs *costs)
     free(costs->spread);
     free(costs->sigma);
     free(costs->origin);
-    free(costs->workspace_bytes);
     free(costs->form);
 }
 
@@ -193,13 +191,13 @@ tandem_status tandem_costs_missing(const tandem_step *step, int t, int variant, 
         (void)snprintf(micro, sizeof micro, " --accumulate %d", step->options.n_micro);
     const int is_delayed = step->options.scaling.window > 0;
     if (is_delayed) (void)tandem_cast_scaling_print(scaling, step->options.scaling);
-    return tandem_error_set(error, TANDEM_MISSING,
-                            "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
-                            "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s%s` does it",
-                            key_text, tandem_task_kind_name(task->kind), op, device,
-                            beside[0] ? " beside a busy " : "", beside, more, step->graph->model,
-                            (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour, micro,
-                            is_delayed ? " --scaling " : "", scaling, task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
+    return tandem_error_set(
+        error, TANDEM_MISSING,
+        "the time of '%s' (%s of %s) on %s%s%s has not been measured%s; "
+        "`tandem profile --model %s --batch %lld --device %s%s%s%s%s%s%s` does it",
+        key_text, tandem_task_kind_name(task->kind), op, device, beside[0] ? " beside a busy " : "", beside,
+        more, step->graph->model, (long long)step->graph->batch, device, neighbour[0] ? "," : "", neighbour,
+        micro, is_delayed ? " --scaling " : "", scaling, task->kind == TANDEM_TASK_NORM ? " --clip 1" : "");
 }
 
 /* --- Where they came from ----------------------------------------------------------------------- */

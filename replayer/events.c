@@ -53,12 +53,12 @@ typedef struct simulation {
 static void aim(runner *r, int wait)
 {
     r->wait = wait;
-    r->wait_at_ns = r->backward_ns + r->wait_ns[wait * TANDEM_LANES];
+    r->wait_at_ns = r->backward_ns + r->wait_ns[wait];
 }
 
 static double list_ns(const simulation *s, const runner *r)
 {
-    return r->backward_ns + r->wait_ns[(s->n_bucket - 1) * TANDEM_LANES];
+    return r->backward_ns + r->wait_ns[s->n_bucket - 1];
 }
 
 static void take_pace(runner *r, const tandem_replay_member *member, int pace)
@@ -66,7 +66,7 @@ static void take_pace(runner *r, const tandem_replay_member *member, int pace)
     r->pace = pace;
     r->hand_ns = member->hand_ns[pace];
     r->wait_ns = member->wait_ns[pace];
-    r->backward_ns = *member->backward_ns[pace];
+    r->backward_ns = member->backward_ns[pace];
     aim(r, r->wait);
 }
 
@@ -178,7 +178,7 @@ static double time_until_ready(const simulation *s)
     double most = 0;
     for (int c = 0; c < s->n_class; c++) {
         const runner *r = &s->runner[c];
-        const double left = r->hand_ns[s->n_reduced * TANDEM_LANES] - r->at_ns;
+        const double left = r->hand_ns[s->n_reduced] - r->at_ns;
         if (left > most) most = left;
     }
     return most;
@@ -261,26 +261,6 @@ static void to_next_event(simulation *s)
 
 /* --- While everybody computes ---------------------------------------------------------------------------------- */
 
-/* lead(c, b) = hand(c, b) − speed(c)·Σ wire before b: how long the wire stands idle before bucket b is ready, but for where c
- * began; lead_ns[k] is the largest of the first k·TANDEM_LEAD buckets. */
-static void find_leads(const tandem_replayer *replayer, tandem_replay_member *member)
-{
-    const double *hand_ns = member->hand_ns[member->n_pace - 1], *sum_ns = replayer->loaded_sum_ns;
-    const double speed = 1 / member->slowed;
-    double most = -INFINITY;
-    for (int k = 0; k * TANDEM_LEAD <= replayer->n_bucket; k++) {
-        const int end = (k + 1) * TANDEM_LEAD < replayer->n_bucket ? (k + 1) * TANDEM_LEAD : replayer->n_bucket;
-        double own = -INFINITY;
-        member->lead_ns[k] = most;
-        for (int b = k * TANDEM_LEAD; b < end; b++) {
-            const double lead = hand_ns[b * TANDEM_LANES] - speed * sum_ns[b];
-            own = lead > own ? lead : own;
-        }
-        most = own > most ? own : most;
-    }
-    member->lead_changed = 0;
-}
-
 /* How long the wire has stood idle when bucket b goes on it, if everybody computes until then. */
 static double idle_before(const simulation *s, int b)
 {
@@ -288,9 +268,9 @@ static double idle_before(const simulation *s, int b)
     double idle_ns = 0;
     for (int c = 0; c < s->n_class; c++) {
         const runner *r = &s->runner[c];
-        double lead = s->replayer->member[c].lead_ns[b / TANDEM_LEAD];
-        for (int k = b / TANDEM_LEAD * TANDEM_LEAD; k <= b; k++) {
-            const double own = r->hand_ns[k * TANDEM_LANES] - r->speed * sum_ns[k];
+        double lead = s->replayer->member[c].lead_ns[b / TANDEM_GROUP];
+        for (int k = b / TANDEM_GROUP * TANDEM_GROUP; k <= b; k++) {
+            const double own = r->hand_ns[k] - r->speed * sum_ns[k];
             lead = own > lead ? own : lead;
         }
         if (lead - r->at_ns > idle_ns) idle_ns = lead - r->at_ns;
@@ -342,8 +322,7 @@ static int begins_at_once(const tandem_lap *lap, int n_class)
 static void run_ahead(simulation *s)
 {
     tandem_replayer *replayer = s->replayer;
-    for (int c = 0; c < s->n_class; c++)
-        if (replayer->member[c].lead_changed) find_leads(replayer, &replayer->member[c]);
+    tandem_leads_settle(replayer);
     int *const likely = &replayer->ahead[!begins_at_once(s->lap, s->n_class)];
     const int n = *likely = count_ahead(s, *likely);
     if (n == 0) return;
@@ -367,7 +346,7 @@ static void run_on(simulation *s)
         const double idle_ns = time_until_ready(s), wire_ns = replayer->wire_ns[1][s->n_reduced];
         for (int c = 0; c < s->n_class; c++) {
             const runner *r = &s->runner[c];
-            const double wait_at_ns = r->backward_ns + r->wait_ns[s->n_reduced * TANDEM_LANES];
+            const double wait_at_ns = r->backward_ns + r->wait_ns[s->n_reduced];
             if (r->waits || r->at_ns + idle_ns + wire_ns * r->speed >= wait_at_ns) goto out;
         }
         for (int c = 0; c < s->n_class; c++) {
@@ -398,8 +377,8 @@ static unsigned place_of(const simulation *s, const runner *r)
     enum { WAITS = 1, HAS_HANDED_OVER, IS_LET_GO };
     const int b = s->n_reduced;
     if (r->waits) return WAITS;
-    if (is_near(r->at_ns, r->hand_ns[b * TANDEM_LANES])) return HAS_HANDED_OVER;
-    return b > 0 && is_near(r->at_ns, r->backward_ns + r->wait_ns[(b - 1) * TANDEM_LANES]) ? IS_LET_GO : 0;
+    if (is_near(r->at_ns, r->hand_ns[b])) return HAS_HANDED_OVER;
+    return b > 0 && is_near(r->at_ns, r->backward_ns + r->wait_ns[b - 1]) ? IS_LET_GO : 0;
 }
 
 /* Two bits a class; 0 = a past that counts. */

@@ -56,15 +56,23 @@ int tandem_prices_open(tandem_replay_member *member, int n_bucket)
     member->stretch_block = malloc((n_stretch + 1) * sizeof *member->stretch_block);
     member->block_ns = calloc(most_blocks, sizeof *member->block_ns);
     member->stretch_ns = calloc(n_stretch, sizeof *member->stretch_ns);
-    if (!member->price_ns || !member->block || !member->block_of || !member->stretch_of ||
-        !member->stretch_block || !member->block_ns || !member->stretch_ns)
-        return 0;
-    cut(member, n_bucket);
-    return 1;
+    int whole = member->price_ns && member->block && member->block_of && member->stretch_of &&
+                member->stretch_block && member->block_ns && member->stretch_ns;
+    for (int pace = 0; pace < member->n_pace; pace++) {
+        member->hand_ns[pace] = calloc((size_t)n_bucket, sizeof *member->hand_ns[pace]);
+        member->wait_ns[pace] = calloc((size_t)n_bucket, sizeof *member->wait_ns[pace]);
+        whole = whole && member->hand_ns[pace] && member->wait_ns[pace];
+    }
+    if (whole) cut(member, n_bucket);
+    return whole;
 }
 
 void tandem_prices_close(tandem_replay_member *member)
 {
+    for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
+        free(member->wait_ns[pace]);
+        free(member->hand_ns[pace]);
+    }
     free(member->stretch_ns);
     free(member->block_ns);
     free(member->stretch_block);
@@ -122,17 +130,17 @@ static void settle_pace(tandem_replay_member *member, int n_bucket, int pace)
     double *hand_ns = member->hand_ns[pace], *wait_ns = member->wait_ns[pace];
     int64_t sum = lead_ns(member, n_bucket, pace);
     int s = sum > 0 ? 0 : member->first_changed;
-    if (s > 0 && s <= n_bucket) sum = (int64_t)hand_ns[(s - 1) * TANDEM_LANES];
+    if (s > 0 && s <= n_bucket) sum = (int64_t)hand_ns[s - 1];
     for (; s < n_bucket; s++) {
         sum += stretch_ns[s][pace];
-        hand_ns[s * TANDEM_LANES] = (double)sum;
+        hand_ns[s] = (double)sum;
     }
-    if (s == n_bucket) *member->backward_ns[pace] = (double)(sum + stretch_ns[s][pace]);
+    if (s == n_bucket) member->backward_ns[pace] = (double)(sum + stretch_ns[s][pace]);
     if (!member->update_changed) return;
     sum = 0;
     for (int b = 1; b < n_bucket; b++) {
         sum += stretch_ns[n_bucket + b][pace];
-        wait_ns[b * TANDEM_LANES] = (double)sum;
+        wait_ns[b] = (double)sum;
     }
 }
 
@@ -141,8 +149,9 @@ void tandem_prices_settle(tandem_replay_member *member, int n_bucket)
     for (int pace = 0; pace < member->n_pace; pace++) settle_pace(member, n_bucket, pace);
     member->first_changed = 2 * n_bucket;
     member->last_changed = -1;
-    member->update_changed = 0;
     member->lead_changed = 1;
+    member->behind_changed |= member->update_changed;
+    member->update_changed = 0;
 }
 
 /* --- Places --------------------------------------------------------------------------------------------------- */
@@ -151,8 +160,8 @@ void tandem_prices_settle(tandem_replay_member *member, int n_bucket)
 static double begin_of(const tandem_replay_member *member, int n_bucket, int s, int pace)
 {
     if (s == 0) return 0;
-    return s <= n_bucket ? member->hand_ns[pace][(s - 1) * TANDEM_LANES]
-                         : *member->backward_ns[pace] + member->wait_ns[pace][(s - 1 - n_bucket) * TANDEM_LANES];
+    return s <= n_bucket ? member->hand_ns[pace][s - 1]
+                         : member->backward_ns[pace] + member->wait_ns[pace][s - 1 - n_bucket];
 }
 
 /* The last stretch that begins at or before `at_ns`; most likely the one that is named. */

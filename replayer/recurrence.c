@@ -5,85 +5,85 @@
  *     end(b)  = max(end(b − 1), max_c rest(c) + hand(c, b)) + wire(b)
  *     late(c) = max(rest(c), max_b end(b) − wait(c, b))
  * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that no bucket
- * was on the wire from when it came to a wait until that bucket's all-reduce began. */
+ * was on the wire from when it came to a wait until that bucket's all-reduce began.
+ *
+ * Buckets are taken by groups (lead.c). A class waits with no bucket on the wire only for one that the wire stands idle before:
+ * where it does so before none of a group's, and where the class comes to no wait before they are through, the maxima of the
+ * group say it all. Elsewhere it is looked at bucket by bucket. */
 #include <string.h>
 
 #include "replayer/stages.h"
 
-/* Two classes side by side: the compiler keeps them in one register. */
-typedef double pair __attribute__((vector_size(TANDEM_LANES * sizeof(double)), may_alias));
-_Static_assert(TANDEM_LANES == 2, "a pair is of two classes");
-
 static inline double larger(double a, double b) { return a > b ? a : b; }
-static inline pair larger_of_each(pair a, pair b) { return (pair){larger(a[0], b[0]), larger(a[1], b[1])}; }
-static inline pair twice(double a) { return (pair){a, a}; }
 
-/* Of classes 2·k and 2·k + 1: [n_bucket]. */
-static const pair *stops_of(double *const *stops, const tandem_replayer *replayer, int k)
+/* The way of a class past its waits. */
+typedef struct course {
+    double now_ns; /* time less the list's since the first wait */
+    double waiting_ns;
+} course;
+
+/* When the buckets of a group go on the wire and come off it, ns since the lap began. */
+static void run_wire(tandem_replayer *replayer, const tandem_lap *lap, int group, int end)
 {
-    return (const pair *)stops[TANDEM_USUAL] + (size_t)k * (size_t)replayer->n_bucket;
+    const double *sum_ns = replayer->wire_sum_ns;
+    double late_ns = replayer->late_ns[group];
+    for (int b = group * TANDEM_GROUP; b < end; b++) {
+        for (int c = 0; c < replayer->n_class; c++)
+            late_ns = larger(late_ns, lap->rest_ns[c] + replayer->member[c].hand_ns[TANDEM_USUAL][b] - sum_ns[b]);
+        replayer->wire_start_ns[b] = late_ns + sum_ns[b];
+        replayer->wire_end_ns[b] = late_ns + sum_ns[b + 1];
+    }
+    replayer->is_run[group] = 1;
 }
 
-static pair rest_of(const tandem_lap *lap, int k)
+static void run_buckets(course *at, tandem_replayer *replayer, const tandem_lap *lap, const double *wait_ns, int group)
 {
-    return (pair){lap->rest_ns[2 * k], lap->rest_ns[2 * k + 1]};
-}
-
-/* When each bucket is ready to go, as far as all pairs but the first are concerned: ns since the lap began. */
-static void find_ready(double *restrict ready_ns, const tandem_lap *lap, const tandem_replayer *replayer)
-{
-    memset(ready_ns, 0, (size_t)replayer->n_bucket * sizeof *ready_ns);
-    for (int k = 1; 2 * k < replayer->n_class; k++) {
-        const pair *restrict hand = stops_of(replayer->hand_ns, replayer, k);
-        const pair rest = rest_of(lap, k);
-        for (int b = 0; b < replayer->n_bucket; b++) {
-            const pair handed = hand[b] + rest;
-            ready_ns[b] = larger(ready_ns[b], larger(handed[0], handed[1]));
-        }
+    const int first = group * TANDEM_GROUP, next = first + TANDEM_GROUP;
+    const int end = next < replayer->n_bucket ? next : replayer->n_bucket;
+    if (!replayer->is_run[group]) run_wire(replayer, lap, group, end);
+    for (int b = first; b < end; b++) {
+        at->waiting_ns += larger(replayer->wire_start_ns[b] - wait_ns[b] - at->now_ns, 0);
+        at->now_ns = larger(at->now_ns, replayer->wire_end_ns[b] - wait_ns[b]);
     }
 }
 
-/* start_ns holds what find_ready found. */
-static void run_wire(double *restrict start_ns, double *restrict end_ns, const tandem_lap *lap,
-                     const tandem_replayer *replayer)
+static void run_class(tandem_lap *lap, tandem_replayer *replayer, int c, int n_group)
 {
-    const pair *restrict hand = stops_of(replayer->hand_ns, replayer, 0);
-    const double *restrict sum_ns = replayer->wire_sum_ns;
-    const pair rest = rest_of(lap, 0);
-    double late = 0;
-    for (int b = 0; b < replayer->n_bucket; b++) {
-        const pair handed = hand[b] + rest;
-        late = larger(late, larger(start_ns[b], larger(handed[0], handed[1])) - sum_ns[b]);
-        start_ns[b] = late + sum_ns[b];
-        end_ns[b] = late + sum_ns[b + 1];
+    const tandem_replay_member *member = &replayer->member[c];
+    const double *late_ns = replayer->late_ns, begin_ns = lap->rest_ns[c] + member->backward_ns[TANDEM_USUAL];
+    course at = {.now_ns = begin_ns};
+    for (int group = 0; group < n_group; group++) {
+        const double through_ns = late_ns[group + 1] + member->behind_ns[group];
+        if (late_ns[group + 1] == late_ns[group])
+            at.now_ns = larger(at.now_ns, through_ns);
+        else if (through_ns > at.now_ns)
+            run_buckets(&at, replayer, lap, member->wait_ns[TANDEM_USUAL], group);
     }
+    lap->backward_end_ns[c] = begin_ns;
+    lap->waiting_ns[c] = at.waiting_ns;
+    lap->exposed_ns[c] = at.now_ns - begin_ns - at.waiting_ns;
 }
 
-/* A class comes to its first wait at `begin`; `now` is time less the list's time since then. */
-static void run_pair(tandem_lap *lap, const tandem_replayer *replayer, int k)
+/* How late the wire is, by the time that it has stood idle, behind the first k groups. */
+static void find_late(tandem_replayer *replayer, const tandem_lap *lap, int n_group)
 {
-    const int n_bucket = replayer->n_bucket;
-    const pair *restrict wait = stops_of(replayer->wait_ns, replayer, k);
-    const double *restrict start = replayer->wire_start_ns, *restrict end = replayer->wire_end_ns;
-    const pair begin = rest_of(lap, k) + ((const pair *)replayer->backward_ns[TANDEM_USUAL])[k], none = {0, 0};
-    pair now = begin, waiting = none;
-    for (int b = 0; b < n_bucket; b++) {
-        waiting += larger_of_each(twice(start[b]) - wait[b] - now, none);
-        now = larger_of_each(now, twice(end[b]) - wait[b]);
+    double *late_ns = replayer->late_ns;
+    for (int k = 0; k <= n_group; k++) late_ns[k] = 0;
+    for (int c = 0; c < replayer->n_class; c++) {
+        const double *lead_ns = replayer->member[c].lead_ns, rest_ns = lap->rest_ns[c];
+        for (int k = 1; k <= n_group; k++) late_ns[k] = larger(late_ns[k], lead_ns[k] + rest_ns);
     }
-    const pair rest = now + wait[n_bucket - 1] - lap->step_ns, exposed = now - begin - waiting;
-    for (int lane = 0; lane < 2; lane++) {
-        lap->rest_ns[2 * k + lane] = rest[lane];
-        lap->waiting_ns[2 * k + lane] = waiting[lane];
-        lap->exposed_ns[2 * k + lane] = exposed[lane];
-        lap->backward_end_ns[2 * k + lane] = begin[lane];
-    }
+    memset(replayer->is_run, 0, (size_t)n_group);
 }
 
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer)
 {
-    find_ready(replayer->wire_start_ns, lap, replayer);
-    run_wire(replayer->wire_start_ns, replayer->wire_end_ns, lap, replayer);
-    lap->step_ns = replayer->wire_end_ns[replayer->n_bucket - 1];
-    for (int k = 0; 2 * k < replayer->n_class; k++) run_pair(lap, replayer, k);
+    const int n_bucket = replayer->n_bucket, n_group = (n_bucket + TANDEM_GROUP - 1) / TANDEM_GROUP;
+    tandem_leads_settle(replayer);
+    find_late(replayer, lap, n_group);
+    for (int c = 0; c < replayer->n_class; c++) run_class(lap, replayer, c, n_group);
+    lap->step_ns = replayer->late_ns[n_group] + replayer->wire_sum_ns[n_bucket];
+    for (int c = 0; c < replayer->n_class; c++) /* behind all classes, who look at each other's */
+        lap->rest_ns[c] = lap->backward_end_ns[c] + lap->exposed_ns[c] + lap->waiting_ns[c] +
+                          replayer->member[c].wait_ns[TANDEM_USUAL][n_bucket - 1] - lap->step_ns;
 }

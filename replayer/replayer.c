@@ -67,8 +67,9 @@ static void price_touched(tandem_replay_member *member)
     const struct tandem_step_index *index = member->step->index;
     for (int k = 0; k < index->n_touched; k++) {
         const int t = index->touched[k];
-        const size_t form = (size_t)t * TANDEM_MAX_VARIANT + (size_t)member->step->task[t].variant;
-        member->workspace_bytes[t] = member->costs.workspace_bytes[form];
+        const tandem_task *task = &member->step->task[t];
+        const tandem_form *form = &member->costs.form[(size_t)t * TANDEM_MAX_VARIANT + (size_t)task->variant];
+        member->workspace_bytes[t] = task->active ? form->workspace_bytes : 0;
         tandem_prices_update(member, t);
     }
     if (index->n_touched > 0) member->memory_changed = 1;
@@ -132,7 +133,7 @@ static tandem_status find_slowing_of(tandem_replayer *replayer, tandem_store *st
 /* Where neither this nor the all-reduce was measured, nobody is slowed. */
 static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store, int measured, tandem_error *error)
 {
-    char group[TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12)];
+    char group[TANDEM_GROUP_TEXT];
     if (tandem_cluster_n_rank(&replayer->cluster) == 1) return TANDEM_OK;
     tandem_cluster_group(group, sizeof group, &replayer->cluster);
     for (int c = 0; c < replayer->n_class; c++) {
@@ -150,18 +151,12 @@ static tandem_status find_slowing(tandem_replayer *replayer, tandem_store *store
 static int allocate_wire(tandem_replayer *replayer)
 {
     const size_t n = (size_t)replayer->n_bucket;
-    const size_t n_lane = ((size_t)replayer->n_class + TANDEM_LANES - 1) / TANDEM_LANES * TANDEM_LANES;
+    const size_t n_group = (n + TANDEM_GROUP - 1) / TANDEM_GROUP;
     int whole = 1;
     for (int loaded = 0; loaded < 2; loaded++) {
         replayer->measured_ns[loaded] = malloc(n * sizeof *replayer->measured_ns[loaded]);
         replayer->wire_ns[loaded] = malloc(n * sizeof *replayer->wire_ns[loaded]);
         whole = whole && replayer->measured_ns[loaded] && replayer->wire_ns[loaded];
-    }
-    for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
-        replayer->hand_ns[pace] = calloc(n_lane * n, sizeof *replayer->hand_ns[pace]);
-        replayer->wait_ns[pace] = calloc(n_lane * n, sizeof *replayer->wait_ns[pace]);
-        replayer->backward_ns[pace] = calloc(n_lane, sizeof *replayer->backward_ns[pace]);
-        whole = whole && replayer->hand_ns[pace] && replayer->wait_ns[pace] && replayer->backward_ns[pace];
     }
     replayer->wire_by = calloc(n, sizeof *replayer->wire_by);
     replayer->wire_sum_ns = malloc((n + 1) * sizeof *replayer->wire_sum_ns);
@@ -170,28 +165,19 @@ static int allocate_wire(tandem_replayer *replayer)
     replayer->tail_ns = malloc(n * sizeof *replayer->tail_ns);
     replayer->tail = malloc(n * (size_t)replayer->n_class * sizeof *replayer->tail);
     replayer->passed = malloc(n * sizeof *replayer->passed);
+    replayer->late_ns = malloc((n_group + 1) * sizeof *replayer->late_ns);
+    replayer->is_run = malloc(n_group * sizeof *replayer->is_run);
     for (int c = 0; c < replayer->n_class; c++) {
         tandem_replay_member *member = &replayer->member[c];
-        member->lead_ns = malloc((n / TANDEM_LEAD + 1) * sizeof *member->lead_ns);
-        whole = whole && member->lead_ns;
+        member->lead_ns = malloc((n_group + 1) * sizeof *member->lead_ns);
+        member->behind_ns = malloc(n_group * sizeof *member->behind_ns);
+        whole = whole && member->lead_ns && member->behind_ns;
     }
-    whole = whole && replayer->loaded_sum_ns && replayer->tail_key && replayer->tail_ns && replayer->tail &&
-            replayer->passed;
+    whole = whole && replayer->loaded_sum_ns && replayer->late_ns && replayer->is_run && replayer->tail_key &&
+            replayer->tail_ns && replayer->tail && replayer->passed;
     replayer->wire_start_ns = calloc(n, sizeof *replayer->wire_start_ns);
     replayer->wire_end_ns = calloc(n, sizeof *replayer->wire_end_ns);
     return whole && replayer->wire_by && replayer->wire_sum_ns && replayer->wire_start_ns && replayer->wire_end_ns;
-}
-
-/* Where each class finds its stops. */
-static void deal_lanes(tandem_replayer *replayer)
-{
-    for (int c = 0; c < replayer->n_class; c++)
-        for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
-            const size_t first = (size_t)(c / TANDEM_LANES * replayer->n_bucket * TANDEM_LANES + c % TANDEM_LANES);
-            replayer->member[c].hand_ns[pace] = replayer->hand_ns[pace] + first;
-            replayer->member[c].wait_ns[pace] = replayer->wait_ns[pace] + first;
-            replayer->member[c].backward_ns[pace] = replayer->backward_ns[pace] + c;
-        }
 }
 
 /* To a multiple of 1/1024 ns: sums of such, and of tasks' times, are exact for some hours, in any order. */
@@ -212,7 +198,7 @@ static void wire_changed(tandem_replayer *replayer)
     }
     for (int c = 0; c < replayer->n_class; c++) {
         if (replayer->member[c].n_pace > 1 || replayer->member[c].slowed != 1) replayer->interferes = 1;
-        replayer->member[c].lead_changed = 1;
+        replayer->member[c].lead_changed = replayer->member[c].behind_changed = 1;
     }
     tandem_tails_forget(replayer, replayer->n_bucket);
 }
@@ -236,7 +222,6 @@ static tandem_status open_collectives(tandem_replayer *replayer, tandem_store *s
     assert(step);
     replayer->n_bucket = step->n_bucket;
     if (!allocate_wire(replayer)) return no_memory(step->graph, error);
-    deal_lanes(replayer);
     const tandem_wire wire = {
         {replayer->measured_ns[0], replayer->measured_ns[1]}, replayer->wire_by, &replayer->exchange};
     tandem_status status =
@@ -291,6 +276,7 @@ static void close_member(tandem_replay_member *member)
     free(member->wait_start_ns);
     free(member->end_ns);
     free(member->start_ns);
+    free(member->behind_ns);
     free(member->lead_ns);
     free(member->workspace_bytes);
     free(member->wait_place);
@@ -306,6 +292,8 @@ void tandem_replayer_close(tandem_replayer *replayer)
     if (!replayer) return;
     free(replayer->wire_end_ns);
     free(replayer->wire_start_ns);
+    free(replayer->is_run);
+    free(replayer->late_ns);
     free(replayer->passed);
     free(replayer->tail);
     free(replayer->tail_ns);
@@ -313,11 +301,6 @@ void tandem_replayer_close(tandem_replayer *replayer)
     free(replayer->loaded_sum_ns);
     free(replayer->wire_sum_ns);
     free(replayer->wire_by);
-    for (int pace = 0; pace < TANDEM_N_PACE; pace++) {
-        free(replayer->backward_ns[pace]);
-        free(replayer->wait_ns[pace]);
-        free(replayer->hand_ns[pace]);
-    }
     for (int loaded = 0; loaded < 2; loaded++) {
         free(replayer->wire_ns[loaded]);
         free(replayer->measured_ns[loaded]);

@@ -12,11 +12,11 @@ enum { TANDEM_ALONE, TANDEM_BESIDE, TANDEM_N_COMPANY }; /* whether a neighbour c
 
 typedef struct tandem_form {
     int64_t ns[TANDEM_N_COMPANY]; /* −1 = not measured, or no such form */
+    uint64_t workspace_bytes;     /* 0 where nothing is known */
 } tandem_form;
 
 typedef struct tandem_costs {
     tandem_form *form; /* [n_task × TANDEM_MAX_VARIANT]; of a reduce: with idle and with busy ranks */
-    uint64_t *workspace_bytes;                 /* the same; 0 where nothing is known */
     unsigned char (*origin)[TANDEM_N_COMPANY]; /* the same: tandem_origin of each time */
     float (*spread)[TANDEM_N_COMPANY];         /* the same, of what was predicted; NULL = nothing was */
     float (*sigma)[TANDEM_N_COMPANY];          /* the same, of what was measured: see draws.c */
@@ -91,7 +91,7 @@ typedef struct tandem_block {
     int first, end; /* tasks */
 } tandem_block;
 
-enum { TANDEM_BLOCK = 64, TANDEM_LANES = 2, TANDEM_LEAD = 4 };
+enum { TANDEM_BLOCK = 64, TANDEM_GROUP = 4 };
 
 /* The tasks that begin the list: they follow the last bucket's all-reduce. */
 static inline tandem_block tandem_replay_lead(const tandem_step *step)
@@ -136,13 +136,15 @@ typedef struct tandem_replay_member {
     int first_changed;  /* stretch; 2·n_bucket = none: stops before it are where they were */
     int last_changed;   /* stretch; −1 = none */
     int update_changed; /* … as are waits, unless an update's price changed */
-    /* Where the stops are, in list time: every TANDEM_LANES-th number, see tandem_replayer */
+    /* Where the stops are, in list time: [n_bucket] */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
-    double *backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
-    double *lead_ns;                    /* [n_bucket / TANDEM_LEAD + 1] see events.c */
-    int lead_changed;                   /* it is not yet brought up to date */
-    int likely_stretch[2];     /* where it changed its pace last: in a lap, in the former lap's list */
-    uint64_t *workspace_bytes; /* [n_task] of the current forms */
+    double backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
+    /* By groups of TANDEM_GROUP buckets (lead.c): the largest lead of the first k groups, [groups + 1]; the farthest behind in
+     * each, [groups] */
+    double *lead_ns, *behind_ns;
+    int lead_changed, behind_changed; /* they are not yet brought up to date */
+    int likely_stretch[2];            /* where it changed its pace last: in a lap, in the former lap's list */
+    uint64_t *workspace_bytes;        /* [n_task] of the current forms; of tasks that are not in the plan 0 */
     tandem_memory memory;
     /* The timeline: the list place by place; of each place and each wait, ns since the recorded lap began; then
      * in order, from the begin of the step */
@@ -160,9 +162,6 @@ struct tandem_replayer {
     tandem_cluster cluster;
     tandem_replay_member *member; /* [n_class] */
     int n_class, n_bucket;
-    /* stops of all classes, TANDEM_LANES of them side by side: [n_class / TANDEM_LANES][n_bucket][TANDEM_LANES] */
-    double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE];
-    double *backward_ns[TANDEM_N_PACE]; /* [n_class, rounded up] */
     /* all-reduces: multiples of 1/1024 ns, so that sums of times are exact */
     double *measured_ns[2]; /* [n_bucket] without and with ranks that compute meanwhile */
     double *wire_ns[2];     /* the same, or what the caller took for them */
@@ -171,6 +170,8 @@ struct tandem_replayer {
     tandem_exchange exchange;
     double *wire_sum_ns;   /* [n_bucket + 1] idle times of all buckets before */
     double *loaded_sum_ns; /* … and loaded ones */
+    double *late_ns; /* [groups + 1] scratch of a lap by the recurrence: how late the wire is behind the first k groups */
+    unsigned char *is_run; /* [groups] scratch: their buckets' wire_start_ns and wire_end_ns are known */
     /* laps by events, bucket by bucket: what followed last time from the state in which it went on the wire */
     uint64_t *tail_key; /* [n_bucket] the state; 0 = nothing is known */
     double *tail_ns;    /* [n_bucket] to the end of the lap */
@@ -216,7 +217,10 @@ typedef struct tandem_lap {
     double backward_end_ns[TANDEM_MAX_CLASS]; /* since the lap began; may lie behind its end */
 } tandem_lap;
 
-/* recurrence.c: where nothing interferes. Leaves the wire's times in *replayer. */
+/* lead.c: brings lead_ns and behind_ns up to date. Cost: O(buckets) for each class that changed. */
+void tandem_leads_settle(tandem_replayer *replayer);
+/* recurrence.c: where nothing interferes. Cost: O(buckets / TANDEM_GROUP) and the buckets that the wire stands idle before while a
+ * class waits for them, times classes. */
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
 /* events.c: what is known of laps' tails holds no more for buckets before `end`. */
 void tandem_tails_forget(tandem_replayer *replayer, int end);

@@ -5,6 +5,7 @@
 # card-kit), which brings all libraries but NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder.
 # usage: scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles and steps
 set -u
+PATH=$PATH:/usr/sbin:/sbin # ldconfig
 root=$(cd "$(dirname "$0")/.." && pwd)
 out=$(realpath -m "${1:-${OUT:-on_card_out}}")
 mkdir -p "$out" || exit 5
@@ -37,9 +38,9 @@ if [ -f "$root/needs" ]; then
     path=$root/lib
     known libstdc++.so.6 && known libgomp.so.1 || path=$path:$root/gcc
 fi
-for library in libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
+for library in libcuda.so.1 libcudart.so.13 libcublasLt.so.13 libcudnn.so.9; do
     known $library && continue
-    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib $(folders_of_python); do
+    for folder in /usr/local/cuda*/lib64 /usr/local/cuda*/targets/x86_64-linux/lib /usr/local/nvidia/lib* $(folders_of_python); do
         [ -e "$folder/$library" ] && path=${path:+$path:}$folder && break
     done
 done
@@ -48,8 +49,21 @@ printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/build/tandem "$@"\n' "$path" "$roo
 chmod +x "$work/tandem"
 
 # --- Parts ---
-part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder and the log
-    local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code
+# A part is a session of its own, of which nothing is left behind: limits within it make groups that its own limit does not reach.
+end_session() { # LEADER
+    local stat pid line field
+    for stat in /proc/[0-9]*/stat; do
+        pid=${stat#/proc/} pid=${pid%/stat}
+        { read -r line <"$stat"; } 2>/dev/null || continue
+        read -ra field <<<"${line##*) }" # state, parent, group, session
+        [ "${field[3]}" != "$1" ] || kill -KILL "$pid" 2>/dev/null
+    done
+}
+leader=
+trap 'exit 143' TERM INT HUP
+trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"' EXIT
+part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log
+    local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code told
     echo
     if [ "$left" -lt 5 ]; then
         echo "=== $1: SKIP: no time is left of $limit_in_all s"
@@ -57,8 +71,15 @@ part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the fold
     fi
     [ "$limit" -le "$left" ] || limit=$left
     echo "=== $1"
-    timeout -k 5 "$limit" "${@:4}" 2>&1 | tee -a "$out/$3"
-    code=${PIPESTATUS[0]}
+    touch "$out/$3"
+    told=$(stat -c %s "$out/$3")
+    setsid timeout -k 5 "$limit" "${@:4}" >>"$out/$3" 2>&1 </dev/null &
+    leader=$!
+    wait "$leader"
+    code=$?
+    end_session "$leader"
+    leader=
+    tail -c +$((told + 1)) "$out/$3"
     if [ "$code" = 124 ]; then code="stopped after $limit s"; else code="exit code $code"; fi
     echo "--- $1: $code, $((SECONDS - begin)) s"
 }
@@ -66,35 +87,38 @@ rm -f "$out"/{doctor,tests,speeds,steps,compare,hybrid}.txt
 
 date -u
 uname -a
-nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here"
+timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
 part "what is found" 20 doctor.txt "$tandem" doctor
+part "tests" 120 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=60 "$root/scripts/test_cuda.sh" "$programs" tests
 missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
     printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
 else
     part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
 fi
-part "tests" 150 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs"
-if "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
-    part "steps beside PyTorch" 130 steps.txt "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
+if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
+    part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
-        "$tandem" doctor | grep -qE "^$cpu +ok" && break
+        grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
-    part "profile of $cluster" 30 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
+    part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
-    for one in "resnet20 128" "vit_tiny 64" "gpt_tiny 32" "resnet50 64" "bert_base:seq=128 32"; do
-        read -r model batch <<<"$one"
-        part "profile of $model" 30 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
+    for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do
+        read -r model batch limit <<<"$one"
+        part "profile of $model" "$limit" compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device"
         for precision in bf16 fp8 int8_full fp32; do
             part "$model in $precision, predicted and run" 15 compare.txt \
                 "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
         done
+        part "$model in bf16, launched kernel by kernel as it was profiled" 15 compare.txt env TANDEM_GRAPHS=0 \
+            "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 --steps 20
     done
 else
     echo
     echo "=== profiles, predictions, steps: SKIP: $device runs no step here, as it says above"
 fi
+part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs" sanitizer
 
 # --- The store, as text ---
 card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr 'A-Z ' 'a-z_' | tr -cd 'a-z0-9_.-')

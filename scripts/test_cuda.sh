@@ -1,10 +1,10 @@
 #!/bin/bash
 # The tests of the CUDA backend that need a card, then what compute-sanitizer finds in them: reads and writes outside of memory,
 # races in what the threads of a block share. Says SKIP and why where a card, a library or the sanitizer is missing, and exits 0.
-# usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS]     make test-cuda builds them into build/card
+# usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS [tests|sanitizer]]     make test-cuda builds them into build/card; both
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-folder=${1:-build/card}
+folder=${1:-build/card} which=${2:-both}
 kernels=$folder/test_cuda_kernels operators=$folder/test_cuda_operators repeats=$folder/test_cuda_repeats
 
 missing=$(ldd "$kernels" | awk '/not found/ { printf "%s ", $1 }')
@@ -12,11 +12,12 @@ if [ -n "$missing" ]; then
     echo "SKIP: ${missing% } not found; they come with CUDA Toolkit 13, cuDNN 9 and libcmocka0"
     exit 0
 fi
-"$here/run_tests.sh" "$folder"/test_cuda_*
-code=$?
+code=0
+[ "$which" = sanitizer ] || "$here/run_tests.sh" "$folder"/test_cuda_* || code=1
+[ "$which" = tests ] && exit "$code"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if "$kernels" | grep -q '^SKIP'; then
+if "$kernels" | grep '^SKIP' >&2; then
     exit "$code"
 elif [ -z "$sanitizer" ]; then
     echo "SKIP compute-sanitizer: it is not installed; it comes with CUDA Toolkit 13"

@@ -14,11 +14,19 @@
 #include "backend/comm/gloo_shim.h"
 #include "backend/comm/presence.h"
 #include "backend/comm/ring.h"
+#include "backend/comm/shared_sum.h"
 #include "backend/comm/watch.h"
 #include "base/clock.h"
 
+/* Memory that was taken and not yet given back. */
+typedef struct shared {
+    tandem_shared_sum sum;
+    struct shared *next;
+} shared;
+
 struct tandem_comm {
     int rank, n_rank;
+    bool shares; /* memory, with all ranks */
     int64_t timeout_ms;
     tandem_presence presence;
     tandem_gloo *gloo;   /* NULL for one rank */
@@ -28,6 +36,7 @@ struct tandem_comm {
     int n_running;         /* collectives under way */
     bool dead;
     tandem_error failure; /* of which it died */
+    shared *first;        /* of what was taken */
     void *spare;          /* scratch memory of the last sum, kept for the next */
     size_t spare_bytes;
 };
@@ -203,12 +212,24 @@ static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
+static tandem_status try_sharing(tandem_comm *comm, int refuses, tandem_error *error)
+{
+    tandem_segment trial;
+    const tandem_status status = tandem_segment_open(&trial, comm, (tandem_segment_size){0, 1}, comm->rank,
+                                                     comm->n_rank, refuses, 0, error);
+    if (status != TANDEM_OK) return status;
+    comm->shares = trial.memory != NULL;
+    tandem_segment_close(&trial);
+    return TANDEM_OK;
+}
+
 static tandem_status join(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
 {
     const int64_t deadline_ns = tandem_now_ns() + options->timeout_ns;
     tandem_status status = tandem_presence_join(&comm->presence, options->store, options->timeout_ns, error);
     if (status == TANDEM_OK) status = start_gloo(comm, options->cpu, error);
     if (status == TANDEM_OK) status = connect_ranks(comm, options->store, deadline_ns, error);
+    if (status == TANDEM_OK) status = try_sharing(comm, options->over_network, error);
     return status;
 }
 
@@ -217,6 +238,7 @@ static void destroy(tandem_comm *comm)
     tandem_watch_close(comm->watch);
     tandem_gloo_close(comm->gloo);
     tandem_presence_close(&comm->presence);
+    while (comm->first) tandem_comm_give(comm, tandem_segment_part(&comm->first->sum.segment, comm->rank));
     free(comm->spare);
     pthread_mutex_destroy(&comm->mutex);
     free(comm);
@@ -333,6 +355,27 @@ static tandem_status sum(tandem_comm *comm, kind k, float *data, size_t n, uint3
     return run(comm, k, &ring, error);
 }
 
+/* What was taken and holds the data; NULL = nothing does. */
+static shared *holder_of(tandem_comm *comm, const float *data, size_t n)
+{
+    pthread_mutex_lock(&comm->mutex);
+    shared *s = comm->first;
+    while (s && !tandem_shared_sum_holds(&s->sum, data, n)) s = s->next;
+    pthread_mutex_unlock(&comm->mutex);
+    return s;
+}
+
+static tandem_status sum_shared(tandem_comm *comm, shared *s, const float *data, size_t n, tandem_error *error)
+{
+    static const char *const why[] = {
+        [TANDEM_SHARED_BROKEN] = "its answer never came", [TANDEM_SHARED_LATE] = "timed out", [TANDEM_SHARED_DISAGREES] = "different places in the shared memory"};
+    if (is_dead(comm, error)) return TANDEM_PEER;
+    const tandem_shared_result result =
+        tandem_shared_sum_run(&s->sum, data, n, &comm->presence, (int64_t)comm->timeout_ms * 1000000);
+    if (result == TANDEM_SHARED_OK) return TANDEM_OK;
+    return fail(comm, TANDEM_GLOO_FAILED, name_of(KIND_SUM), why[result], error);
+}
+
 /* Nothing to send: only whether the communicator still lives. */
 static tandem_status nothing(tandem_comm *comm, tandem_error *error)
 {
@@ -344,7 +387,8 @@ tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint
     if (comm->n_rank == 1 || n == 0) return nothing(comm, error);
     if (!data || n > PTRDIFF_MAX / sizeof *data)
         return tandem_error_set(error, TANDEM_USAGE, "an all-reduce of %zu floats at %p", n, (void *)data);
-    return sum(comm, KIND_SUM, data, n, tag, error);
+    shared *s = holder_of(comm, data, n);
+    return s ? sum_shared(comm, s, data, n, error) : sum(comm, KIND_SUM, data, n, tag, error);
 }
 
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error)
@@ -388,4 +432,47 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
     ring.n_step = comm->n_rank - 1;
     ring.n_forward = ring.n_step - 1;
     return run(comm, KIND_GATHER, &ring, error);
+}
+
+/* --- Shared memory ------------------------------------------------------------------------------------------------ */
+
+int tandem_comm_shares(const tandem_comm *comm) { return comm->shares; }
+
+tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error)
+{
+    if (!comm->shares) {
+        *memory = NULL;
+        return nothing(comm, error);
+    }
+    shared *taken = calloc(1, sizeof *taken);
+    if (!taken) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
+    const tandem_segment_size size = {bytes, tandem_shared_sum_bytes(comm->n_rank)};
+    const tandem_status status =
+        tandem_segment_open(&taken->sum.segment, comm, size, comm->rank, comm->n_rank, 0, tag, error);
+    if (status != TANDEM_OK || !taken->sum.segment.memory) {
+        free(taken);
+        if (status == TANDEM_OK) *memory = NULL;
+        return status;
+    }
+    pthread_mutex_lock(&comm->mutex);
+    taken->next = comm->first;
+    comm->first = taken;
+    pthread_mutex_unlock(&comm->mutex);
+    *memory = tandem_segment_part(&taken->sum.segment, comm->rank);
+    return TANDEM_OK;
+}
+
+int tandem_comm_give(tandem_comm *comm, void *memory)
+{
+    pthread_mutex_lock(&comm->mutex);
+    shared **place = &comm->first;
+    while (*place && (void *)tandem_segment_part(&(*place)->sum.segment, comm->rank) != memory)
+        place = &(*place)->next;
+    shared *given = *place;
+    if (given) *place = given->next;
+    pthread_mutex_unlock(&comm->mutex);
+    if (!given) return 0;
+    tandem_segment_close(&given->sum.segment);
+    free(given);
+    return 1;
 }

@@ -1,4 +1,4 @@
-/* comm.h: collectives between the ranks of one run, over Gloo (TCP), behind plain C.
+/* comm.h: collectives between the ranks of one run, over Gloo (TCP) or in memory that they share, behind plain C.
  *
  * A run is a directory that all ranks can reach (`store`); each rank writes two small keys into it to find the others,
  * and holds a lock on a file there for as long as it lives, so that when a collective breaks, the survivors can tell
@@ -11,7 +11,8 @@
  *
  * Every rank makes the same collectives with the same sizes and, within a tag, in the same order; where they differ the
  * timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is undefined.
- * Ranks talk over the loopback address, or over the network interface that the environment names in TANDEM_IFACE.
+ * Ranks talk over the loopback address, or over the network interface that the environment names in TANDEM_IFACE. Where all
+ * of them run on one machine they sum gradients in memory that they share (tandem_comm_take).
  *
  * Thread-safe, with a tag for each thread that calls at once; only open and close want a thread to themselves. */
 #ifndef TANDEM_BACKEND_COMM_COMM_H
@@ -29,6 +30,7 @@ typedef struct tandem_comm_options {
     const char *store; /* existing directory on a file system with locks, fresh for this run; NULL for one rank */
     int64_t timeout_ns; /* a peer silent for longer is dead */
     int cpu;            /* core that Gloo's own thread is pinned to; -1 = leave it */
+    int over_network;   /* 1: this rank shares no memory, so that none does */
 } tandem_comm_options;
 
 /* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_PEER, error.rank = a missing rank).
@@ -42,8 +44,9 @@ void tandem_comm_close(tandem_comm *comm);
 /* In place sum over all ranks, the same bits on every rank, every time. Blocks, in the kernel. `tag` separates
  * collectives that different threads run at once; UINT32_MAX is the reducer's. All collectives return TANDEM_OK,
  * TANDEM_PEER, TANDEM_NO_MEMORY (the communicator is dead then too) or TANDEM_USAGE (nothing was sent).
- * Cost: a ring (ring.h). 2 ranks of one core over loopback: 0.09 ms for 4 KiB, 4 to 5 ms and as much CPU time for
- * 12 MiB, 13 ms for 32 MiB; two to four times as long where the core computes meanwhile. */
+ * Cost: in shared memory, 2 reads and writes of the data a rank (shared_sum.h); else a ring (ring.h): 2 ranks of one core over
+ * loopback: 0.09 ms for 4 KiB, 4 to 5 ms and as much CPU time for 12 MiB, 13 ms for 32 MiB; two to four times as long where the
+ * core computes meanwhile. */
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error);
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error);
 /* Copies `bytes` of `data` of rank `root` to all. */
@@ -52,6 +55,15 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
 /* all[r·bytes …] = mine of rank r, on every rank. */
 tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all, size_t bytes, uint32_t tag,
                                  tandem_error *error);
+
+/* Whether the ranks share memory: all on one machine, tried when the communicator was opened. The same on every rank. */
+int tandem_comm_shares(const tandem_comm *comm);
+/* All ranks together, with the same bytes: memory of this rank, cleared, that the others can reach too. A sum of data in it must name the
+ * same place on every rank; it needs no copies and one thread at a time. *memory is NULL where the ranks share none, and unchanged
+ * on error: what a collective says, or TANDEM_NO_MEMORY on every rank. The memory is anonymous, and gone with the ranks. */
+tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error);
+/* Of this rank alone; no sum may be under way there. 0: `memory` is none that was taken. */
+int tandem_comm_give(tandem_comm *comm, void *memory);
 
 /* --- The bucket reducer: a thread that all-reduces buckets in order while the caller computes. ------------------- */
 typedef struct tandem_reducer tandem_reducer;

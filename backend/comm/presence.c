@@ -245,6 +245,13 @@ bool tandem_presence_is_broken(const tandem_presence *presence)
            exists(presence, "stopping") || exists(presence, "failed");
 }
 
+bool tandem_presence_has_lost(const tandem_presence *presence)
+{
+    for (int r = 0; r < presence->n_rank; r++)
+        if (r != presence->rank && has(presence, r, "left")) return true;
+    return false;
+}
+
 void tandem_presence_stop(const tandem_presence *presence)
 {
     mark(presence, "stopping");

@@ -37,6 +37,9 @@ tandem_status tandem_presence_join(const tandem_presence *presence, const char *
  * Thread-safe, a few microseconds. */
 bool tandem_presence_is_broken(const tandem_presence *presence);
 
+/* Whether a rank has left in good order: what still waits for it waits in vain. */
+bool tandem_presence_has_lost(const tandem_presence *presence);
+
 /* Tells the others that this rank has seen the run fail. To be called before its connections are ended. */
 void tandem_presence_stop(const tandem_presence *presence);
 

@@ -182,6 +182,8 @@ static void remember(cuda_choices *choices, const char *text, const cuda_algorit
 
 /* Sets of operands, so many that one has left the card's cache when its turn comes again. */
 enum { MOST_SETS = 64, ROUNDS = 5, PATTERN = 4096, ALIGNMENT = 256 };
+/* Behind the first round: more of a piece of work that takes so long would say no more. */
+static const int64_t enough_ns = 200000000;
 
 typedef struct trial {
     const cuda_vendor *vendor;
@@ -258,7 +260,7 @@ static int run_once(trial *t, const cuda_algorithm *algorithm)
 }
 
 /* Two runs behind one that warms up: what the host takes to launch them lies beside what the card takes for the first. */
-static int time_once(trial *t, int64_t *ns, const cuda_algorithm *algorithm)
+static int time_once(trial *t, int64_t *ns, int64_t *spent_ns, const cuda_algorithm *algorithm)
 {
     int64_t taken = 0;
     int failed = run_once(t, algorithm);
@@ -268,20 +270,22 @@ static int time_once(trial *t, int64_t *ns, const cuda_algorithm *algorithm)
     if (!failed) failed = t->vendor->wait(t->stream);
     if (!failed) failed = t->vendor->elapsed_ns(&taken, t->start, t->end);
     if (!failed && taken < *ns) *ns = taken;
+    *spent_ns += taken;
     return failed;
 }
 
 /* The fastest by its best time, candidates in turns. One that fails is out of the running: that its library cannot do what it named
- * is no failure of the card, which the next call would tell. */
+ * is no failure of the card, which the next call would tell; so is one that was slower by a fourth. */
 static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
 {
-    int64_t ns[CUDA_CANDIDATES];
+    int64_t ns[CUDA_CANDIDATES], least_ns = INT64_MAX, spent_ns = 0;
     int failed = 0, n_failed = 0;
     for (int i = 0; i < n; i++) ns[i] = INT64_MAX;
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < ROUNDS && spent_ns < enough_ns; round++)
         for (int i = 0; i < n; i++) {
-            if (ns[i] < 0) continue;
-            const int gone = time_once(t, &ns[i], &candidate[i]);
+            if (ns[i] < 0 || (round && ns[i] / 5 * 4 > least_ns)) continue;
+            const int gone = time_once(t, &ns[i], &spent_ns, &candidate[i]);
+            if (!gone && ns[i] < least_ns) least_ns = ns[i];
             if (!gone) continue;
             failed = gone;
             ns[i] = -1;
@@ -293,6 +297,19 @@ static int try_all(trial *t, int *best, const cuda_algorithm *candidate, int n)
         if (ns[i] >= 0 && (fastest < 0 || ns[i] < ns[fastest] - ns[fastest] / 50)) fastest = i;
     *best = fastest;
     return 0;
+}
+
+/* The best, else the first that passes the library's check, which finds the same bytes as when a choice is recalled. */
+static int take_one(cuda_algorithm *chosen, const cuda_vendor *vendor, const cuda_work *work,
+                    const cuda_algorithm *candidate, int n, int best)
+{
+    *chosen = candidate[best];
+    int failed = vendor->work_check(chosen, work);
+    for (int i = 0; i < n && failed && vendor->lacks(failed); i++) {
+        *chosen = candidate[i];
+        failed = vendor->work_check(chosen, work);
+    }
+    return failed;
 }
 
 int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_vendor *vendor,
@@ -317,8 +334,7 @@ int cuda_choose(cuda_algorithm *algorithm, cuda_choices *choices, const cuda_ven
     const int tried = t.memory != NULL;
     close_trial(&t);
     if (failed) return failed;
-    chosen = candidate[best];
-    failed = vendor->work_check(&chosen, work->work); /* the same bytes as when it is recalled */
+    failed = take_one(&chosen, vendor, work->work, candidate, n, best);
     if (failed) return failed;
     if (tried) remember(choices, work->text, &chosen);
     *algorithm = chosen;

@@ -1,5 +1,5 @@
 /* cublaslt.c: matrix products. cuBLASLt's matrices are column-major, so a row-major C = A·B is asked for as Cᵀ = Bᵀ·Aᵀ: the same
- * memory, operands changed over. Partial sums of a split k are kept in f32 and added up in a fixed order. */
+ * memory, operands changed over. */
 #include <string.h>
 
 #include "backend/cuda/libraries.h"
@@ -14,7 +14,6 @@ typedef struct product {
     cublasLtMatrixLayout_t first, second, result; /* B, A and C, as columns */
     int is_integer, is_scaled;
     float beta; /* of floats: what is made of what C was */
-    cuda_type to;
 } product;
 
 static const cudaDataType_t type_of[CUDA_N_TYPE] = {
@@ -92,16 +91,15 @@ static cublasStatus_t set_scales(const product *p, const float *scale_a, const f
     return status;
 }
 
-static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, cuda_type to)
+/* Partial sums of a split k stay apart in f32 until a kernel of its own adds them up: the one scheme that neither rounds them to the
+ * result's type nor has blocks wait for one another. */
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference)
 {
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t most = MOST_WORKSPACE;
-    const uint32_t alignment = ALIGNMENT;
-    const uint32_t reduction = to == CUDA_TYPE_F32 || to == CUDA_TYPE_S32
-                                   ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-                                   : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t alignment = ALIGNMENT, reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t status = cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -119,7 +117,7 @@ static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const c
     cublasLtMatmulHeuristicResult_t found[CUDA_CANDIDATES];
     int n_found = 0, n_good = 0;
     cublasStatus_t status = cublasLtMatmulPreferenceCreate(&preference);
-    if (status == CUBLAS_STATUS_SUCCESS) status = prefer(preference, p->to);
+    if (status == CUBLAS_STATUS_SUCCESS) status = prefer(preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatmulAlgoGetHeuristic(work->libraries->lt, p->operation, p->first, p->second, p->result,
                                                 p->result, preference, CUDA_CANDIDATES, found, &n_found);
@@ -172,7 +170,6 @@ int cuda_product_open(cuda_work **out, cuda_libraries *libraries, const cuda_pro
     p->is_integer = spec->a == CUDA_TYPE_S8;
     p->is_scaled = spec->a == CUDA_TYPE_E4M3 || spec->a == CUDA_TYPE_E5M2;
     p->beta = (float)spec->adds;
-    p->to = spec->to;
     const cublasStatus_t status = describe(p, spec);
     if (status != CUBLAS_STATUS_SUCCESS) {
         close_product(&p->work);

@@ -4,7 +4,7 @@
 
 /* An algorithm's words: its number in the pass's own enumeration, and how it may multiply (cudnnMathType_t). */
 enum { ALGORITHM, MATH };
-/* Transforms of whole batches ask for gigabytes, which activations need more. */
+/* Transforms of whole batches ask for gigabytes, which activations need more: where there is another way, they are left out. */
 static const size_t most_workspace = (size_t)256 << 20;
 
 typedef struct convolution {
@@ -70,8 +70,7 @@ static cudnnStatus_t describe(convolution *c, const cuda_convolution_spec *s)
         int n_found = 0;                                                                                     \
         const cudnnStatus_t status = ask(dnn, from, with, c->window, to, CUDA_CANDIDATES, &n_found, found);  \
         for (int k = 0; status == CUDNN_STATUS_SUCCESS && k < n_found; k++)                                  \
-            if (found[k].status == CUDNN_STATUS_SUCCESS && found[k].determinism == CUDNN_DETERMINISTIC &&    \
-                found[k].memory <= most_workspace)                                                           \
+            if (found[k].status == CUDNN_STATUS_SUCCESS && found[k].determinism == CUDNN_DETERMINISTIC)      \
                 candidate[(*n)++] = (cuda_algorithm){                                                        \
                     {[ALGORITHM] = (uint64_t)found[k].algo,                                                  \
                      [MATH] = (uint64_t)(c->math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : found[k].mathType)},   \
@@ -82,6 +81,20 @@ CANDIDATES_OF(forward, cudnnConvolutionFwdAlgoPerf_t, cudnnGetConvolutionForward
 CANDIDATES_OF(dgrad, cudnnConvolutionBwdDataAlgoPerf_t, cudnnGetConvolutionBackwardDataAlgorithm_v7, c->w, c->y, c->x)
 CANDIDATES_OF(wgrad, cudnnConvolutionBwdFilterAlgoPerf_t, cudnnGetConvolutionBackwardFilterAlgorithm_v7, c->x,
               c->y, c->w)
+
+/* Those within the limit, else the smallest. */
+static int within_limit(cuda_algorithm candidate[CUDA_CANDIDATES], int n)
+{
+    int n_within = 0, smallest = 0;
+    for (int i = 1; i < n; i++)
+        if (candidate[i].workspace_bytes < candidate[smallest].workspace_bytes) smallest = i;
+    const cuda_algorithm least = candidate[smallest];
+    for (int i = 0; i < n; i++)
+        if (candidate[i].workspace_bytes <= most_workspace) candidate[n_within++] = candidate[i];
+    if (n_within > 0) return n_within;
+    candidate[0] = least;
+    return 1;
+}
 
 static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
@@ -94,7 +107,7 @@ static int candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const c
                  : c->pass == CUDA_CONVOLUTION_DGRAD ? candidates_of_dgrad(candidate, &n_good, c, dnn)
                                                      : candidates_of_wgrad(candidate, &n_good, c, dnn);
     if (status == CUDNN_STATUS_SUCCESS && n_good == 0) status = CUDNN_STATUS_NOT_SUPPORTED;
-    if (status == CUDNN_STATUS_SUCCESS) *n = n_good;
+    if (status == CUDNN_STATUS_SUCCESS) *n = within_limit(candidate, n_good);
     return cuda_from_cudnn(status);
 }
 

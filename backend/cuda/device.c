@@ -61,7 +61,7 @@ static tandem_status choose(cuda_card *card, int *index, const cuda_device *cuda
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "device '%s' is a %s of compute capability %d.%d; kernels are for %d.%d and later",
                                 cuda->name, card->name, card->major, card->minor, LEAST_MAJOR, LEAST_MINOR);
-    if (card->driver < card->runtime)
+    if (card->driver / 1000 < card->runtime / 1000) /* within a major version any driver will do */
         return tandem_error_set(error, TANDEM_NO_DEVICE,
                                 "the driver of device '%s' is for CUDA %d.%d, older than the %d.%d that tandem was built with; "
                                 "install a newer driver, or build with an older CUDA Toolkit",
@@ -341,7 +341,8 @@ static tandem_status follow(void *device, tandem_lane lane, tandem_lane leader, 
 static tandem_status reach(void *device, int k, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    const int failed = cuda->vendor->reach(cuda->mark[k]);
+    int failed = cuda->vendor->use(cuda->index);
+    if (!failed) failed = cuda->vendor->reach(cuda->mark[k]);
     return failed ? failed_to(cuda, "do what it was given", failed, error) : TANDEM_OK;
 }
 

@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(THREADS)
     map_one(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, Function function)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = function(value[i]);
         store_octet(y + o * OCTET, value);
@@ -167,7 +167,7 @@ template <typename T, typename Function>
 static __global__ void __launch_bounds__(THREADS)
     shift_octets(T *y, const T *x, const float *__restrict__ own, size_t n, uint32_t octets_a_period, Function function)
 {
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
         float shift[OCTET];
         load_shift(shift, own, o, octets_a_period);
 #pragma unroll
@@ -243,18 +243,19 @@ enum { ROWS_A_BLOCK = 512 };
 
 extern "C" size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns)
 {
-    return (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK * columns * sizeof(float);
+    return n_tile(rows, ROWS_A_BLOCK) * columns * sizeof(float);
 }
 
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    column_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ g /* (rows, columns) */,
+    column_part(float *__restrict__ part /* (parts, columns) */, const T *__restrict__ g /* (rows, columns) */,
                 size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const size_t column = (size_t)blockIdx.x * WARP + lane;
-    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const size_t column = own.column * WARP + lane;
+    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
     if (column < columns) {
 #pragma unroll 8 /* as many rows on their way */
@@ -264,7 +265,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (warp != 0 || column >= columns) return;
     for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
-    part[(size_t)blockIdx.y * columns + column] = sum;
+    part[own.row * columns + column] = sum;
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -281,8 +282,8 @@ static __global__ void __launch_bounds__(THREADS)
 template <typename T>
 static int sum_columns(float *sum, const T *g, size_t rows, size_t columns, float *part, tandem_cuda_stream stream)
 {
-    const size_t parts = (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
+    const size_t parts = n_tile(rows, ROWS_A_BLOCK);
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
     const int failed = LAUNCH(column_part, grid, THREADS, stream, part, g, rows, columns);
     if (failed) return failed;
     return LAUNCH(column_whole, grid_of(columns), THREADS, stream, sum, part, parts, columns);

@@ -120,18 +120,30 @@ int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *gshift, cons
                                    const float *scale, const float *mean, const float *variance, size_t rows,
                                    size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream);
 /* Of images: rows are places of all of them, columns channels; mean, variance [columns]. workspace NULL: mean and variance are given,
- * and only read.  B: 4n·size forward (x is read three times), 5n·size backward. */
+ * and only read.  B: 4n·size forward (x is read three times), and n·size of a residual; 5n·size backward. */
 typedef struct tandem_cuda_batchnorm {
     size_t rows, columns;
     const float *scale, *shift; /* [columns] */
     float epsilon;
     int rectifies; /* y = max(that, 0) */
+    const void *residual; /* y = max(that + residual, 0), of x's shape and type; NULL = none */
 } tandem_cuda_batchnorm;
 int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
                                   float *mean, float *variance, void *workspace, tandem_cuda_stream stream);
 int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                    tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                    const float *variance, void *workspace, tandem_cuda_stream stream);
+/* The same of a sum with a residual. g passes where y, the result, is above 0, and that is the residual's gradient. Each gradient has
+ * its own type; g, x and y have `type`.  B: 7n·size. */
+typedef struct tandem_cuda_batchnorm_gradients {
+    void *x, *residual; /* (rows, columns) */
+    tandem_cuda_float x_type, residual_type;
+    float *scale, *shift; /* [columns] */
+} tandem_cuda_batchnorm_gradients;
+int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g, const void *x,
+                                       const void *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                       const float *mean, const float *variance, void *workspace,
+                                       tandem_cuda_stream stream);
 
 /* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose variances are multiplied by
  * `unbiased` first.  CPU: tandem_running_follow (backend/running.c). */

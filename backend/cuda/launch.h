@@ -24,6 +24,23 @@ static inline unsigned grid_of(size_t n)
     return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
+/* A block a tile of matrices that are `across` tiles wide and `down` high, one matrix behind the other. The grid has one dimension: its
+ * others end at 65,535 (CUDA C++ Programming Guide, "Technical Specifications"), and a batch has more rows. */
+static __host__ __device__ __forceinline__ size_t n_tile(size_t n, size_t side) { return (n + side - 1) / side; }
+
+typedef struct place_of_tile {
+    size_t column, row, matrix; /* column and row in tiles */
+} place_of_tile;
+static __device__ __forceinline__ place_of_tile own_tile(size_t across, size_t down)
+{
+    const unsigned wide = (unsigned)across, high = (unsigned)down;
+    place_of_tile own;
+    own.column = blockIdx.x % wide;
+    own.row = blockIdx.x / wide % high;
+    own.matrix = blockIdx.x / wide / high;
+    return own;
+}
+
 static __device__ __forceinline__ size_t first_item(void)
 {
     return (size_t)blockIdx.x * THREADS + threadIdx.x;

@@ -147,21 +147,22 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
 }
 
 /* A matrix: through shared memory. */
+enum { TILE = 32 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
 {
-    enum { SIDE = 32 };
-    __shared__ T tile[SIDE][SIDE + 1];
-    const size_t row0 = (size_t)blockIdx.x * SIDE, column0 = (size_t)blockIdx.y * SIDE;
-    const unsigned fast = threadIdx.x % SIDE;
+    __shared__ T tile[TILE][TILE + 1];
+    const place_of_tile own = own_tile(n_tile(columns, TILE), n_tile(rows, TILE));
+    const size_t row0 = own.row * TILE, column0 = own.column * TILE;
+    const unsigned fast = threadIdx.x % TILE;
 #pragma unroll
-    for (unsigned slow = threadIdx.x / SIDE; slow < SIDE; slow += THREADS / SIDE)
+    for (unsigned slow = threadIdx.x / TILE; slow < TILE; slow += THREADS / TILE)
         if (row0 + fast < rows && column0 + slow < columns)
             tile[slow][fast] = x[(column0 + slow) * rows + row0 + fast];
     __syncthreads();
 #pragma unroll
-    for (unsigned slow = threadIdx.x / SIDE; slow < SIDE; slow += THREADS / SIDE)
+    for (unsigned slow = threadIdx.x / TILE; slow < TILE; slow += THREADS / TILE)
         if (row0 + slow < rows && column0 + fast < columns)
             y[(row0 + slow) * columns + column0 + fast] = tile[fast][slow];
 }
@@ -171,8 +172,8 @@ static int transpose_of(void *y, const void *x, const tandem_cuda_permutation *p
 {
     const size_t rows = p->dim[2], columns = p->dim[3], in_16 = 16 / sizeof(T);
     const int is_matrix = p->dim[0] == 1 && p->dim[1] == 1 && p->stride[2] == 1 && p->stride[3] == rows;
-    const dim3 grid((unsigned)((rows + 31) / 32), (unsigned)((columns + 31) / 32));
-    if (is_matrix && grid.y <= 65535) return LAUNCH(turn, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
+    const unsigned grid = (unsigned)(n_tile(rows, TILE) * n_tile(columns, TILE));
+    if (is_matrix) return LAUNCH(turn, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
     const int in_rows = p->stride[3] == 1 && columns % in_16 == 0 && p->stride[0] % in_16 == 0 &&
                         p->stride[1] % in_16 == 0 && p->stride[2] % in_16 == 0;
     return in_rows ? transpose_by<uint4>(y, x, p, in_16, stream) : transpose_by<T>(y, x, p, 1, stream);
@@ -186,16 +187,15 @@ extern "C" int tandem_cuda_transpose(void *y, const void *x, tandem_cuda_float t
 
 /* --- Bytes, transposed and padded ------------------------------------------------------------------------------------------ */
 
-enum { TILE = 32 };
-
 /* Through shared memory where it transposes, so that both sides are read and written along their rows. */
 static __global__ void __launch_bounds__(THREADS)
     pad_bytes(uint8_t *__restrict__ y /* (batch, rows, columns) */, const uint8_t *__restrict__ x, size_t rows, size_t columns,
               size_t x_rows, size_t x_columns, int transposed)
 {
     __shared__ uint8_t tile[TILE][TILE + 4];
-    const size_t row0 = (size_t)blockIdx.y * TILE, column0 = (size_t)blockIdx.x * TILE;
-    const uint8_t *in = x + (size_t)blockIdx.z * x_rows * x_columns;
+    const place_of_tile own = own_tile(n_tile(columns, TILE), n_tile(rows, TILE));
+    const size_t row0 = own.row * TILE, column0 = own.column * TILE;
+    const uint8_t *in = x + own.matrix * x_rows * x_columns;
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
         const unsigned fast = i % TILE, slow = i / TILE; /* along and across the rows of x */
         const size_t r = row0 + (transposed ? fast : slow), c = column0 + (transposed ? slow : fast);
@@ -205,7 +205,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     for (unsigned i = threadIdx.x; i < TILE * TILE; i += THREADS) {
         const size_t r = row0 + i / TILE, c = column0 + i % TILE;
-        if (r < rows && c < columns) y[((size_t)blockIdx.z * rows + r) * columns + c] = tile[i / TILE][i % TILE];
+        if (r < rows && c < columns) y[(own.matrix * rows + r) * columns + c] = tile[i / TILE][i % TILE];
     }
 }
 
@@ -232,7 +232,8 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ uint4 tile[WIDE * WORDS / 4];
     uint32_t *const words = (uint32_t *)tile;
-    const size_t row0 = (size_t)blockIdx.y * WIDE, column0 = (size_t)blockIdx.x * WIDE, start = (size_t)blockIdx.z * rows * columns;
+    const place_of_tile place = own_tile(n_tile(columns, WIDE), n_tile(rows, WIDE));
+    const size_t row0 = place.row * WIDE, column0 = place.column * WIDE, start = place.matrix * rows * columns;
 #pragma unroll
     for (unsigned i = threadIdx.x; i < WIDE * WIDE / SIXTEEN; i += THREADS) {
         const unsigned r = i / (WIDE / SIXTEEN), c = i % (WIDE / SIXTEEN) * SIXTEEN;
@@ -257,9 +258,8 @@ extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_
     uint8_t *const to = (uint8_t *)y;
     const uint8_t *const from = (const uint8_t *)x;
     const int turns = transposed && rows == x_rows && columns == x_columns && rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
-    const size_t side = turns ? (size_t)WIDE : (size_t)TILE, wide = turns ? rows : columns, high = turns ? columns : rows;
-    const dim3 grid((unsigned)((wide + side - 1) / side), (unsigned)((high + side - 1) / side), (unsigned)batch);
-    if (grid.y > 65535 || grid.z > 65535) return (int)cudaErrorInvalidValue;
+    const size_t side = turns ? (size_t)WIDE : (size_t)TILE;
+    const unsigned grid = (unsigned)(n_tile(rows, side) * n_tile(columns, side) * batch);
     if (turns) return LAUNCH(turn_bytes, grid, THREADS, stream, to, from, columns, rows);
     return LAUNCH(pad_bytes, grid, THREADS, stream, to, from, rows, columns, x_rows, x_columns, transposed);
 }

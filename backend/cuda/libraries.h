@@ -16,6 +16,12 @@ struct cuda_libraries {
 
 /* Errors of cuBLASLt and cuDNN behind those of cudart, which end below 1000. */
 enum { CUDA_FROM_CUBLASLT = 10000, CUDA_FROM_CUDNN = 20000 };
+/* For calls of cudart: the error that one returns also stays behind for cudaGetLastError, where the next launch would find it. */
+static inline int cuda_from_cudart(cudaError_t status)
+{
+    if (status != cudaSuccess) (void)cudaGetLastError();
+    return (int)status;
+}
 static inline int cuda_from_cublaslt(cublasStatus_t status)
 {
     return status == CUBLAS_STATUS_SUCCESS ? 0 : CUDA_FROM_CUBLASLT + (int)status;

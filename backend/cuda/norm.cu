@@ -58,31 +58,47 @@ static __global__ void __launch_bounds__(THREADS)
 
 enum { ROWS_A_BLOCK = 256 };
 
+static __device__ __forceinline__ float above_zero(float g, float y) { return y > 0 ? g : 0; }
+
 /* What a rectifier behind the norm lets through of g: all where there is none. */
 static __device__ __forceinline__ float let_through(float g, float normal, const float *scale, const float *shift, size_t c)
 {
-    return !shift || normal * scale[c] + shift[c] > 0 ? g : 0;
+    return shift ? above_zero(g, normal * scale[c] + shift[c]) : g;
+}
+
+static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type, size_t i, float value)
+{
+    if (type == TANDEM_CUDA_F32)
+        store_one((float *)to + i, value);
+    else if (type == TANDEM_CUDA_BF16)
+        store_one((bf16 *)to + i, value);
+    else
+        store_one((f16 *)to + i, value);
 }
 
 /* Σ g and Σ g·x̂ of ROWS_A_BLOCK rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
- * are given where a rectifier stands behind. */
+ * are given where a rectifier stands behind, y and `residual` where a sum and a rectifier do: the residual is given what of g passes. */
 template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
-    gradient_part(float *__restrict__ part /* (gridDim.y, 2, columns): of the scale, of the shift */,
+    gradient_part(float *__restrict__ part /* (parts, 2, columns): of the scale, of the shift */,
                   const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
                   const float *__restrict__ mean_of, const float *__restrict__ variance_of, size_t rows, size_t columns,
-                  float epsilon, const float *__restrict__ scale, const float *__restrict__ shift)
+                  float epsilon, const float *__restrict__ scale, const float *__restrict__ shift,
+                  const T *__restrict__ y, void *__restrict__ residual, tandem_cuda_float residual_type)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const size_t column = (size_t)blockIdx.x * WARP + lane;
-    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const size_t column = own.column * WARP + lane;
+    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float of_scale = 0, of_shift = 0;
     if (column < columns)
         for (size_t r = first + warp; r < end; r += WARPS) {
-            const size_t k = BY_ROW ? r : column;
-            const float normal = (load_one(x + r * columns + column) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
-            const float gradient = let_through(load_one(g + r * columns + column), normal, scale, shift, column);
+            const size_t k = BY_ROW ? r : column, i = r * columns + column;
+            const float normal = (load_one(x + i) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
+            const float gradient =
+                y ? above_zero(load_one(g + i), load_one(y + i)) : let_through(load_one(g + i), normal, scale, shift, column);
+            if (residual) store_as(residual, residual_type, i, gradient);
             of_shift += gradient;
             of_scale += gradient * normal;
         }
@@ -94,8 +110,8 @@ static __global__ void __launch_bounds__(THREADS)
         of_scale += of_warp[0][w][lane];
         of_shift += of_warp[1][w][lane];
     }
-    part[(size_t)blockIdx.y * 2 * columns + column] = of_scale;
-    part[((size_t)blockIdx.y * 2 + 1) * columns + column] = of_shift;
+    part[own.row * 2 * columns + column] = of_scale;
+    part[(own.row * 2 + 1) * columns + column] = of_shift;
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -113,7 +129,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-static size_t parts_of(size_t rows) { return (rows + ROWS_A_BLOCK - 1) / ROWS_A_BLOCK; }
+static size_t parts_of(size_t rows) { return n_tile(rows, ROWS_A_BLOCK); }
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
 {
@@ -125,10 +141,11 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
                                               size_t columns, float epsilon, void *workspace, tandem_cuda_stream stream)
 {
     float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
     const float *none = NULL;
+    void *no_residual = NULL;
     int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
-                        none, none);
+                        none, none, none, no_residual, TANDEM_CUDA_F32);
     if (!failed)
         failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
@@ -140,13 +157,14 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
 /* Σ x of columns, or Σ (x − mean)² where mean is given. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    moment_part(float *__restrict__ part /* (gridDim.y, columns) */, const T *__restrict__ x /* (rows, columns) */,
+    moment_part(float *__restrict__ part /* (parts, columns) */, const T *__restrict__ x /* (rows, columns) */,
                 const float *__restrict__ mean /* [columns] or NULL */, size_t rows, size_t columns)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const size_t column = (size_t)blockIdx.x * WARP + lane;
-    const size_t first = (size_t)blockIdx.y * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const size_t column = own.column * WARP + lane;
+    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
@@ -159,7 +177,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     if (warp != 0 || column >= columns) return;
     for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
-    part[(size_t)blockIdx.y * columns + column] = sum;
+    part[own.row * columns + column] = sum;
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -177,11 +195,13 @@ template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     batchnorm(T *__restrict__ y, const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ scale,
               const float *__restrict__ shift, const float *__restrict__ mean,
-              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon, int rectifies)
+              const float *__restrict__ variance /* [columns] */, size_t n, size_t columns, float epsilon, int rectifies,
+              const T *__restrict__ residual)
 {
     for (size_t i = first_item(); i < n; i += all_items()) {
         const size_t c = i % columns;
-        const float value = (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        float value = (load_one(x + i) - mean[c]) * (1.0f / sqrtf(variance[c] + epsilon)) * scale[c] + shift[c];
+        if (residual) value += load_one(residual + i);
         store_one(y + i, rectifies && value < 0 ? 0 : value);
     }
 }
@@ -194,8 +214,9 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
     const float *scale = b->scale, *shift = b->shift, *no_mean = NULL, *own_mean = mean, *own_variance = variance;
     const float epsilon = b->epsilon;
     const int rectifies = b->rectifies;
+    const T *residual = (const T *)b->residual;
     float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts);
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
     int failed = 0;
     if (part) {
         failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
@@ -205,7 +226,7 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
     }
     if (failed) return failed;
     return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n, columns, epsilon,
-                  rectifies);
+                  rectifies, residual);
 }
 
 extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
@@ -214,10 +235,11 @@ extern "C" int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda
     RETURN_FOR(type, normalise((T *)y, (const T *)x, b, mean, variance, workspace, stream));
 }
 
-/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as the rectifier lets it through */
+/* gx = scale/√(variance + ε) · (g − (Σ g + x̂·Σ g·x̂)/rows), g as far as what stands behind lets it through */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    batchnorm_backward(T *__restrict__ gx, const T *__restrict__ g, const T *__restrict__ x /* (rows, columns) */,
+    batchnorm_backward(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
+                       const T *__restrict__ x, const T *__restrict__ y /* (rows, columns) */,
                        const float *__restrict__ gscale, const float *__restrict__ gshift,
                        const float *__restrict__ scale, const float *__restrict__ shift, const float *__restrict__ mean,
                        const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
@@ -225,34 +247,52 @@ static __global__ void __launch_bounds__(THREADS)
     for (size_t i = first_item(); i < rows * columns; i += all_items()) {
         const size_t c = i % columns;
         const float inverse = 1.0f / sqrtf(variance[c] + epsilon), normal = (load_one(x + i) - mean[c]) * inverse;
-        const float gradient = let_through(load_one(g + i), normal, scale, shift, c);
-        store_one(gx + i, scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
+        const float gradient =
+            y ? above_zero(load_one(g + i), load_one(y + i)) : let_through(load_one(g + i), normal, scale, shift, c);
+        store_as(gx, gx_type, i, scale[c] * inverse * (gradient - (gshift[c] + normal * gscale[c]) / (float)rows));
     }
 }
 
+/* y: of a sum, else NULL. What its residual was given as it is, is read again instead of g and y. */
 template <typename T>
-static int go_back(T *gx, float *gscale, float *gshift, const T *g, const T *x, const tandem_cuda_batchnorm *b,
-                   const float *mean, const float *variance, void *workspace, tandem_cuda_stream stream)
+static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x, const T *y, tandem_cuda_float type,
+                   const tandem_cuda_batchnorm *b, const float *mean, const float *variance, void *workspace,
+                   tandem_cuda_stream stream)
 {
     const size_t rows = b->rows, columns = b->columns;
-    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies ? b->shift : NULL;
-    float *part = (float *)workspace;
-    const dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)parts_of(rows));
+    const float epsilon = b->epsilon, *scale = b->scale, *shift = b->rectifies && !y ? b->shift : NULL;
+    const tandem_cuda_float gx_type = out->x_type, residual_type = out->residual_type;
+    float *part = (float *)workspace, *gscale = out->scale, *gshift = out->shift;
+    void *gx = out->x, *residual = out->residual;
+    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts_of(rows));
     int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
-                        shift);
+                        shift, y, residual, residual_type);
     if (!failed)
         failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
-    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, g, x, of_scale, of_shift, scale, shift,
-                  mean, variance, rows, columns, epsilon);
+    if (y && residual_type == type) {
+        g = (const T *)residual;
+        y = NULL;
+    }
+    return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, gx_type, g, x, y, of_scale, of_shift,
+                  scale, shift, mean, variance, rows, columns, epsilon);
 }
 
 extern "C" int tandem_cuda_batchnorm_backward(void *gx, float *gscale, float *gshift, const void *g, const void *x,
                                               tandem_cuda_float type, const tandem_cuda_batchnorm *b, const float *mean,
                                               const float *variance, void *workspace, tandem_cuda_stream stream)
 {
-    RETURN_FOR(type, go_back((T *)gx, gscale, gshift, (const T *)g, (const T *)x, b, mean, variance, workspace, stream));
+    const tandem_cuda_batchnorm_gradients out = {gx, NULL, type, type, gscale, gshift};
+    RETURN_FOR(type, go_back(&out, (const T *)g, (const T *)x, (const T *)NULL, type, b, mean, variance, workspace, stream));
+}
+
+extern "C" int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g, const void *x,
+                                                  const void *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
+                                                  const float *mean, const float *variance, void *workspace,
+                                                  tandem_cuda_stream stream)
+{
+    RETURN_FOR(type, go_back(out, (const T *)g, (const T *)x, (const T *)y, type, b, mean, variance, workspace, stream));
 }
 
 /* --- Running statistics ----------------------------------------------------------------------------------------------- */

@@ -15,13 +15,18 @@ template <typename T> struct octets_of {
 
 /* --- On the way ----------------------------------------------------------------------------------------------------------- */
 
+/* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that works in place (PTX ISA,
+ * "ld.global.nc"). */
+enum reading { READ_ONLY, IN_PLACE };
+template <reading HOW, typename T> static __device__ __forceinline__ T read(const T *at) { return HOW == READ_ONLY ? __ldg(at) : *at; }
+
 template <typename T, size_t SIZE = sizeof(T)> struct packed;
 template <typename T> struct packed<T, 4> {
     uint4 low, high;
-    __device__ __forceinline__ void load(const T *at)
+    template <reading HOW> __device__ __forceinline__ void load(const T *at)
     {
-        low = __ldg((const uint4 *)at);
-        high = __ldg((const uint4 *)at + 1);
+        low = read<HOW>((const uint4 *)at);
+        high = read<HOW>((const uint4 *)at + 1);
     }
     __device__ __forceinline__ uint32_t word(int i) const
     {
@@ -31,7 +36,7 @@ template <typename T> struct packed<T, 4> {
 };
 template <typename T> struct packed<T, 2> {
     uint4 all;
-    __device__ __forceinline__ void load(const T *at) { all = __ldg((const uint4 *)at); }
+    template <reading HOW> __device__ __forceinline__ void load(const T *at) { all = read<HOW>((const uint4 *)at); }
     __device__ __forceinline__ uint32_t word(int i) const
     {
         const uint32_t words[4] = {all.x, all.y, all.z, all.w};
@@ -40,7 +45,7 @@ template <typename T> struct packed<T, 2> {
 };
 template <typename T> struct packed<T, 1> {
     uint2 all;
-    __device__ __forceinline__ void load(const T *at) { all = __ldg((const uint2 *)at); }
+    template <reading HOW> __device__ __forceinline__ void load(const T *at) { all = read<HOW>((const uint2 *)at); }
     __device__ __forceinline__ uint32_t word(int i) const { return i ? all.y : all.x; }
 };
 
@@ -86,7 +91,7 @@ static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e5m2>
 template <typename T> static __device__ __forceinline__ void load_octet(float x[OCTET], const T *at)
 {
     packed<T> from;
-    from.load(at);
+    from.template load<IN_PLACE>(at);
     unpack(x, from);
 }
 
@@ -119,7 +124,7 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 /* --- Loops over a grid ------------------------------------------------------------------------------------------------------ */
 
 /* Calls work(octet's number, its eight numbers) for each whole octet of x[n]; what is left, fewer than eight, is the caller's. */
-template <typename T, typename Work>
+template <reading HOW, typename T, typename Work>
 static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work work)
 {
     enum { N = octets_of<T>::N };
@@ -128,7 +133,7 @@ static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work wor
         packed<T> own[N];
 #pragma unroll
         for (int k = 0; k < N; k++)
-            if (first + k * stride < n_octet) own[k].load(x + (first + k * stride) * OCTET);
+            if (first + k * stride < n_octet) own[k].template load<HOW>(x + (first + k * stride) * OCTET);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             if (first + k * stride >= n_octet) continue;
@@ -139,15 +144,15 @@ static __device__ __forceinline__ void for_octets(const T *x, size_t n, Work wor
     }
 }
 
-/* The same over a[n] and b[n]. */
+/* The same over a[n] and b[n], one of which the caller may write. */
 template <typename T, typename Work>
 static __device__ __forceinline__ void for_octets_of_two(const T *a, const T *b, size_t n, Work work)
 {
     const size_t n_octet = n / OCTET;
     for (size_t o = first_item(); o < n_octet; o += all_items()) {
         packed<T> left, right;
-        left.load(a + o * OCTET);
-        right.load(b + o * OCTET);
+        left.template load<IN_PLACE>(a + o * OCTET);
+        right.template load<IN_PLACE>(b + o * OCTET);
         float x[OCTET], y[OCTET];
         unpack(x, left);
         unpack(y, right);

@@ -3,9 +3,8 @@
 
 #include "backend/cuda/operator.h"
 
-/* Sides of matrices of a byte are multiples of this. */
-static int64_t unit_of(tandem_dtype type) { return type == TANDEM_S8 ? 4 : 16; }
-static int64_t up_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+/* Sides of matrices of a byte: fp8 has to be in whole units of 16, and of s8, which could be in fours, fewer kernels are. */
+static int64_t whole_units(int64_t n) { return (n + 15) / 16 * 16; }
 
 /* In which type the library writes: sums of s8 are s32; it narrows to its operands' type, and sums of fp8 to any float. */
 static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
@@ -18,9 +17,8 @@ static tandem_dtype made_by_library(tandem_dtype from, tandem_dtype to)
 static void pad_bytes(cuda_gemm *g)
 {
     const cuda_product_spec *s = &g->spec;
-    const int64_t unit = unit_of(g->a);
-    g->m = g->a == TANDEM_S8 ? s->m : up_to(s->m, unit);
-    g->n = up_to(s->n, unit), g->k = up_to(s->k, unit);
+    g->m = g->a == TANDEM_S8 ? s->m : whole_units(s->m);
+    g->n = whole_units(s->n), g->k = whole_units(s->k);
     g->moves_a = s->transpose_a || g->k != s->k || g->m != s->m;
     g->moves_b = !s->transpose_b || g->k != s->k || g->n != s->n;
 }

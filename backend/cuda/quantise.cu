@@ -18,7 +18,7 @@ static __device__ __forceinline__ uint32_t octet_largest(const float x[OCTET])
 template <typename T> static __device__ __forceinline__ uint32_t thread_largest(const T *x, size_t n)
 {
     uint32_t bits = 0;
-    for_octets(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
+    for_octets<READ_ONLY>(x, n, [&](size_t, const float value[OCTET]) { bits = max(bits, octet_largest(value)); });
     const size_t rest = n / OCTET * OCTET + first_item();
     return rest < n ? max(bits, tandem_magnitude_bits(load_one(x + rest))) : bits;
 }
@@ -132,7 +132,7 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
 {
     uint32_t bits = 0;
     round.begin();
-    for_octets(x, n, [&](size_t o, const float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, const float value[OCTET]) {
         if (LOOKS) bits = max(bits, octet_largest(value));
         *(uint2 *)(q + o * OCTET) = round(value, o, inverse);
     });
@@ -275,7 +275,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const size_t rest = n / OCTET * OCTET + first_item();
     const float factor = scale ? *scale : 1.0f; /* a product with 1 changes no bit of a number */
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
         store_octet(y + o * OCTET, value);
@@ -322,7 +322,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
     const size_t rest = n / OCTET * OCTET + first_item();
-    for_octets(x, n, [&](size_t o, float value[OCTET]) {
+    for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) {
 #pragma unroll
         for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], scale);
         if (adds) {

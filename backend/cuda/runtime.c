@@ -6,7 +6,7 @@
 
 /* --- Cards -------------------------------------------------------------------------------------------------------------- */
 
-static int count(int *n_card) { return (int)cudaGetDeviceCount(n_card); }
+static int count(int *n_card) { return cuda_from_cudart(cudaGetDeviceCount(n_card)); }
 
 static int look(cuda_card *card, int index)
 {
@@ -15,7 +15,7 @@ static int look(cuda_card *card, int index)
     cudaError_t failed = cudaGetDeviceProperties(&properties, index);
     if (failed == cudaSuccess) failed = cudaDriverGetVersion(&seen.driver);
     if (failed == cudaSuccess) failed = cudaRuntimeGetVersion(&seen.runtime);
-    if (failed != cudaSuccess) return (int)failed;
+    if (failed != cudaSuccess) return cuda_from_cudart(failed);
     (void)snprintf(seen.name, sizeof seen.name, "%.127s", properties.name);
     seen.major = properties.major;
     seen.minor = properties.minor;
@@ -30,7 +30,7 @@ static int free_bytes(uint64_t *bytes)
     size_t free_now = 0, total = 0;
     const cudaError_t failed = cudaMemGetInfo(&free_now, &total);
     if (failed == cudaSuccess) *bytes = free_now;
-    return (int)failed;
+    return cuda_from_cudart(failed);
 }
 
 static const char *text(int error)
@@ -41,6 +41,14 @@ static const char *text(int error)
     return cudaGetErrorString((cudaError_t)error);
 }
 
+static int lacks(int error)
+{
+    if (error >= CUDA_FROM_CUDNN)
+        return CUDNN_STATUS_CATEGORY(error - CUDA_FROM_CUDNN) == CUDNN_STATUS_NOT_SUPPORTED;
+    return error == CUDA_FROM_CUBLASLT + CUBLAS_STATUS_NOT_SUPPORTED ||
+           error == CUDA_FROM_CUBLASLT + CUBLAS_STATUS_ARCH_MISMATCH;
+}
+
 static int versions(char *written, size_t size)
 {
     int runtime = 0;
@@ -48,61 +56,64 @@ static int versions(char *written, size_t size)
     const size_t lt = cublasLtGetVersion(), dnn = cudnnGetVersion();
     (void)snprintf(written, size, "CUDA %d.%d, cuBLASLt %zu, cuDNN %zu", runtime / 1000, runtime % 1000 / 10,
                    lt, dnn);
-    return (int)failed;
+    return cuda_from_cudart(failed);
 }
 
 /* --- Memory --------------------------------------------------------------------------------------------------------------- */
 
 static int take(void **memory, uint64_t bytes, int pinned)
 {
-    return (int)(pinned ? cudaMallocHost(memory, bytes) : cudaMalloc(memory, bytes));
+    return cuda_from_cudart(pinned ? cudaMallocHost(memory, bytes) : cudaMalloc(memory, bytes));
 }
 
-static void give(void *memory, int pinned) { (void)(pinned ? cudaFreeHost(memory) : cudaFree(memory)); }
+static void give(void *memory, int pinned)
+{
+    (void)cuda_from_cudart(pinned ? cudaFreeHost(memory) : cudaFree(memory));
+}
 
 static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
-    return (int)cudaMemsetAsync(memory, 0, bytes, stream);
+    return cuda_from_cudart(cudaMemsetAsync(memory, 0, bytes, stream));
 }
 
 static int copy(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream)
 {
-    return (int)cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
+    return cuda_from_cudart(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
 }
 
 /* --- Streams and events --------------------------------------------------------------------------------------------------- */
 
 static int stream_open(tandem_cuda_stream *stream)
 {
-    return (int)cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+    return cuda_from_cudart(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
 }
 static void stream_close(tandem_cuda_stream stream) { (void)cudaStreamDestroy(stream); }
-static int wait_all(tandem_cuda_stream stream) { return (int)cudaStreamSynchronize(stream); }
+static int wait_all(tandem_cuda_stream stream) { return cuda_from_cudart(cudaStreamSynchronize(stream)); }
 static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
 {
-    return (int)cudaStreamWaitEvent(stream, event, 0);
+    return cuda_from_cudart(cudaStreamWaitEvent(stream, event, 0));
 }
 static int call_host(tandem_cuda_stream stream, void (*function)(void *context), void *context)
 {
-    return (int)cudaLaunchHostFunc(stream, function, context);
+    return cuda_from_cudart(cudaLaunchHostFunc(stream, function, context));
 }
 /* Who waits for one sleeps: the thread that computes may be on the same core. */
 static int event_open(tandem_cuda_event *event)
 {
-    return (int)cudaEventCreateWithFlags(event, cudaEventBlockingSync);
+    return cuda_from_cudart(cudaEventCreateWithFlags(event, cudaEventBlockingSync));
 }
 static void event_close(tandem_cuda_event event) { (void)cudaEventDestroy(event); }
 static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 {
-    return (int)cudaEventRecord(event, stream);
+    return cuda_from_cudart(cudaEventRecord(event, stream));
 }
-static int reach(tandem_cuda_event event) { return (int)cudaEventSynchronize(event); }
+static int reach(tandem_cuda_event event) { return cuda_from_cudart(cudaEventSynchronize(event)); }
 static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 {
     float ms = 0; /* half a microsecond is what it resolves */
     const cudaError_t failed = cudaEventElapsedTime(&ms, from, to);
     if (failed == cudaSuccess) *ns = (int64_t)((double)ms * 1e6);
-    return (int)failed;
+    return cuda_from_cudart(failed);
 }
 
 /* --- Graphs --------------------------------------------------------------------------------------------------------------- */
@@ -110,7 +121,7 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
 /* Thread-local: what a library might do besides launches fails and is seen, and the thread that reduces may wait meanwhile. */
 static int capture_begin(tandem_cuda_stream stream)
 {
-    return (int)cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    return cuda_from_cudart(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
 static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
@@ -119,17 +130,16 @@ static int capture_end(tandem_cuda_graph *graph, tandem_cuda_stream stream)
     cudaError_t failed = cudaStreamEndCapture(stream, &captured);
     if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
     if (captured) (void)cudaGraphDestroy(captured);
-    if (failed != cudaSuccess) (void)cudaGetLastError(); /* or the next launch would take it for its own */
-    return (int)failed;
+    return cuda_from_cudart(failed);
 }
 
 static int record_outside(tandem_cuda_event event, tandem_cuda_stream stream)
 {
-    return (int)cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+    return cuda_from_cudart(cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal));
 }
 static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
-    return (int)cudaGraphLaunch(graph, stream);
+    return cuda_from_cudart(cudaGraphLaunch(graph, stream));
 }
 static void graph_close(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
 
@@ -142,11 +152,13 @@ static void close_libraries(cuda_libraries *libraries)
     free(libraries);
 }
 
+static int use(int index) { return cuda_from_cudart(cudaSetDevice(index)); }
+
 static int open_libraries(cuda_libraries **out, int index)
 {
     cuda_libraries *libraries = calloc(1, sizeof *libraries);
     if (!libraries) return (int)cudaErrorMemoryAllocation;
-    int failed = (int)cudaSetDevice(index);
+    int failed = use(index);
     if (!failed) failed = cuda_from_cublaslt(cublasLtCreate(&libraries->lt));
     if (!failed) failed = cuda_from_cudnn(cudnnCreate(&libraries->dnn));
     if (failed) {
@@ -178,8 +190,10 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
                                         .free_bytes = free_bytes,
                                         .text = text,
+                                        .lacks = lacks,
                                         .versions = versions,
                                         .open = open_libraries,
+                                        .use = use,
                                         .close = close_libraries,
                                         .take = take,
                                         .give = give,

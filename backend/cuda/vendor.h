@@ -1,8 +1,8 @@
 /* vendor.h: what tandem takes from NVIDIA's libraries, as a table: memory, streams and events (cudart), products (cuBLASLt),
  * convolutions (cuDNN). Everything else of the backend reaches them through it, so that its logic also runs where they are not.
  *
- * Functions return 0, or the library's error number, which `text` puts into words. Work is put on a stream; only wait, reach,
- * take and give make the host wait. */
+ * Functions return 0, or the library's error number, which `text` puts into words; what they have returned is not told again by a
+ * later call. Work is put on a stream; only wait, reach, take and give make the host wait. */
 #ifndef TANDEM_BACKEND_CUDA_VENDOR_H
 #define TANDEM_BACKEND_CUDA_VENDOR_H
 
@@ -37,8 +37,8 @@ typedef enum cuda_type {
 } cuda_type;
 
 /* C (m, n) = A·B, `batch` times, row-major and packed. Types of a byte take A as (m, k) and B as (n, k) only: transpose_a 0,
- * transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give f32 or bf16, multiplied by both scales; all
- * sides are multiples of 16. */
+ * transpose_b 1. s8 gives s32, k and n multiples of 4. e4m3 and e5m2, not both e5m2, give floats, multiplied by both scales; all
+ * sides are multiples of 16. Floats give their own type, or f32. Source: NVIDIA, cuBLAS documentation, cublasLtMatmul, tables 1 and 3. */
 typedef struct cuda_product_spec {
     int64_t batch, m, n, k;
     int transpose_a; /* A is stored (k, m) */
@@ -69,7 +69,7 @@ typedef struct cuda_algorithm {
     uint64_t workspace_bytes;
 } cuda_algorithm;
 
-/* Of a product: A, B and C. Of a convolution: the operands in the order of their names, x (images), w (weights), y (results), and what
+/* Arrays begin at multiples of 64. Of a product: A, B and C. Of a convolution: the operands in the order of their names, x (images), w (weights), y (results), and what
  * the pass makes: from x and w, y; from y and w, x; from x and y, w. */
 typedef struct cuda_operands {
     const void *a, *b;
@@ -85,9 +85,11 @@ typedef struct cuda_vendor {
     int (*look)(cuda_card *card, int index); /* opens nothing on it */
     int (*free_bytes)(uint64_t *bytes);      /* of the card that is open */
     const char *(*text)(int error);
+    int (*lacks)(int error); /* whether it says that a library has no way to do a piece of work on this card */
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
 
     int (*open)(cuda_libraries **libraries, int index);
+    int (*use)(int index); /* by a thread beside the one that opened it: its calls are for this card */
     void (*close)(cuda_libraries *libraries);
 
     int (*take)(void **memory, uint64_t bytes, int pinned); /* on the card; pinned: on the host, page-locked. Not cleared */

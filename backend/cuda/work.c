@@ -3,6 +3,16 @@
 
 #include "backend/cuda/operator.h"
 
+/* What a library has no way to do is no failure of the card: another precision may do. */
+static tandem_status told(const tandem_kernel *kernel, int failed, tandem_error *error)
+{
+    const cuda_vendor *vendor = kernel->device->vendor;
+    if (!vendor->lacks(failed)) return cuda_kernel_result(kernel, failed, error);
+    char why[160];
+    (void)snprintf(why, sizeof why, "its library says: %.100s (error %d)", vendor->text(failed), failed);
+    return cuda_kernel_refuse(kernel, why, error);
+}
+
 /* Chooses, and closes the work where that fails. */
 static tandem_status choose(cuda_chosen *chosen, const tandem_kernel *kernel,
                             const cuda_candidate_work *candidate, cuda_work *work, tandem_error *error)
@@ -12,7 +22,7 @@ static tandem_status choose(cuda_chosen *chosen, const tandem_kernel *kernel,
     const int failed = cuda_choose(&algorithm, device->choices, device->vendor, device->stream, candidate);
     if (failed) {
         device->vendor->work_close(work);
-        return cuda_kernel_result(kernel, failed, error);
+        return told(kernel, failed, error);
     }
     *chosen = (cuda_chosen){work, algorithm};
     return TANDEM_OK;
@@ -39,7 +49,7 @@ tandem_status cuda_product_choose(cuda_chosen *chosen, const tandem_kernel *kern
     const tandem_status able = require(kernel, s->a, s->tf32, error);
     if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->product_open(&work, kernel->device->libraries, s);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
+    if (failed) return told(kernel, failed, error);
     cuda_candidate_work candidate = {.work = work,
                                      .a_bytes = (uint64_t)(s->batch * s->m * s->k) * cuda_type_bytes(s->a),
                                      .b_bytes = (uint64_t)(s->batch * s->k * s->n) * cuda_type_bytes(s->b),
@@ -55,7 +65,7 @@ tandem_status cuda_convolution_choose(cuda_chosen *chosen, const tandem_kernel *
     const tandem_status able = require(kernel, s->type, s->tf32, error);
     if (able != TANDEM_OK) return able;
     const int failed = kernel->device->vendor->convolution_open(&work, kernel->device->libraries, s);
-    if (failed) return cuda_kernel_result(kernel, failed, error);
+    if (failed) return told(kernel, failed, error);
     const uint64_t size = cuda_type_bytes(s->type);
     const uint64_t x = (uint64_t)s->batch * (uint64_t)s->in_h * (uint64_t)s->in_w * (uint64_t)s->c_in * size,
                    w = (uint64_t)s->c_out * (uint64_t)s->kernel_h * (uint64_t)s->kernel_w * (uint64_t)s->c_in * size,

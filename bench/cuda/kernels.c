@@ -178,7 +178,7 @@ LAUNCH_OF(embedding_back,
 
 static int dropout_bf16(const card_arrays *a, tandem_cuda_stream s)
 {
-    const tandem_dropout mask = {.seed = 1, .threshold = UINT32_MAX / 10, .scale = 1 / 0.9f};
+    const tandem_dropout mask = {.seed = 1, .threshold = 65536 / 10, .scale = 1 / 0.9f};
     return tandem_cuda_dropout(a->half_out, a->half, H, a->n, &mask, NULL, s);
 }
 static int batchnorm(const card_arrays *a, tandem_cuda_stream s)

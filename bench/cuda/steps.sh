@@ -1,5 +1,6 @@
 #!/bin/bash
-# A training step in bf16 on a card: tandem's, beside PyTorch's on the same card where a python3 with torch.cuda is there. Medians.
+# A training step in bf16 on a card: tandem's, as graphs and launched kernel by kernel, beside PyTorch's on the same card where a python3 with
+# torch.cuda is there. Medians.
 # usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds for each figure [60]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,16 +16,16 @@ number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # 
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
 ratio() { if [ -n "$1" ] && [ -n "$2" ]; then awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f x", a / b }'; else echo -; fi; }
 
-printf '%-22s %6s %12s %12s %8s\n' model batch tandem PyTorch faster
-one() { # MODEL BATCH OPTION OF PYTORCH…
-    local model=$1 batch=$2 ours="" theirs="" said=""
-    if timeout "$limit" "$tandem" bench step -q --json --model "$model" --batch "$batch" --device "$device" \
-        --uniform bf16 --repetitions "$steps" >"$log" 2>&1; then
-        ours=$(number median_ns)
-    else
-        said="tandem: $(why $?)"
-    fi
-    if [ -n "$python" ]; then
+printf '%-22s %6s %12s %12s %12s %8s\n' model batch tandem launched PyTorch faster
+step() { # MODEL BATCH GRAPHS
+    TANDEM_GRAPHS=$3 timeout "$limit" "$tandem" bench step -q --json --model "$1" --batch "$2" --device "$device" \
+        --uniform bf16 --repetitions "$steps" >"$log" 2>&1
+}
+one() { # MODEL BATCH [OPTION OF PYTORCH…: without one, tandem alone]
+    local model=$1 batch=$2 ours="" launched="" theirs="" said=""
+    if step "$model" "$batch" 1; then ours=$(number median_ns); else said="tandem: $(why $?)"; fi
+    if step "$model" "$batch" 0; then launched=$(number median_ns); else said="$said${said:+; }launched: $(why $?)"; fi
+    if [ -n "$python" ] && [ $# -gt 2 ]; then
         if timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
             --steps "$steps" "${@:3}" >"$log" 2>&1; then
             theirs=$(number step_ns)
@@ -32,9 +33,12 @@ one() { # MODEL BATCH OPTION OF PYTORCH…
             said="$said${said:+; }PyTorch: $(why $?)"
         fi
     fi
-    printf '%-22s %6s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$theirs")" "$(ratio "$theirs" "$ours")"
+    printf '%-22s %6s %12s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$launched")" "$(ms "$theirs")" \
+        "$(ratio "$theirs" "$ours")"
     [ -z "$said" ] || echo "    $said"
 }
+one resnet20 128
+one gpt_tiny 32
 one resnet50 128 --channels-last
 one bert_base:seq=128 64 --seq 128
 one gpt2_small:seq=1024 16 --seq 1024

@@ -159,6 +159,7 @@ typedef struct tandem_worker_options {
     const char *store; /* rendezvous directory; NULL for one rank */
     int cpu;           /* core to pin to; −1 = not */
     int64_t timeout_ns;
+    int over_network; /* 1: gradients go over the network even if all ranks are on this machine (cluster.h) */
 } tandem_worker_options;
 
 /* --- An executor: a step program with its memory, weights and kernels ---------------------------------------------------- */
@@ -228,6 +229,8 @@ typedef struct tandem_backend_api {
 
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
+    /* Whether the ranks exchange gradients in memory that they share. */
+    int (*worker_shares)(const tandem_worker *worker);
     /* How this rank's device does what its libraries can do in several ways (tandem_device_backend: recall, tried). */
     tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error);

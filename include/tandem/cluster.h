@@ -75,6 +75,7 @@ typedef struct tandem_cluster {
     double link_bytes_per_s; /* between nodes: of one node, shared by its ranks; 0 = not given: measured collectives only */
     int64_t link_latency_ns;
     tandem_link node; /* of each rank, within its node; not given = as between nodes */
+    int over_network; /* 1: ranks of one machine exchange gradients over the network, too. Of no text; 0 after parse */
 } tandem_cluster;
 
 /* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
@@ -103,7 +104,11 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
-/* Names of all ranks' devices, sorted, joined by '+', equal ones as N*NAME: under which collectives are filed. */
+/* Whether its ranks exchange gradients in memory that they share: more than one, all CPUs, all of one node, not over_network. */
+int tandem_cluster_shares_memory(const tandem_cluster *cluster);
+/* Under which collectives are filed: names of all ranks' devices, sorted, joined by '+', equal ones as N*NAME; and behind them
+ * " in shared memory" where they share it, so that what was measured over a network is never taken for it. */
+enum { TANDEM_GROUP_TEXT = TANDEM_MAX_CLASS * (TANDEM_DEVICE_NAME + 12) + 24 };
 void tandem_cluster_group(char *text, size_t size, const tandem_cluster *cluster);
 
 #pragma GCC visibility pop

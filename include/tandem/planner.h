@@ -29,6 +29,7 @@ typedef struct tandem_request {
                     store is one that holds nothing */
     tandem_collective_algorithm collective; /* of all-reduces without a measured curve; 0 = a ring */
     int times_only; /* 1: sensitivities are not loaded: enough to replay plans, too little to allocate one */
+    int over_network; /* 1: ranks of one machine exchange gradients over the network, too (cluster.h) */
     tandem_step_options step; /* micro-steps, recomputation: of the plans that are replayed, and of those that are made */
 } tandem_request;
 

@@ -33,6 +33,12 @@ run 0 profile "${model[@]}" --cluster cuda:0 --json && positive "$(field measure
 report "a profile of a card, and a second that finds everything known" $?
 run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json && positive "$(field measured_ns out | head -1)"
 report "compare: tasks of a step on a card have times" $?
+noted() { [ "$(grep -c 'gradients of 3 operators are f16 on cuda:0.* --loss-scale dynamic$' err)" = "$1" ]; }
+run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 && noted 1 &&
+    run 0 compare "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 12 && noted 1 &&
+    run 0 train "${model[@]}" --cluster cuda:0 --uniform fp16 --steps 2 --loss-scale dynamic && noted 0 &&
+    run 0 train "${model[@]}" --cluster cuda:0 --uniform bf16 --steps 2 && noted 0
+report "gradients in fp16 without a scale of the loss: one line says so" $?
 run 0 train "${model[@]}" --cluster cuda:0 --steps 6 --accumulate 2 --trace trace.json --data data --eval 8 &&
     [ "$(grep -c '"cat":"update"' trace.json)" -ge 1 ] && ! grep -q '"ts":-' trace.json
 report "a trace of micro-steps on a card" $?

@@ -32,6 +32,7 @@ read -r up <&"${far[0]}" && [ "$up" = up ] && there=(nsenter "--net=/proc/$far_P
 ip link set lo up && "${there[@]}" ip link set lo up && ip address add 10.0.0.1/24 dev near && ip link set near up && "${there[@]}" ip address add 10.0.0.2/24 dev far &&
     "${there[@]}" ip link set far up || exit 5
 
+export TANDEM_EXCHANGE=network # they could share memory: it is one machine
 # both EXPECTED_CODE ARGUMENT…: rank 0 here, into out and err; rank 1 there, into out1 and err1. IFACE0, IFACE1.
 both() {
     local expected=$1 other
@@ -55,8 +56,8 @@ report "over the loopback they do not meet: exit code 6 on both" $?
 IFACE0=near IFACE1=far
 both 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out | wc -l)" = 5 ] && [ "$(grep -c allocated_bytes out)" = 2 ]
 cp out over_network
-run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
-report "over an interface they train, with the losses of ranks on one host" $?
+TANDEM_EXCHANGE='' run 0 train "${of[@]}" --data data --steps 5 --json && [ "$(array loss out)" = "$(array loss over_network)" ]
+report "over an interface they train, with the losses of ranks that share memory" $?
 
 # --- Profile and comparison ----------------------------------------------------------------------------------------------------
 both 0 profile "${of[@]}" --json && [ "$(grep -c '"name"' out)" = 2 ] && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
@@ -83,6 +84,17 @@ report "with --uniform only what that plan needs is profiled" $?
 run 0 compare "${of[@]}" --again --steps 12 --json && positive "$(field again_ns out)" && [ "$(field moved out)" != null ] &&
     run 0 compare "${of[@]}" --again --steps 12 && grep -q 'the machine moved by' out
 report "compare --again measures the plan's costs once more, and says how far they are" $?
+
+# --- What ranks exchange in ------------------------------------------------------------------------------------------------------
+rm -f kinds.db*
+run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && run 0 replay "${of[@]}" --db kinds.db && TANDEM_EXCHANGE='' run 4 replay "${of[@]}" --db kinds.db &&
+    grep -q 'in shared memory has been measured' err
+report "an all-reduce that was measured over a network is not taken for one in shared memory" $?
+TANDEM_EXCHANGE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
+    TANDEM_EXCHANGE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
+report "a store has both" $?
+TANDEM_EXCHANGE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_EXCHANGE is 'pigeons'" err
+report "an exchange that there is not: exit code 2" $?
 
 # --- Refusals ------------------------------------------------------------------------------------------------------------------
 run 2 profile --model mlp --device "$weakest" --exchange && grep -q 'there is one rank' err

@@ -91,6 +91,14 @@ run 0 profile "${what[@]}" --clip 1 --json && positive "$(field measured out | h
     [ "$(field predicted_ns out | head -1)" -gt "$(field step_ns replay.json)" ]
 report "compare with --clip predicts the norm, and updates that wait for it" $?
 
+delayed=("${what[@]}" --uniform int8 --scaling delayed:window=4 --clip 1)
+run 4 compare "${delayed[@]}" --steps 12 && grep -q 'delayed.*tandem profile .*--scaling delayed:window=4' err &&
+    run 0 profile "${what[@]}" --scaling delayed:window=4 --clip 1 --json && positive "$(field measured out | head -1)" &&
+    run 0 compare "${delayed[@]}" --steps 12 --operators --json && positive "$(field measured_ns out | head -1)" &&
+    [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] && array predicted_peak_bytes out >bytes &&
+    run 0 compare "${what[@]}" --uniform int8 --clip 1 --steps 12 --json && ! array measured_peak_bytes out | cmp -s - bytes
+report "compare with --scaling delayed and --clip: its costs are asked for, and the histories are in its memory" $?
+
 grep -qa 'tandem.plan/1' tandem.db
 report "compare files the run and its plan in the store" $?
 
@@ -173,6 +181,16 @@ report "allocate --front --svg without gnuplot: exit code 4, and how to install 
 run 0 allocate "${what[@]}" --batch free --global-batch 8 -o split.json --json && [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] &&
     run 0 allocate --verify split.json
 report "allocate --batch free: three ways, and a plan" $?
+
+run 0 profile "${what[@]}" --accumulate 2 --json -q && run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 -o split.json --json &&
+    [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] && [ "$(field micro_steps out)" = 2 ] && run 0 allocate --verify split.json &&
+    run 0 compare --plan split.json --steps 12 --json && [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] &&
+    run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 && head -1 out | grep -q '16 samples a step in 2 micro-steps;' &&
+    ! head -1 out | grep -q batch
+report "allocate --batch free --accumulate: the split is of a micro-step, and the plan trains so" $?
+
+run 2 allocate "${what[@]}" --batch free --global-batch 2 --accumulate 2 && grep -q '; 2 can; --accumulate 2 takes 2 of them' err
+report "allocate --batch free --accumulate: fewer samples than ranks in a micro-step: exit code 2" $?
 
 run 2 allocate "${what[@]}" --batch free --global-batch 1 && grep -q '; 2 can' err
 report "allocate --batch free: fewer samples than ranks: exit code 2" $?

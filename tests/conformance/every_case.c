@@ -123,7 +123,7 @@ typedef struct form {
     tandem_task_kind kind;
     int slot;
     tandem_precision precision;
-    tandem_dtype from, to;
+    tandem_dtype from, second, to;
 } form;
 typedef struct forms {
     int n;
@@ -132,11 +132,11 @@ typedef struct forms {
 
 static int is_new(forms *seen, const tandem_task *task)
 {
-    const form f = {task->kind, task->slot, task->precision, task->from, task->to};
+    const form f = {task->kind, task->slot, task->precision, task->from, task->second, task->to};
     for (int i = 0; i < seen->n; i++) {
         const form *s = &seen->form[i];
         if (s->kind == f.kind && s->slot == f.slot && s->precision == f.precision && s->from == f.from &&
-            s->to == f.to)
+            s->second == f.second && s->to == f.to)
             return 0;
     }
     if (seen->n < (int)(sizeof seen->form / sizeof seen->form[0])) seen->form[seen->n++] = f;
@@ -151,25 +151,41 @@ static int concerns(const tandem_task *task, const case_graph *made)
            (task->op == made->pre && (task->kind == TANDEM_TASK_CAST || task->kind == TANDEM_TASK_GRADIENT_CAST));
 }
 
-void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
-                         tandem_precision before, tandem_precision behind)
+/* other: of what is before the second input. */
+static void set_precisions(tandem_step *step, const case_graph *made, tandem_precision own, tandem_precision before,
+                           tandem_precision other, tandem_precision behind)
 {
     if (tandem_op_row_get(step->graph->op[made->op].kind)->precisions) tandem_step_set(step, made->op, own);
     if (made->pre >= 0) tandem_step_set(step, made->pre, before);
-    if (made->pre2 >= 0) tandem_step_set(step, made->pre2, before);
+    if (made->pre2 >= 0) tandem_step_set(step, made->pre2, other);
     if (made->post >= 0) tandem_step_set(step, made->post, behind);
     tandem_step_resolve(step);
 }
 
+void case_set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
+                         tandem_precision before, tandem_precision behind)
+{
+    set_precisions(step, made, own, before, before, behind);
+}
+
 /* Precisions of the linears before and behind the operator: they decide in which types its inputs and
- * gradients come, and which casts its output goes through. */
+ * gradients come, and which casts its output goes through. `other`: of the one before the second of two inputs. */
 static const struct {
-    tandem_precision before, behind;
-} around[] = {{TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32},
-              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16},
-              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_INT8}, {TANDEM_PRECISION_BF16, TANDEM_PRECISION_INT8},
-              {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP16}, {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP8},
-              {TANDEM_PRECISION_FP8, TANDEM_PRECISION_FP8},   {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP16}};
+    tandem_precision before, other, behind;
+} around[] = {{TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32},
+              {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32},
+              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16},
+              {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16},
+              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_INT8},
+              {TANDEM_PRECISION_BF16, TANDEM_PRECISION_BF16, TANDEM_PRECISION_INT8},
+              {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP16},
+              {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP8},
+              {TANDEM_PRECISION_FP8, TANDEM_PRECISION_FP8, TANDEM_PRECISION_FP8},
+              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP16},
+              {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32},
+              {TANDEM_PRECISION_FP32, TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP32},
+              {TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32},
+              {TANDEM_PRECISION_BF16, TANDEM_PRECISION_FP16, TANDEM_PRECISION_FP32}};
 
 /* An embedding lacks precisions that linears have. */
 static int can_carry(const tandem_graph *graph, int op, tandem_precision precision)
@@ -198,11 +214,13 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
         for (size_t k = 0; k < sizeof around / sizeof around[0]; k++) {
-            if (!(b->row->precisions >> around[k].before & b->row->precisions >> around[k].behind & 1) ||
+            const unsigned together = b->row->precisions >> around[k].before & b->row->precisions >> around[k].behind &
+                                      b->row->precisions >> around[k].other;
+            if (!(together & 1) || (made.pre2 < 0 && around[k].other != around[k].before) ||
                 !can_carry(made.graph, made.pre, around[k].before) ||
                 !can_carry(made.graph, made.post, around[k].behind))
                 continue;
-            case_set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].behind);
+            set_precisions(step, &made, (tandem_precision)p, around[k].before, around[k].other, around[k].behind);
             for (int t = 0; t < step->n_task; t++)
                 if (concerns(&step->task[t], &made) && is_new(&seen, &step->task[t])) {
                     const uint64_t key = (uint64_t)(1000 * p + 10 * t) + k;

@@ -92,15 +92,18 @@ static void keep_from_bends(case_array *x, tandem_op_kind kind)
         if (kind == TANDEM_OP_RELU) x->value[i] += x->value[i] < 0 ? -0.2 : 0.2;
         if (kind == TANDEM_OP_MAXPOOL)
             x->value[i] = (double)(i * 37 % 101) / 8; /* distinct within any window */
-        if (kind == TANDEM_OP_BATCHNORM_RELU) x->value[i] += x->value[i] < 0 ? -2 : 2;
+        if (kind == TANDEM_OP_BATCHNORM_RELU || kind == TANDEM_OP_BATCHNORM_ADD_RELU)
+            x->value[i] += x->value[i] < 0 ? -2 : 2;
     }
     array_store(x);
 }
 
-/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift nothing is near the bend. */
-static void keep_norm_from_bend(task_operands *forward)
+/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift (and residual) nothing is near the bend. */
+static void keep_norm_from_bend(task_operands *forward, int adds)
 {
-    case_array *scale = &forward->in[1], *shift = &forward->in[2];
+    case_array *scale = &forward->in[1 + adds], *shift = &forward->in[2 + adds];
+    for (size_t i = 0; adds && i < forward->in[1].n; i++) forward->in[1].value[i] /= 8;
+    if (adds) array_store(&forward->in[1]);
     for (size_t j = 0; j < scale->n; j++) {
         scale->value[j] = 1 + fabs(scale->value[j]);
         shift->value[j] /= 4;
@@ -215,6 +218,12 @@ static void hand_over(subject *s)
         copy(&d->in[1], &f->in[0]);
         copy(&d->in[2], &f->in[1]);
         break;
+    case TANDEM_OP_BATCHNORM_ADD_RELU:
+        copy(&d->in[1], &f->in[0]);
+        copy(&d->in[2], &f->out[0]);
+        copy(&d->in[3], &f->out[1]);
+        copy(&d->in[4], &f->in[2]);
+        break;
     case TANDEM_OP_LABELLED:
     case TANDEM_OP_MAXPOOL: copy(&d->in[1], &f->out[1]); break;
     case TANDEM_OP_LAYERNORM:
@@ -235,14 +244,15 @@ static void check_gradients(subject *s)
     const tandem_op_row *row = tandem_op_row_get(kind);
     operands_fill(&s->of_forward, s->step, s->forward, 17);
     keep_from_bends(&s->of_forward.in[kind == TANDEM_OP_EMBEDDING ? 1 : 0], kind);
-    if (kind == TANDEM_OP_BATCHNORM_RELU) keep_norm_from_bend(&s->of_forward);
+    const int adds = kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    if (kind == TANDEM_OP_BATCHNORM_RELU || adds) keep_norm_from_bend(&s->of_forward, adds);
     if (!run(s, &s->of_forward, s->forward)) return;
     hand_over(s);
     if (s->dgrad >= 0 && run(s, &s->of_dgrad, s->dgrad)) {
         compare(s, 0, &s->of_dgrad.out[0], "dgrad");
         if (row->wgrad == TANDEM_BACKWARD_BESIDE)
             for (int k = 1; k < s->of_dgrad.n_out; k++)
-                compare(s, k, &s->of_dgrad.out[k], "gradient of a parameter");
+                compare(s, k, &s->of_dgrad.out[k], k == adds ? "dgrad, second input" : "gradient of a parameter");
     }
     if (s->wgrad >= 0 && run(s, &s->of_wgrad, s->wgrad)) compare(s, 1, &s->of_wgrad.out[0], "wgrad");
     if ((row->dgrad == TANDEM_BACKWARD_TASK) != (s->dgrad >= 0) ||

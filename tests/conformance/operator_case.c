@@ -118,6 +118,10 @@ const operator_case operator_cases[] = {
     {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
     {OF(BATCHNORM_RELU), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
     {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {33, 40, 21}},
+    {OF(BATCHNORM_RELU), .batch = 3, .n_dim = 3, .dim = {33, 40, 22}},
+    {OF(BATCHNORM_ADD_RELU), .batch = 3, .n_dim = 3, .dim = {5, 7, 3}},
+    {OF(BATCHNORM_ADD_RELU), .batch = 2, .n_dim = 3, .dim = {4, 4, 16}},
+    {OF(BATCHNORM_ADD_RELU), .batch = 3, .n_dim = 3, .dim = {33, 40, 22}},
     {OF(CROSS_ENTROPY), .batch = 5, .n_dim = 2, .dim = {1, 10}},
     {OF(CROSS_ENTROPY), .batch = 3, .n_dim = 2, .dim = {7, 37}},
     {OF(CROSS_ENTROPY), .batch = 1, .n_dim = 2, .dim = {1, 2}},
@@ -205,6 +209,9 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
     case TANDEM_OP_BATCHNORM: return tandem_build_batchnorm(b, "op", x);
     case TANDEM_OP_BATCHNORM_RELU: return tandem_build_batchnorm_relu(b, "op", x);
+    case TANDEM_OP_BATCHNORM_ADD_RELU:
+        made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
+        return tandem_build_batchnorm_add_relu(b, "op", x, made->pre2);
     case TANDEM_OP_CROSS_ENTROPY: return tandem_build_cross_entropy(b, "op", x, made->labels);
     default: return -1;
     }

@@ -438,11 +438,13 @@ static norm_layout layout_of(const work *w)
     return (norm_layout){c, rows, c, 1, 1};
 }
 
-static int rectifies(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU; }
+static int adds(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU; }
+static int rectifies(const work *w) { return w->op->kind == TANDEM_OP_BATCHNORM_RELU || adds(w); }
 
 static void norm_forward(const work *w)
 {
     const norm_layout l = layout_of(w);
+    const double *scale = w->in[1 + adds(w)], *shift = w->in[2 + adds(w)];
     for (int64_t k = 0; k < l.groups; k++) {
         const double *x = w->in[0] + k * l.step;
         const group g = statistics(x, l.n, l.stride);
@@ -454,11 +456,12 @@ static void norm_forward(const work *w)
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - g.mean) / sigma;
-            const double size = fabs(w->in[1][p]) * (fabs(x[at]) + g.mean_size) / sigma;
-            const double y = w->in[1][p] * hat + w->in[2][p];
+            const double size = fabs(scale[p]) * (fabs(x[at]) + g.mean_size) / sigma;
+            const double residual = adds(w) ? w->in[1][k * l.step + at] : 0;
+            const double y = scale[p] * hat + shift[p] + residual;
             w->out[0][k * l.step + at] = rectifies(w) ? fmax(y, 0) : y;
             w->bound[0][k * l.step + at] =
-                (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * fabs(w->in[2][p]);
+                (double)(l.n + 16) * u * size * (1 + fabs(hat)) + 4 * u * (fabs(shift[p]) + fabs(residual));
         }
     }
 }
@@ -466,35 +469,39 @@ static void norm_forward(const work *w)
 /* g where the rectifier lets it through. */
 static double passed(const work *w, int64_t at, double hat, int64_t p)
 {
-    return !rectifies(w) || hat * w->in[3][p] + w->in[4][p] > 0 ? w->in[0][at] : 0;
+    const double result = adds(w) ? w->in[2][at] : rectifies(w) ? hat * w->in[3][p] + w->in[4][p] : 1;
+    return result > 0 ? w->in[0][at] : 0;
 }
 
-/* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g. */
+/* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g; of a residual: g. */
 static void norm_dgrad(const work *w)
 {
     const norm_layout l = layout_of(w);
+    const double *aux = w->in[2 + adds(w)], *scale = w->in[3 + adds(w)];
+    const int of_scale = 1 + adds(w), of_shift = 2 + adds(w);
     for (int64_t k = 0; k < l.groups; k++) {
         const double *x = w->in[1] + k * l.step;
-        const double mean = w->in[2][k], sigma = sqrt(w->in[2][l.groups + k] + (double)w->op->epsilon);
+        const double mean = aux[k], sigma = sqrt(aux[l.groups + k] + (double)w->op->epsilon);
         double sum = 0, sum_size = 0, dot = 0, dot_size = 0;
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
-            const double s = g * w->in[3][p];
+            const double s = g * scale[p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             sum += s / (double)l.n;
             sum_size += fabs(s) / (double)l.n;
             dot += s * hat / (double)l.n;
             dot_size += fabs(s) * hat_size / (double)l.n;
-            w->out[1][p] += g * hat;
-            w->bound[1][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g) * hat_size;
-            w->out[2][p] += g;
-            w->bound[2][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g);
+            w->out[of_scale][p] += g * hat;
+            w->bound[of_scale][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g) * hat_size;
+            w->out[of_shift][p] += g;
+            w->bound[of_shift][p] += (double)((l.by_group ? l.n : l.groups) + 16) * u * fabs(g);
+            if (adds(w)) w->out[1][k * l.step + at] = g;
         }
         for (int64_t i = 0; i < l.n; i++) {
             const int64_t at = i * l.stride, p = l.by_group ? k : i;
             const double hat = (x[at] - mean) / sigma, g = passed(w, k * l.step + at, hat, p);
-            const double s = g * w->in[3][p];
+            const double s = g * scale[p];
             const double hat_size = (fabs(x[at]) + fabs(mean)) / sigma;
             w->out[0][k * l.step + at] = (s - sum - hat * dot) / sigma;
             w->bound[0][k * l.step + at] =
@@ -623,6 +630,7 @@ static int reference_op(const work *w)
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU:
+    case TANDEM_OP_BATCHNORM_ADD_RELU:
         if (w->task->kind == TANDEM_TASK_FORWARD)
             norm_forward(w);
         else
@@ -742,21 +750,27 @@ static void fill_label_places(const work *w, case_array *places)
     array_store(places);
 }
 
+static void rectify(case_array *y)
+{
+    for (size_t i = 0; i < y->n; i++) y->value[i] = fmax(y->value[i], 0);
+    array_store(y);
+}
+
 void reference_fill_saved(task_operands *operands, const tandem_graph *graph, const tandem_op *op, uint64_t key)
 {
     work w = {.graph = graph, .op = op, .operands = operands};
     for (int k = 0; k < operands->n_in; k++) w.in[k] = operands->in[k].value;
     switch (op->kind) {
-    case TANDEM_OP_RELU:
-        for (size_t i = 0; i < operands->in[1].n; i++)
-            operands->in[1].value[i] = fmax(operands->in[1].value[i], 0);
-        array_store(&operands->in[1]);
-        break;
+    case TANDEM_OP_RELU: rectify(&operands->in[1]); break;
     case TANDEM_OP_SOFTMAX: fill_softmax(&operands->in[1], &op->shape, op->causal, 3); break;
     case TANDEM_OP_CROSS_ENTROPY: fill_softmax(&operands->in[1], shape_in(&w, 0), 0, 3); break;
     case TANDEM_OP_LAYERNORM:
     case TANDEM_OP_BATCHNORM:
     case TANDEM_OP_BATCHNORM_RELU: fill_statistics(&w, &operands->in[2]); break;
+    case TANDEM_OP_BATCHNORM_ADD_RELU:
+        fill_statistics(&w, &operands->in[3]);
+        rectify(&operands->in[2]);
+        break;
     case TANDEM_OP_LABELLED: fill_label_places(&w, &operands->in[1]); break;
     case TANDEM_OP_MAXPOOL: fill_places(&w, &operands->in[1], key); break;
     default: break;

@@ -663,7 +663,7 @@ static void test_bias_and_its_gradient(void **state)
 enum {
     NORM_ELEMENTS = 641 * 64,
     NORM_CHANNELS = 2100,
-    NORM_BYTES = 2 * 4 * NORM_ELEMENTS + 4 * 4 * NORM_CHANNELS
+    NORM_BYTES = 3 * 4 * NORM_ELEMENTS + 4 * 4 * NORM_CHANNELS
 };
 
 static float norm_draw(size_t i, uint32_t what)
@@ -671,20 +671,24 @@ static float norm_draw(size_t i, uint32_t what)
     return 4 * tandem_philox_uniform(tandem_philox((const uint32_t[4]){(uint32_t)i, what, 0, 0}, 5).word[0]) - 1;
 }
 
-static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int rectifies, int narrow,
-                     unsigned char *written)
+/* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both in the other. */
+enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
+
+static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow, unsigned char *written)
 {
     static float x[NORM_ELEMENTS], g[NORM_ELEMENTS], scale[NORM_CHANNELS], shift[NORM_CHANNELS],
-        workspace[3 * NORM_CHANNELS];
+        workspace[7 * NORM_CHANNELS];
     static uint16_t x16[NORM_ELEMENTS], g16[NORM_ELEMENTS];
     for (size_t i = 0; i < rows * channels; i++) x[i] = norm_draw(i, 0), g[i] = norm_draw(i, 1);
     for (size_t j = 0; j < channels; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
     isa->bf16_from_f32(x16, x, rows * channels);
     isa->bf16_from_f32(g16, g, rows * channels);
-    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS, *const statistics = gx + NORM_ELEMENTS;
+    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS, *const gresidual = gx + NORM_ELEMENTS,
+                 *const statistics = gresidual + NORM_ELEMENTS;
+    uint16_t *const y16 = (uint16_t *)(void *)y;
     const tandem_batchnorm norm = {.rows = rows,
                                    .channels = channels,
-                                   .rectifies = rectifies,
+                                   .rectifies = form == NORM_RECTIFIED,
                                    .epsilon = 1e-5f,
                                    .scale = scale,
                                    .shift = shift,
@@ -692,8 +696,21 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
                                    .variance = statistics + NORM_CHANNELS,
                                    .workspace = workspace};
     float *const gscale = statistics + (size_t)2 * NORM_CHANNELS, *const gshift = gscale + NORM_CHANNELS;
-    if (narrow) {
-        isa->batchnorm_bf16(&norm, (uint16_t *)(void *)y, x16);
+    const int gradients_are_narrow = narrow != (form == NORM_SUM_OTHER);
+    const tandem_batchnorm_gradients out = {.x = gx,
+                                            .residual = gresidual,
+                                            .x_is_bf16 = gradients_are_narrow,
+                                            .residual_is_bf16 = gradients_are_narrow,
+                                            .scale = gscale,
+                                            .shift = gshift};
+    if (form >= NORM_SUM && narrow) { /* g, for a residual */
+        isa->batchnorm_add_bf16(&norm, y16, x16, g16);
+        isa->batchnorm_add_backward_bf16(&norm, &out, g16, x16, y16);
+    } else if (form >= NORM_SUM) {
+        isa->batchnorm_add_f32(&norm, y, x, g);
+        isa->batchnorm_add_backward_f32(&norm, &out, g, x, y);
+    } else if (narrow) {
+        isa->batchnorm_bf16(&norm, y16, x16);
         isa->batchnorm_backward_bf16(&norm, (uint16_t *)(void *)gx, gscale, gshift, g16, x16);
     } else {
         isa->batchnorm_f32(&norm, y, x);
@@ -708,18 +725,50 @@ static void test_batchnorm_has_the_same_bits_everywhere(void **state)
     static const size_t shapes[][2] = {{1, 1}, {7, 3}, {13, 33}, {8191, 5}, {641, 64}, {19, 2100}};
     static unsigned char first[NORM_BYTES], written[NORM_BYTES];
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (int form = 0; form < 4; form++) {
+        for (int form = 0; form < 2 * N_NORM; form++) {
             int n_run = 0, at = 0;
             for (const tandem_isa_kernels *isa; (isa = next_table(&at)); n_run++) {
                 unsigned char *const to = n_run ? written : first;
                 memset(to, 0, NORM_BYTES);
                 run_norm(isa, shapes[s][0], shapes[s][1], form / 2, form % 2, to);
                 if (n_run && memcmp(first, written, NORM_BYTES) != 0)
-                    fail_msg("%s: a batchnorm of %zux%zu (rectifies %d, bf16 %d) has other bits", isa->isa,
+                    fail_msg("%s: a batchnorm of %zux%zu (form %d, bf16 %d) has other bits", isa->isa,
                              shapes[s][0], shapes[s][1], form / 2, form % 2);
             }
             assert_true(n_run > 0);
         }
+}
+
+/* A sum and a rectifier behind a norm, in one pass and in three: in f32 nothing is rounded between them. */
+static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state)
+{
+    (void)state;
+    enum { ROWS = 333, CHANNELS = 21, N = ROWS * CHANNELS };
+    static float x[N], residual[N], g[N], y[2][N], sum[N], gx[2][N], masked[2][N];
+    float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS], workspace[7 * CHANNELS];
+    for (size_t i = 0; i < N; i++) x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
+    for (size_t j = 0; j < CHANNELS; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
+    tandem_batchnorm norm = {.rows = ROWS, .channels = CHANNELS, .epsilon = 1e-5f, .scale = scale, .shift = shift};
+    norm.workspace = workspace;
+    int at = 0;
+    for (const tandem_isa_kernels *isa; (isa = next_table(&at));) {
+        norm.mean = aux[0], norm.variance = aux[0] + CHANNELS;
+        isa->batchnorm_f32(&norm, sum, x);
+        isa->add_f32(sum, sum, residual, N);
+        isa->relu_f32(y[0], sum, N);
+        isa->relu_backward_f32(masked[0], g, y[0], N);
+        isa->batchnorm_backward_f32(&norm, gx[0], of_parameters[0], of_parameters[0] + CHANNELS, masked[0], x);
+        norm.mean = aux[1], norm.variance = aux[1] + CHANNELS;
+        isa->batchnorm_add_f32(&norm, y[1], x, residual);
+        const tandem_batchnorm_gradients out = {
+            .x = gx[1], .residual = masked[1], .scale = of_parameters[1], .shift = of_parameters[1] + CHANNELS};
+        isa->batchnorm_add_backward_f32(&norm, &out, g, x, y[1]);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        assert_memory_equal(masked[0], masked[1], sizeof masked[0]);
+        assert_memory_equal(gx[0], gx[1], sizeof gx[0]);
+        assert_memory_equal(aux[0], aux[1], sizeof aux[0]);
+        assert_memory_equal(of_parameters[0], of_parameters[1], sizeof of_parameters[0]);
+    }
 }
 
 /* --- Exponentials --------------------------------------------------------------------------------------- */
@@ -1109,6 +1158,7 @@ int main(void)
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_batchnorm_has_the_same_bits_everywhere),
+        cmocka_unit_test(test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts),
         cmocka_unit_test(test_exponentials_have_the_same_bits_everywhere),
         cmocka_unit_test(test_gelu_and_softmax_are_near_the_truth),
         cmocka_unit_test(test_sgd),

@@ -18,15 +18,16 @@ int card_skips(void)
     return status != TANDEM_OK;
 }
 
-/* Managed: a few pages, and nobody reads them while the card writes. */
+/* Page-locked: the card reaches it under the same address ("Unified Virtual Address Space" in the CUDA C++ Programming Guide), and
+ * nobody reads it while the card writes. */
 void *card_take_shared(size_t bytes)
 {
     void *memory = NULL;
-    if (cudaMallocManaged(&memory, bytes, cudaMemAttachGlobal) != cudaSuccess) return NULL;
+    if (cudaMallocHost(&memory, bytes) != cudaSuccess) return NULL;
     memset(memory, 0xA5, bytes);
     return memory;
 }
 
-void card_give_shared(void *memory) { (void)cudaFree(memory); }
+void card_give_shared(void *memory) { (void)cudaFreeHost(memory); }
 
 int card_open_things(void) { return 0; }

@@ -27,13 +27,13 @@
 #define __restrict__ __restrict
 #define __shared__ static /* one block runs at a time */
 
-struct float4 {
+struct alignas(16) float4 { /* aligned as on a card: the Makefile has these files trap where they are not */
     float x, y, z, w;
 };
-struct uint4 {
+struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
-struct uint2 {
+struct alignas(8) uint2 {
     uint32_t x, y;
 };
 struct dim3 {
@@ -52,7 +52,7 @@ extern "C" int stand_in_fate(void);
 extern "C" int stand_in_give(struct CUstream_st *stream, void (*run)(void *what), void (*drop)(void *what), void *what);
 
 typedef int cudaError_t;
-enum { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 
 namespace simt
 {
@@ -192,7 +192,9 @@ inline int give(struct CUstream_st *stream, const std::function<void()> &work)
 inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 {
     n_thread = (int)(threads.x * threads.y * threads.z);
-    if (n_thread > MOST_THREADS) fail("a block of more than 1024 threads");
+    if (grid.x < 1 || grid.x > INT32_MAX || n_thread < 1 || n_thread > MOST_THREADS)
+        return cudaErrorInvalidConfiguration;
+    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
     block_size = threads;
     body = &kernel;

@@ -11,7 +11,7 @@
 #include "tests/cuda/card.h"
 #include "tests/cuda/stand_in_graph.h"
 
-enum { LOST = 719, INVALID = 1, NO_MEMORY = 2, UNSUPPORTED = 10015 };
+enum { LOST = 719, INVALID = 1, NO_MEMORY = 2, UNSUPPORTED = 10015, BAD_VALUE = 10007 };
 #define SECOND INT64_C(1000000000)
 
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
@@ -122,9 +122,12 @@ static const char *text(int error)
 {
     return error == LOST                                             ? "the card is gone"
            : error == UNSUPPORTED                                    ? "not supported"
+           : error == BAD_VALUE                                      ? "a wrong value"
            : error >= CAPTURE_UNSUPPORTED && error <= CAPTURED_EVENT ? "not permitted in a capture"
                                                                      : "no memory";
 }
+
+static int lacks(int error) { return error == UNSUPPORTED; }
 
 static int versions(char *written, size_t size)
 {
@@ -136,9 +139,18 @@ struct cuda_libraries {
     int index;
 };
 
+/* Calls of a thread are for the first card until it says otherwise; here that is for none. */
+static _Thread_local int has_card;
+static int use(int index)
+{
+    if (index < 0 || index >= stand_in_n_card) abort();
+    has_card = 1;
+    return stand_in_fate();
+}
+
 static int open_libraries(cuda_libraries **libraries, int index)
 {
-    const int failed = stand_in_fate();
+    const int failed = use(index);
     if (failed) return failed;
     *libraries = opened(sizeof **libraries);
     (*libraries)->index = index;
@@ -266,6 +278,7 @@ static int capture_queued(tandem_cuda_stream stream, const queued *one)
 
 static int put(tandem_cuda_stream stream, queued one)
 {
+    if (!has_card) abort();
     pthread_mutex_lock(&mutex);
     if (graph_is_captured(&stream->place) || (one.awaited && one.awaited->place.capture)) {
         const int failed = capture_queued(stream, &one);
@@ -363,6 +376,7 @@ static int record(tandem_cuda_event event, tandem_cuda_stream stream)
 }
 static int reach(tandem_cuda_event event)
 {
+    if (!has_card) abort();
     pthread_mutex_lock(&mutex);
     int forbidden = event->place.capture ? CAPTURED_EVENT : graph_forbids();
     if (graph_is_captured(&event->place)) forbidden = graph_invalidate(CAPTURED_EVENT);
@@ -482,6 +496,7 @@ static const struct {
 } algorithms[N_ALGORITHM] = {{512, SECOND * 9}, {1000, SECOND * 5}, {256, SECOND}, {0, SECOND * 7}}; /* BROKEN is named, and fails when it runs */
 int stand_in_breaks; /* whether it does */
 int stand_in_candidates = N_ALGORITHM;
+int stand_in_refused;
 int stand_in_runs;
 
 struct cuda_work {
@@ -495,6 +510,7 @@ static void work_close(cuda_work *work) { closed(work); }
 static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, const cuda_work *work)
 {
     (void)work;
+    if (!stand_in_candidates) return UNSUPPORTED;
     for (int i = 0; i < stand_in_candidates; i++)
         candidate[i] = (cuda_algorithm){{(uint64_t)i}, algorithms[i].workspace_bytes};
     *n = stand_in_candidates;
@@ -504,7 +520,7 @@ static int work_candidates(cuda_algorithm candidate[CUDA_CANDIDATES], int *n, co
 static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
 {
     (void)work;
-    if (algorithm->word[0] >= N_ALGORITHM) return UNSUPPORTED;
+    if (algorithm->word[0] >= N_ALGORITHM || (int)algorithm->word[0] < stand_in_refused) return UNSUPPORTED;
     algorithm->workspace_bytes = algorithms[algorithm->word[0]].workspace_bytes;
     return stand_in_fate();
 }
@@ -513,16 +529,36 @@ static int work_check(cuda_algorithm *algorithm, const cuda_work *work)
 
 static int is_fp8(cuda_type type) { return type == CUDA_TYPE_E4M3 || type == CUDA_TYPE_E5M2; }
 
-/* What cuBLASLt documents for these types. */
+static int is_float(cuda_type type) { return type <= CUDA_TYPE_F16; }
+
+/* Which compute capability, times ten, a type's products begin with. */
+static int has_type(cuda_type type, int tf32)
+{
+    const int least = is_fp8(type) ? 89 : type == CUDA_TYPE_BF16 || tf32 ? 80 : 75;
+    return 10 * stand_in_card.major + stand_in_card.minor >= least;
+}
+
+/* What cuBLASLt documents for these types (cublasLtMatmul, tables 1 and 3); its m is our n. */
 static int is_supported(const cuda_product_spec *s)
 {
     const int64_t unit = s->a == CUDA_TYPE_S8 ? 4 : 16;
-    if (s->a != CUDA_TYPE_S8 && !is_fp8(s->a))
-        return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
+    if (!has_type(s->a, s->tf32) || !has_type(s->b, s->tf32)) return 0;
+    if ((s->tf32 && s->a != CUDA_TYPE_F32) || (s->fast_sums && !is_fp8(s->a))) return 0;
+    if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
-    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16))
+    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
+                         !is_float(s->to)))
         return 0;
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
+}
+
+/* Sides and batches are 32 bits wide in the library's kernels. */
+static int has_sides(const cuda_product_spec *s)
+{
+    const int64_t side[] = {s->batch, s->m, s->n, s->k};
+    for (int i = 0; i < 4; i++)
+        if (side[i] < 1 || side[i] > INT32_MAX) return 0;
+    return 1;
 }
 
 static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_product_spec *spec)
@@ -530,6 +566,7 @@ static int product_open(cuda_work **work, cuda_libraries *libraries, const cuda_
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (!has_sides(spec)) return BAD_VALUE;
     if (!is_supported(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
     **work = (cuda_work){.is_product = 1, .product = *spec};
@@ -559,11 +596,28 @@ static void run_product(const cuda_product_spec *s, const cuda_operands *o)
 
 /* --- Convolutions ----------------------------------------------------------------------------------------------------------- */
 
+/* Arrays of fewer than 2^31 elements, of one float type throughout (cudnnSetTensor4dDescriptor, cudnnConvolutionForward). */
+static int is_convolution(const cuda_convolution_spec *s)
+{
+    const int64_t x = (int64_t)s->batch * s->in_h * s->in_w * s->c_in,
+                  y = (int64_t)s->batch * s->out_h * s->out_w * s->c_out;
+    return is_float(s->type) && has_type(s->type, s->tf32) && (!s->tf32 || s->type == CUDA_TYPE_F32) &&
+           x <= INT32_MAX && y <= INT32_MAX;
+}
+
+static int fits(int out, int in, int kernel, const cuda_convolution_spec *s)
+{
+    return out >= 1 && s->stride >= 1 && s->pad >= 0 && out == (in + 2 * s->pad - kernel) / s->stride + 1;
+}
+
 static int convolution_open(cuda_work **work, cuda_libraries *libraries, const cuda_convolution_spec *spec)
 {
     (void)libraries;
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (!fits(spec->out_h, spec->in_h, spec->kernel_h, spec) || !fits(spec->out_w, spec->in_w, spec->kernel_w, spec))
+        return BAD_VALUE;
+    if (!is_convolution(spec)) return UNSUPPORTED;
     *work = opened(sizeof **work);
     (*work)->convolution = *spec;
     return 0;
@@ -632,11 +686,18 @@ static void run_work(void *what)
     stand_in_leave();
 }
 
+/* As the libraries ask for, and as cublaslt.c promises them. */
+static int is_aligned(const cuda_operands *o, const void *workspace)
+{
+    return ((uintptr_t)o->a | (uintptr_t)o->b | (uintptr_t)o->c) % 64 == 0 && (uintptr_t)workspace % 256 == 0;
+}
+
 static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, const cuda_operands *operands,
                     void *workspace, tandem_cuda_stream stream)
 {
     const uint64_t way = algorithm->word[0];
-    if ((uintptr_t)workspace % 256) return UNSUPPORTED; /* as the libraries ask for */
+    if (!is_aligned(operands, workspace)) return BAD_VALUE;
+    if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b)) return BAD_VALUE;
     if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
     if (stand_in_refuses_capture && graph_is_captured(&stream->place))
         return graph_invalidate(CAPTURE_UNSUPPORTED);
@@ -647,8 +708,10 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .look = look,
                                         .free_bytes = free_bytes,
                                         .text = text,
+                                        .lacks = lacks,
                                         .versions = versions,
                                         .open = open_libraries,
+                                        .use = use,
                                         .close = close_libraries,
                                         .take = take,
                                         .give = give,

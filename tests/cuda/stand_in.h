@@ -23,7 +23,8 @@ extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that 
 int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
-extern int stand_in_candidates; /* how many it names */
+extern int stand_in_candidates; /* how many it names; 0: it knows no way */
+extern int stand_in_refused;    /* how many of these do not pass its own check */
 extern int stand_in_breaks;     /* whether the third fails when it is run */
 extern int stand_in_runs;       /* of work, so far */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */

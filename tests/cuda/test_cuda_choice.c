@@ -26,6 +26,7 @@ static chosen opened(const char *versions)
 {
     chosen c = {0};
     assert_int_equal(cuda_choices_open(&c.choices, &stand_in_card, versions, NULL), TANDEM_OK);
+    assert_int_equal(stand_in_vendor.use(0), 0);
     assert_int_equal(stand_in_vendor.stream_open(&c.stream), 0);
     assert_int_equal(stand_in_vendor.product_open(&c.work, NULL, &spec), 0);
     c.candidate = (cuda_candidate_work){.work = c.work, .a_bytes = 3072, .b_bytes = 2048, .c_bytes = 3072};
@@ -134,6 +135,21 @@ static void a_single_candidate_is_not_tried(void **state)
     closed(&c);
 }
 
+static void a_candidate_that_its_library_refuses_is_passed_over(void **state)
+{
+    (void)state;
+    chosen c = opened("1.0");
+    cuda_algorithm algorithm = {{99}, 99};
+    stand_in_refused = 2;
+    assert_int_equal(choice_of(&c).word[0], 2);
+    stand_in_refused = 4;
+    const int failed = cuda_choose(&algorithm, c.choices, &stand_in_vendor, c.stream, &c.candidate);
+    stand_in_refused = 0;
+    assert_true(failed && stand_in_vendor.lacks(failed));
+    assert_int_equal(algorithm.word[0], 99);
+    closed(&c);
+}
+
 static void without_memory_to_try_in_the_guess_is_taken(void **state)
 {
     (void)state;
@@ -198,18 +214,20 @@ static void every_part_of_a_convolution_is_in_its_text(void **state)
     assert_string_equal(text, "convolution wgrad batch=8 28x27x64 > 14x13x128 window=3x5 stride=2 pad=1 f32 tf32");
 }
 
-/* A linear in a precision, on a card of a capability. */
-static tandem_status prepared(tandem_error *error, tandem_precision precision, int major, int minor)
+static const operator_case linear = {.kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
+
+/* An operator in a precision, on a card of a capability. */
+static tandem_status prepared(tandem_error *error, const operator_case *c, tandem_precision precision,
+                              int major, int minor)
 {
     const cuda_card good = stand_in_card;
-    const operator_case c = {.kind = TANDEM_OP_LINEAR, .n_dim = 1, .batch = 4, .dim = {16}, .out = 16};
     case_graph made;
     tandem_step *step = NULL;
     tandem_kernel *kernel = NULL;
     void *device = NULL;
     uint64_t workspace_bytes = 0;
     stand_in_card.major = major, stand_in_card.minor = minor;
-    assert_int_equal(case_graph_open(&made, &c, error), TANDEM_OK);
+    assert_int_equal(case_graph_open(&made, c, error), TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, made.graph, TANDEM_F32, 0, error), TANDEM_OK);
     case_set_precisions(step, &made, precision, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32);
     assert_int_equal(tandem_cuda_backend.open(&device, "cuda:0", error), TANDEM_OK);
@@ -240,9 +258,24 @@ static void a_card_without_a_type_says_what_it_would_take(void **state)
                  {TANDEM_PRECISION_INT8_FULL, 7, 5, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tandem_error error = {0};
-        const tandem_status status = prepared(&error, cases[i].precision, cases[i].major, cases[i].minor);
+        const tandem_status status = prepared(&error, &linear, cases[i].precision, cases[i].major, cases[i].minor);
         assert_int_equal(status, cases[i].lacks ? TANDEM_NO_KERNEL : TANDEM_OK);
         if (cases[i].lacks) assert_non_null(strstr(error.text, cases[i].lacks));
+    }
+}
+
+/* … where another might: the profile measures the other precisions then. */
+static void what_a_library_cannot_do_is_a_kernel_that_is_missing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tandem_error error = {0};
+        const int refused = k == 0;
+        stand_in_refused = refused ? 4 : 0, stand_in_candidates = refused ? 4 : 0;
+        const tandem_status status = prepared(&error, &linear, TANDEM_PRECISION_BF16, 9, 0);
+        stand_in_refused = 0, stand_in_candidates = 4;
+        assert_int_equal(status, TANDEM_NO_KERNEL);
+        assert_non_null(strstr(error.text, "not supported (error 10015); give the operator another precision"));
     }
 }
 
@@ -253,11 +286,13 @@ int main(void)
         cmocka_unit_test(the_fastest_is_chosen_and_known_again),
         cmocka_unit_test(candidates_that_fail_are_out_of_the_running),
         cmocka_unit_test(a_single_candidate_is_not_tried),
+        cmocka_unit_test(a_candidate_that_its_library_refuses_is_passed_over),
         cmocka_unit_test(without_memory_to_try_in_the_guess_is_taken),
         cmocka_unit_test(damaged_choices_are_passed_over),
         cmocka_unit_test(a_card_lost_in_a_try_is_told),
         cmocka_unit_test(every_part_of_a_convolution_is_in_its_text),
         cmocka_unit_test(a_card_without_a_type_says_what_it_would_take),
+        cmocka_unit_test(what_a_library_cannot_do_is_a_kernel_that_is_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

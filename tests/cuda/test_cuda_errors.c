@@ -49,6 +49,11 @@ static void a_card_that_cannot_be_used_is_refused(void **state)
     stand_in_card.driver = 12040;
     refused("cuda:0", TANDEM_NO_DEVICE, "CUDA 12.4, older than the 13.0");
     stand_in_card = good;
+    stand_in_card.runtime = 13020; /* a driver of the same major version will do */
+    void *device = NULL;
+    assert_int_equal(tandem_cuda_open_with(&device, "cuda:0", &stand_in_vendor, NULL), TANDEM_OK);
+    tandem_cuda_backend.close(device);
+    stand_in_card = good;
     const int64_t left = stand_in_memory_left;
     stand_in_memory_left = 8;
     refused("cuda:0", TANDEM_NO_DEVICE, "no memory");

@@ -2,6 +2,7 @@
  * NVIDIA's libraries (stand_in_graph.h): a graph there has the arguments that launches had when it was made, its nodes are done in every
  * order that dependencies allow, and half of the graphs do nothing that nobody waits for. */
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -150,6 +151,27 @@ static void of_several_ranks(void **state)
             e.evaluate = v == 0 ? 5 : 0;
             check(&e);
         }
+}
+
+/* With micro-steps, what is dropped is drawn by the step, not by the micro-step: the CPU's losses are these only then. */
+static void what_is_drawn_is_what_the_cpu_draws(void **state)
+{
+    (void)state;
+    training_require_device();
+    const training_file card = training_file_named("card"), cpu = training_file_named("cpu");
+    experiment e = on_card(models[GPT]);
+    e.variant.n_micro = 2;
+    e.hash_gradients = 0;
+    record *a = run(e, "1", &card);
+    e.device = training_weakest();
+    e.open_things = NULL;
+    record *b = run(e, "1", &cpu);
+    assert_int_equal(a->open_things[0], 2 * (STEPS - 1));
+    for (int i = 0; i < STEPS; i++)
+        if (!(fabs(a->loss[0][i] - b->loss[0][i]) <= 1e-4 * b->loss[0][i]))
+            fail_msg("step %d: loss %.9g, should be %.9g", i, a->loss[0][i], b->loss[0][i]);
+    training_forget(b);
+    training_forget(a);
 }
 
 /* A run that goes on behind a checkpoint, whose first step is then a later one; and evaluations between graphs. */
@@ -334,6 +356,7 @@ int main(void)
         cmocka_unit_test(with_histories_and_micro_steps),
         cmocka_unit_test(where_gradients_are_judged),
         cmocka_unit_test(of_several_ranks),
+        cmocka_unit_test(what_is_drawn_is_what_the_cpu_draws),
         cmocka_unit_test(behind_a_checkpoint),
         cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
         cmocka_unit_test(where_none_can_be_made_steps_are_launched),

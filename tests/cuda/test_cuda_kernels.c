@@ -289,6 +289,59 @@ static void casts_are_the_same(void **state)
     given(x);
 }
 
+/* --- What changes from step to step is read on the card ------------------------------------------------------------------------ */
+
+static void draws_are_those_of_the_step(void **state)
+{
+    (void)state;
+    float *x = numbers(N), *y = taken(N * sizeof *y), *right = taken(N * sizeof *right),
+          *scale = taken(sizeof *scale);
+    int8_t *q = taken(N), *expected = taken(N);
+    uint32_t *bits = taken(sizeof *bits), *since = taken(sizeof *since);
+    const tandem_dropout mask = {.seed = 7, .stream = {11, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3},
+                         before = {.seed = 7, .stream = {3, 2, 6}, .threshold = 1 << 14, .scale = 4.0f / 3};
+    tandem_rounding behind = rounding;
+    *since = 8;
+    behind.stream[0] += *since;
+    assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, N, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, N, bits, &rounding, since, NULL), 0);
+    cpu()->quantise_f32(expected, x, N, 127 / cpu()->amax_f32(x, N), &behind);
+    assert_memory_equal(q, expected, N);
+    assert_int_equal(tandem_cuda_dropout(y, x, TANDEM_CUDA_F32, N, &before, since, NULL), 0);
+    cpu()->dropout_f32(right, x, N, &mask);
+    assert_memory_equal(y, right, N * sizeof *y);
+    given(since);
+    given(bits);
+    given(expected);
+    given(q);
+    given(scale);
+    given(right);
+    given(y);
+    given(x);
+}
+
+static void a_loss_is_scaled_first(void **state)
+{
+    (void)state;
+    enum { ROWS = 5, CLASSES = 7, ALL = ROWS * CLASSES };
+    float *p = numbers(ALL), *a = taken(ALL * sizeof *a), *b = taken(ALL * sizeof *b),
+          *factor = taken(sizeof *factor);
+    int32_t *label = taken(ROWS * sizeof *label);
+    for (int r = 0; r < ROWS; r++) label[r] = r - 1;
+    const float weight = 0.123f;
+    *factor = 1000.1f;
+    assert_int_equal(tandem_cuda_cross_entropy_backward(a, p, label, ROWS, CLASSES, weight, factor, 0.1f, NULL), 0);
+    assert_int_equal(
+        tandem_cuda_cross_entropy_backward(b, p, label, ROWS, CLASSES, weight * *factor, NULL, 0.1f, NULL), 0);
+    assert_memory_equal(a, b, ALL * sizeof *a);
+    given(label);
+    given(factor);
+    given(b);
+    given(a);
+    given(p);
+}
+
 /* --- The optimizer -------------------------------------------------------------------------------------------------------- */
 
 static void updates_are_the_same(void **state)
@@ -316,6 +369,16 @@ static void updates_are_the_same(void **state)
     assert_int_equal(cpu()->sgd(array[3], array[4], g, FLAT / 2, 0.1f, 0.9f, 0.01f), 1);
     assert_int_equal(cpu()->sgd(array[3] + FLAT / 2, array[4] + FLAT / 2, g + FLAT / 2, FLAT / 2, 0.1f, 0.9f, 0), 1);
     for (int k = 0; k < 2; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
+    float *rates = taken(3 * sizeof *rates); /* the arguments' places are taken */
+    const tandem_adamw other = {0.7f, 0.9f, 0.999f, 1e-8f, 0.1f, 7, 7};
+    memcpy(rates, (float[3]){0.02f, 1 / 0.19f, 1 / 0.002f}, 3 * sizeof *rates);
+    assert_int_equal(tandem_cuda_adamw(array[0], array[1], array[2], g, NULL, FLAT, &other, rates, broken, NULL), 0);
+    (void)cpu()->adamw(array[3], array[4], array[5], g, FLAT, rates[0], 0.9f, 0.999f, 1e-8f, 0.1f, rates[1],
+                       rates[2]);
+    assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, NULL, FLAT, 0.7f, 0.9f, 0.01f, rates, broken, NULL), 0);
+    (void)cpu()->sgd(array[3], array[4], g, FLAT, rates[0], 0.9f, 0.01f);
+    for (int k = 0; k < 3; k++) assert_memory_equal(array[k], array[k + 3], FLAT * sizeof(float));
+    given(rates);
     assert_int_equal(*broken, 0);
     g[FLAT - 3] = INFINITY;
     assert_int_equal(tandem_cuda_sgd(array[0], array[1], g, decays, FLAT, 0.1f, 0.9f, 0.01f, NULL, broken, NULL), 0);
@@ -340,6 +403,8 @@ int main(void)
         cmocka_unit_test(tensors_are_permuted),
         cmocka_unit_test(rows_of_any_width_are_scaled_and_shifted),
         cmocka_unit_test(casts_are_the_same),
+        cmocka_unit_test(draws_are_those_of_the_step),
+        cmocka_unit_test(a_loss_is_scaled_first),
         cmocka_unit_test(updates_are_the_same),
     };
     return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);

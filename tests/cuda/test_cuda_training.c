@@ -252,7 +252,7 @@ static void check_times(int timed)
     tandem_executor *executor = NULL;
     double loss = 0;
     const tandem_step_options variant = {.n_micro = 2};
-    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000)};
+    const tandem_worker_options place = {"cuda:0", 0, 1, NULL, -1, INT64_C(1000000000), 0};
     assert_int_equal(tandem_graph_open(&graph, models[0], 2, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open_with(&step, graph, TANDEM_BF16, 4096, &variant, NULL), TANDEM_OK);
     assert_int_equal(backend->worker_open(&worker, &place, NULL), TANDEM_OK);

@@ -1,6 +1,8 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
-/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right.
+/* link: --wrap=memfd_create --wrap=fallocate */
+/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right: over the
+ * network, and in memory that the ranks share.
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
 #include <setjmp.h>
@@ -10,6 +12,8 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -38,14 +42,15 @@ typedef struct report {
     tandem_error error[2]; /* of two threads, where the test has two */
     int64_t noticed_ns;
     atomic_int ready; /* the rank is in the state in which the parent is to strike */
-    uint64_t hash;
+    uint64_t hash, nan_hash;
 } report;
 
 typedef struct board {
     char store[64];
     int n_rank;
     int64_t timeout_ns;
-    int choice; /* whatever the test passes to its ranks */
+    int choice;  /* whatever the test passes to its ranks */
+    bool shares; /* memory is what sums are made in */
     atomic_int go;
     report rank[MAX_RANK];
 } board;
@@ -64,7 +69,8 @@ typedef int body(board *board, int rank);
         }                                                                                                    \
     } while (0)
 
-static board *b; /* of the test that runs */
+static bool tests_sharing; /* of the group of tests that runs */
+static board *b;           /* of the test that runs */
 static pid_t process[MAX_RANK];
 
 static int set_up(void **state)
@@ -75,6 +81,7 @@ static int set_up(void **state)
     const char *parent = getenv("TMPDIR");
     (void)snprintf(b->store, sizeof b->store, "%s/tandem-comm-XXXXXX", parent && strlen(parent) < 40 ? parent : "/tmp");
     b->timeout_ns = 10000 * (int64_t)MS;
+    b->shares = tests_sharing;
     return mkdtemp(b->store) ? 0 : -1;
 }
 
@@ -135,9 +142,27 @@ static void wait_until_ready(int n_rank)
 
 static tandem_status open_comm(tandem_comm **comm, int rank, tandem_error *error)
 {
-    const tandem_comm_options options = {
-        .rank = rank, .n_rank = b->n_rank, .store = b->store, .timeout_ns = b->timeout_ns, .cpu = -1};
+    const tandem_comm_options options = {.rank = rank,
+                                         .n_rank = b->n_rank,
+                                         .store = b->store,
+                                         .timeout_ns = b->timeout_ns,
+                                         .cpu = -1,
+                                         .over_network = !b->shares};
     return tandem_comm_open(comm, &options, error);
+}
+
+/* Zeros to be summed, in shared memory where the test is of that; NULL without. Whoever does not give them back leaves them to the
+ * end of the process. */
+static float *take_floats(tandem_comm *comm, size_t n)
+{
+    void *memory = NULL;
+    if (!b->shares) return calloc(n + 1, sizeof(float));
+    return tandem_comm_take(comm, &memory, n * sizeof(float), 5, NULL) == TANDEM_OK ? memory : NULL;
+}
+
+static void give_floats(tandem_comm *comm, float *data)
+{
+    if (!tandem_comm_give(comm, data)) free(data);
 }
 
 /* Element i of rank r: of any size and sign, so that the order of summing shows in the bits. */
@@ -188,14 +213,16 @@ static int sum_all_sizes(board *my, int rank)
 {
     tandem_comm *comm = NULL;
     EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    EXPECT(!tandem_comm_shares(comm) == !my->shares);
     const size_t largest = sum_size[N_SUM_SIZE - 1];
-    float *data = malloc(largest * sizeof *data), *mine = malloc(largest * sizeof *mine);
+    float *all = take_floats(comm, largest + 3), *data = all, *mine = malloc(largest * sizeof *mine);
     EXPECT(data && mine);
     fill(mine, largest, rank);
     for (size_t s = 0; s < N_SUM_SIZE; s++) {
         const size_t n = sum_size[s];
         uint64_t hash[2];
         for (int run = 0; run < 2; run++) {
+            data = all + s % 4; /* at any multiple of a float */
             memcpy(data, mine, n * sizeof *data);
             EXPECT(tandem_comm_sum_f32(comm, data, n, 3, &my->rank[rank].error[0]) == TANDEM_OK);
             hash[run] = hash_of(data, n * sizeof *data, 0);
@@ -210,8 +237,8 @@ static int sum_all_sizes(board *my, int rank)
     data[1] = rank == 0 ? INFINITY : -INFINITY;
     EXPECT(tandem_comm_sum_f32(comm, data, 2, 3, NULL) == TANDEM_OK);
     EXPECT(isnan(data[0]) && isnan(data[1]));
-    my->rank[rank].hash = hash_of(data, 2 * sizeof *data, my->rank[rank].hash);
-    free(data);
+    my->rank[rank].nan_hash = hash_of(data, 2 * sizeof *data, 0);
+    give_floats(comm, all);
     free(mine);
     tandem_comm_close(comm);
     return 0;
@@ -219,10 +246,16 @@ static int sum_all_sizes(board *my, int rank)
 
 static void sums_are_right_and_the_same_bits(void **state)
 {
+    static uint64_t over_network[MAX_RANK + 1];
     (void)state;
     for (int n_rank = 2; n_rank <= MAX_RANK; n_rank++) {
         run_ranks(n_rank, sum_all_sizes);
         for (int r = 1; r < n_rank; r++) assert_true(b->rank[r].hash == b->rank[0].hash);
+        for (int r = 1; r < n_rank; r++) assert_true(b->rank[r].nan_hash == b->rank[0].nan_hash);
+        if (!b->shares)
+            over_network[n_rank] = b->rank[0].hash;
+        else /* that group of tests ran before */
+            assert_true(b->rank[0].hash == over_network[n_rank]);
         remove_store();
         assert_int_equal(mkdir(b->store, 0700), 0);
         memset(b->rank, 0, sizeof b->rank);
@@ -463,13 +496,14 @@ static void a_store_in_use_is_refused(void **state)
 static int sum_for_ever(board *my, int rank)
 {
     enum { N = 300000 };
-    static float data[N];
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0], second;
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, N);
+    EXPECT(data);
     tandem_status status = TANDEM_OK;
     for (int round = 0; status == TANDEM_OK; round++) {
-        memset(data, 0, sizeof data);
+        memset(data, 0, N * sizeof *data);
         status = tandem_comm_sum_f32(comm, data, N, 1, error);
         if (round == 3) atomic_store(&my->rank[rank].ready, 1);
     }
@@ -478,7 +512,9 @@ static int sum_for_ever(board *my, int rank)
     EXPECT(tandem_comm_barrier(comm, 2, &second) == TANDEM_PEER);
     EXPECT(strcmp(second.text, error->text) == 0 && second.rank == error->rank);
     EXPECT(tandem_comm_sum_f32(comm, data, 0, 1, NULL) == TANDEM_PEER);
+    EXPECT(tandem_comm_sum_f32(comm, data, N, 1, NULL) == TANDEM_PEER);
     EXPECT(tandem_now_ns() - my->rank[rank].noticed_ns < 500 * (int64_t)MS);
+    give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
 }
@@ -631,10 +667,13 @@ static int leave_early(board *my, int rank)
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    float one = 1;
-    EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK);
-    EXPECT(one == (float)my->n_rank);
-    if (rank != 1) EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_PEER);
+    float *one = take_floats(comm, 1);
+    EXPECT(one);
+    *one = 1;
+    EXPECT(tandem_comm_sum_f32(comm, one, 1, 1, error) == TANDEM_OK);
+    EXPECT(*one == (float)my->n_rank);
+    if (rank != 1) EXPECT(tandem_comm_sum_f32(comm, one, 1, 1, error) == TANDEM_PEER);
+    give_floats(comm, one);
     tandem_comm_close(comm);
     return 0;
 }
@@ -651,9 +690,11 @@ static int end_in_good_order(board *my, int rank)
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    float data[1000];
+    float *data = take_floats(comm, 1000);
+    EXPECT(data);
     for (int round = 0; round < 20; round++)
         EXPECT(tandem_comm_sum_f32(comm, data, 1000, 1, error) == TANDEM_OK);
+    give_floats(comm, data);
     tandem_comm_close(comm); /* at once: what was sent must still arrive */
     return 0;
 }
@@ -673,8 +714,10 @@ static int disagree(board *my, int rank)
     tandem_comm *comm = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    float data[2] = {0};
+    float *data = take_floats(comm, 2);
+    EXPECT(data);
     EXPECT(tandem_comm_sum_f32(comm, data, rank == 0 ? 1 : 2, 1, error) == TANDEM_PEER);
+    give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
 }
@@ -704,9 +747,10 @@ static void *barriers(void *argument)
 
 static int two_threads(board *my, int rank)
 {
-    static float data[200000];
     tandem_comm *comm = NULL;
     EXPECT(open_comm(&comm, rank, &my->rank[rank].error[0]) == TANDEM_OK);
+    float *data = take_floats(comm, 200000);
+    EXPECT(data);
     second_thread second = {comm, &my->rank[rank].error[1], TANDEM_OK};
     pthread_t thread;
     EXPECT(pthread_create(&thread, NULL, barriers, &second) == 0);
@@ -721,6 +765,7 @@ static int two_threads(board *my, int rank)
     }
     EXPECT(pthread_join(thread, NULL) == 0);
     EXPECT(status == TANDEM_PEER && second.status == TANDEM_PEER);
+    give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
 }
@@ -753,8 +798,14 @@ static int reduce_steps(board *my, int rank)
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
     tandem_bucket_view view[N_BUCKET];
-    for (int i = 0; i < N_BUCKET; i++)
-        view[i] = (tandem_bucket_view){malloc(bucket_size[i] * sizeof(float) + 4), bucket_size[i]};
+    size_t n = 0;
+    for (int i = 0; i < N_BUCKET; i++) n += bucket_size[i];
+    float *data = take_floats(comm, n);
+    EXPECT(data);
+    for (int i = 0; i < N_BUCKET; i++) {
+        n -= bucket_size[i];
+        view[i] = (tandem_bucket_view){data + n, bucket_size[i]};
+    }
     EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
     for (int step = 0; step < 6; step++) {
         int64_t start_ns = 0, end_ns = 0, last_ns = tandem_now_ns();
@@ -779,8 +830,8 @@ static int reduce_steps(board *my, int rank)
     }
     tandem_reducer_ready(reducer, 1); /* never all of the next step */
     tandem_reducer_close(reducer);
+    give_floats(comm, data);
     tandem_comm_close(comm);
-    for (int i = 0; i < N_BUCKET; i++) free(view[i].data);
     return 0;
 }
 
@@ -809,7 +860,8 @@ static int reduce_until_death(board *my, int rank)
     tandem_reducer *reducer = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    float data[N_BUCKET] = {0};
+    float *data = take_floats(comm, N_BUCKET);
+    EXPECT(data);
     tandem_bucket_view view[N_BUCKET];
     for (int i = 0; i < N_BUCKET; i++) view[i] = (tandem_bucket_view){&data[i], 1};
     EXPECT(tandem_reducer_open(&reducer, comm, view, N_BUCKET, -1, error) == TANDEM_OK);
@@ -834,6 +886,7 @@ static int reduce_until_death(board *my, int rank)
     tandem_reducer_ready(reducer, 0);
     EXPECT(tandem_reducer_wait(reducer, 0, NULL, NULL, NULL) == TANDEM_PEER);
     tandem_reducer_close(reducer);
+    give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
 }
@@ -857,7 +910,8 @@ static int close_beside_the_dead(board *my, int rank)
     tandem_reducer *reducer = NULL;
     tandem_error *error = &my->rank[rank].error[0];
     EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
-    float data[2] = {0};
+    float *data = take_floats(comm, 2);
+    EXPECT(data);
     const tandem_bucket_view view[2] = {{&data[0], 1}, {&data[1], 1}};
     EXPECT(tandem_reducer_open(&reducer, comm, view, 2, -1, error) == TANDEM_OK);
     if (rank == 1) {
@@ -868,6 +922,7 @@ static int close_beside_the_dead(board *my, int rank)
     (void)usleep(my->choice ? 200000 : 0);
     tandem_reducer_close(reducer);
     tandem_reducer_close(NULL);
+    give_floats(comm, data);
     tandem_comm_close(comm);
     return 0;
 }
@@ -917,10 +972,165 @@ static void a_rank_out_of_memory_is_named(void **state)
     assert_all_blame(3, 1, "rank 1 ran out of memory during an all-reduce");
 }
 
+/* --- Shared memory ------------------------------------------------------------------------------------------------ */
+
+static bool has_no_memfd;
+static off_t most_shared = INT64_MAX; /* bytes that one more part may have */
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __real_fallocate(int file, int mode, off_t begin, off_t bytes);
+int __wrap_fallocate(int file, int mode, off_t begin, off_t bytes);
+
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    if (!has_no_memfd) return __real_memfd_create(name, flags);
+    errno = ENOSYS;
+    return -1;
+}
+
+int __wrap_fallocate(int file, int mode, off_t begin, off_t bytes)
+{
+    if (bytes <= most_shared) return __real_fallocate(file, mode, begin, bytes);
+    errno = ENOSPC;
+    return -1;
+}
+
+/* How many mappings and open files of this process are shared memory of tandem. */
+static int n_left(void)
+{
+    char line[512];
+    int n = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    while (maps && fgets(line, sizeof line, maps)) n += strstr(line, "memfd:tandem") != NULL;
+    if (maps) (void)fclose(maps);
+    for (int file = 0; file < 256; file++) {
+        char path[40], target[64] = "";
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        n += readlink(path, target, sizeof target - 1) > 0 && strstr(target, "memfd:tandem") != NULL;
+    }
+    return n;
+}
+
+static int take_and_give(board *my, int rank)
+{
+    static const uint64_t size[] = {0, 4, 4096, 4097, 5000000, 0};
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    EXPECT(n_left() == 0);
+    for (size_t s = 0; s < sizeof size / sizeof *size; s++) {
+        void *both[2];
+        for (int k = 0; k < 2; k++)
+            EXPECT(tandem_comm_take(comm, &both[k], size[s], 5, error) == TANDEM_OK && both[k]);
+        EXPECT(n_left() == 2); /* mappings, no files */
+        for (uint64_t i = 0; i < size[s]; i++) EXPECT(((char *)both[0])[i] == 0 && ((char *)both[1])[i] == 0);
+        for (int k = 0; k < 2; k++) EXPECT((uintptr_t)both[k] % 64 == 0);
+        const size_t n = size[s] / sizeof(float);
+        fill(both[0], n, rank);
+        EXPECT(tandem_comm_sum_f32(comm, both[0], n, 1, error) == TANDEM_OK);
+        EXPECT(is_sum(both[0], n, my->n_rank, 7));
+        for (size_t i = 0; i < n; i++) EXPECT(((float *)both[1])[i] == 0);
+        for (int k = 0; k < 2; k++) EXPECT(tandem_comm_give(comm, both[k]));
+        EXPECT(!tandem_comm_give(comm, NULL) && !tandem_comm_give(comm, both));
+        EXPECT(n_left() == 0);
+    }
+    void *memory = NULL; /* that is not given back */
+    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && memory);
+    tandem_comm_close(comm);
+    EXPECT(n_left() == 0);
+    return 0;
+}
+
+static void what_is_taken_is_cleared_and_given_back(void **state)
+{
+    (void)state;
+    run_ranks(3, take_and_give);
+}
+
+/* In the same memory, one place on one rank and another on the other. */
+static int disagree_about_the_place(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    float *data = take_floats(comm, 20);
+    EXPECT(data);
+    EXPECT(tandem_comm_sum_f32(comm, data + rank, 10, 1, error) == TANDEM_PEER);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void ranks_that_disagree_about_the_place_fail(void **state)
+{
+    (void)state;
+    run_ranks(2, disagree_about_the_place);
+    assert_all_blame(2, -1, "disagree");
+}
+
+/* One rank that cannot, or will not: all sum over the network. */
+static int do_without(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    if (my->choice == 2) has_no_memfd = true;
+    const tandem_comm_options options = {.rank = rank,
+                                         .n_rank = my->n_rank,
+                                         .store = my->store,
+                                         .timeout_ns = my->timeout_ns,
+                                         .cpu = -1,
+                                         .over_network = my->choice == rank};
+    EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
+    EXPECT(!tandem_comm_shares(comm));
+    void *memory = comm;
+    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
+    float one = 1;
+    EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK && one == 2);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void where_one_does_not_share_nobody_does(void **state)
+{
+    (void)state;
+    for (b->choice = 0; b->choice < 3; b->choice++) {
+        run_ranks(2, do_without);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+}
+
+static int share_too_much(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    if (rank == 1) most_shared = 1000000;
+    void *memory = &memory;
+    EXPECT(tandem_comm_take(comm, &memory, 2000000, 5, error) == TANDEM_NO_MEMORY && memory == &memory);
+    EXPECT(n_left() == 0);
+    EXPECT(tandem_comm_take(comm, &memory, 1000000, 5, error) == TANDEM_OK && memory);
+    if (rank == 1) tandem_fail_allocation_after(0);
+    EXPECT(tandem_comm_take(comm, &memory, 8, 5, error) == (rank == 1 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void too_little_shared_memory_is_said_by_all(void **state)
+{
+    (void)state;
+    run_ranks(3, share_too_much);
+    assert_all_blame(3, 1, "rank 1 ran out of memory during the sharing of memory");
+}
+
 int main(void)
 {
     static int victim[3] = {0, 1, 2};
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_OF_DEATH(n)                                                                                     \
+    {                                                                                                        \
+        "a_killed_rank_" #n "_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[n] \
+    }
     const struct CMUnitTest tests[] = {
         TEST(sums_are_right_and_the_same_bits),
         TEST(gather_and_broadcast_move_the_right_bytes),
@@ -932,9 +1142,9 @@ int main(void)
         TEST(ranks_of_different_worlds_do_not_join),
         TEST(a_store_is_good_for_one_run),
         TEST(a_store_in_use_is_refused),
-        {"a_killed_rank_0_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[0]},
-        {"a_killed_rank_1_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[1]},
-        {"a_killed_rank_2_is_named_by_all", a_killed_rank_is_named_by_all, set_up, tear_down, &victim[2]},
+        TEST_OF_DEATH(0),
+        TEST_OF_DEATH(1),
+        TEST_OF_DEATH(2),
         TEST(a_message_to_the_dead_is_given_up),
         TEST(a_late_rank_is_not_blamed_for_a_silent_one),
         TEST(a_stopped_rank_is_named_after_the_timeout),
@@ -947,5 +1157,25 @@ int main(void)
         TEST(a_reducer_closes_beside_the_dead),
         TEST(a_rank_out_of_memory_is_named),
     };
-    return cmocka_run_group_tests_name("comm", tests, NULL, NULL);
+    const struct CMUnitTest sharing[] = {
+        TEST(sums_are_right_and_the_same_bits),
+        TEST(what_is_taken_is_cleared_and_given_back),
+        TEST(where_one_does_not_share_nobody_does),
+        TEST_OF_DEATH(0),
+        TEST_OF_DEATH(1),
+        TEST_OF_DEATH(2),
+        TEST(a_stopped_rank_is_named_after_the_timeout),
+        TEST(a_rank_that_left_is_not_called_dead),
+        TEST(ranks_that_close_together_do_not_fail),
+        TEST(ranks_that_disagree_time_out),
+        TEST(ranks_that_disagree_about_the_place_fail),
+        TEST(every_thread_learns_of_a_death),
+        TEST(buckets_are_reduced_in_any_order_of_coming),
+        TEST(a_death_wakes_all_who_wait_for_buckets),
+        TEST(a_reducer_closes_beside_the_dead),
+        TEST(too_little_shared_memory_is_said_by_all),
+    };
+    const int failed = cmocka_run_group_tests_name("comm over a network", tests, NULL, NULL);
+    tests_sharing = true;
+    return failed + cmocka_run_group_tests_name("comm in shared memory", sharing, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static int open_on(fixture **out, const char *device)
         if (tandem_op_row_get(f.graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
             tandem_step_set(f.step, i, TANDEM_PRECISION_INT8);
     tandem_step_resolve(f.step);
-    const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000)};
+    const tandem_worker_options options = {device, 0, 1, NULL, -1, INT64_C(1000000000), 0};
     assert_int_equal(f.backend->worker_open(&f.worker, &options, NULL), TANDEM_OK);
     assert_int_equal(open_executor(&f, NULL, NULL), TANDEM_OK);
     return 0;

@@ -46,12 +46,12 @@ static int set_up(void **state)
             replay_store_fill(&b.profile, b.graph, TANDEM_F32, 0, b.cluster.member[c].device.name,
                               neighbour[beside], price, NULL);
         assert_int_equal(tandem_store_put_interference(b.profile.store, b.cluster.member[c].device.name,
-                                                       "cpu:avx2+cpu:avx512", "compute_under_comm", 4096, 1.5,
-                                                       1, NULL),
+                                                       "cpu:avx2+cpu:avx512 in shared memory",
+                                                       "compute_under_comm", 4096, 1.5, 1, NULL),
                          TANDEM_OK);
     }
     for (int loaded = 0; loaded < 2; loaded++)
-        replay_store_put_curve(&b.profile, "cpu:avx2+cpu:avx512", loaded, 1000, 500);
+        replay_store_put_curve(&b.profile, "cpu:avx2+cpu:avx512 in shared memory", loaded, 1000, 500);
     *state = &b;
     return 0;
 }

@@ -85,7 +85,7 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 
 static inline tandem_status price_all(priced_cluster *p, uint64_t seed, priced_filter *measured, tandem_error *error)
 {
-    char group[256];
+    char group[TANDEM_GROUP_TEXT];
     const int n = p->cluster.n_class;
     tandem_status status = tandem_store_begin(p->store, error);
     for (int c = 0; c < n && status == TANDEM_OK; c++) {

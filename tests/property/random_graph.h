@@ -47,6 +47,18 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
     return tandem_build_reshape(b, name, x, 3, shape);
 }
 
+static inline int from_images(tandem_builder *b, const char *name, int x, int y)
+{
+    static const int64_t image[4] = {BATCH, ROWS, 2, WIDTH / 2}, shape[3] = {BATCH, ROWS, WIDTH};
+    char first[40], second[40], third[40];
+    (void)snprintf(first, sizeof first, "%s.in", name);
+    (void)snprintf(second, sizeof second, "%s.in2", name);
+    (void)snprintf(third, sizeof third, "%s.op", name);
+    x = tandem_build_reshape(b, first, x, 4, image);
+    y = tandem_build_reshape(b, second, y, 4, image);
+    return tandem_build_reshape(b, name, tandem_build_batchnorm_add_relu(b, third, x, y), 3, shape);
+}
+
 static inline int from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
 {
     char second[40];
@@ -71,6 +83,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
         return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
     case 14: return tandem_build_dropout(b, name, x, 0.25f);
     case 15: return tandem_build_bias_gelu(b, name, x, 1, 0);
+    case 16: return from_images(b, name, x, y);
     default: return tandem_build_add(b, name, x, y);
     }
 }

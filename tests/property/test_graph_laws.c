@@ -165,7 +165,10 @@ static void grow_add(generator *g, int x)
         const tandem_shape *a = &g->shape[x], *b = &g->shape[y];
         if (!g->is_f32[y] || a->n_dim != b->n_dim || memcmp(a->dim, b->dim, (size_t)a->n_dim * sizeof *a->dim) != 0)
             continue;
-        took(g, tandem_build_add(g->b, next_name(g), x, y), *a, x, y);
+        if (a->n_dim == 4 && below(&g->draw, 2))
+            took(g, tandem_build_batchnorm_add_relu(g->b, next_name(g), x, y), *a, x, y);
+        else
+            took(g, tandem_build_add(g->b, next_name(g), x, y), *a, x, y);
         return;
     }
 }
@@ -479,6 +482,7 @@ static int call_at_random(draws *d, tandem_builder *b, const char *name, int n)
     case 19: return tandem_build_masked_labels(b, name, big, small);
     case 20: return tandem_build_labelled(b, name, x, y);
     case 21: return tandem_build_bias_gelu(b, name, x, small, real);
+    case 22: return tandem_build_batchnorm_add_relu(b, name, x, y);
     default: return tandem_build_cross_entropy(b, name, x, y);
     }
 }

@@ -135,7 +135,7 @@ static void draw_plan(trial *t, int c)
 /* Measured curves and slowing of the cluster's group, in both stores. */
 static void draw_measured(trial *t, world *w)
 {
-    char group[256];
+    char group[TANDEM_GROUP_TEXT];
     tandem_cluster_group(group, sizeof group, &t->cluster);
     for (int loaded = 0; loaded < 2; loaded++) {
         int64_t ns = 1000 + draw(&t->chance, 10000);

@@ -207,13 +207,14 @@ static uint64_t taken_over(const run *r, int t, int *k)
     return r->value[v];
 }
 
-/* Where a gradient of input `slot` goes; *k: the next of what is read. */
-static void check_brought(run *r, int t, int slot, int *k)
+/* Write w is the gradient of input `slot`, a second one in a type of its own; *k: the next of what is read. */
+static void check_brought(run *r, int t, int slot, int w, int *k)
 {
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
-    const uint64_t sum = taken_over(r, t, k) + symbol(BROUGHT, task->op, slot);
-    check_write(r, t, 0, sum, task->to, bytes_of(r, input, task->to));
+    const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
+    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].type;
+    check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
 static void check_wgrad(run *r, int t)
@@ -231,7 +232,7 @@ static void check_wgrad(run *r, int t)
         assert_int_equal(task->to, TANDEM_F32);
         check_parameter_write(r, t, 0, op->parameter[0]);
     } else {
-        check_brought(r, t, 1, &k);
+        check_brought(r, t, 1, 0, &k);
     }
     check_counts(task, k, 1);
 }
@@ -254,7 +255,8 @@ static void check_dgrad(run *r, int t)
         check_read(r, t, k++, activation(r, op->input[0]), task->from);
     if (row->saves & TANDEM_SAVES_OUTPUT) check_read(r, t, k++, activation(r, task->op), task->from);
     if (row->saves & TANDEM_SAVES_AUX) check_read(r, t, k++, symbol(AUX, task->op, 0), TANDEM_S32);
-    check_brought(r, t, 0, &k);
+    check_brought(r, t, 0, 0, &k);
+    if (op->kind == TANDEM_OP_BATCHNORM_ADD_RELU) check_brought(r, t, 1, written++, &k);
     if (row->wgrad == TANDEM_BACKWARD_BESIDE) {
         const int n_read = op->kind == TANDEM_OP_BATCHNORM_RELU ? 2 : 1;
         for (int j = 0; j < n_read; j++)

@@ -76,7 +76,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     if (status == TANDEM_OK)
         status = backend->worker_open(
             &worker,
-            &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000)}, error);
+            &(tandem_worker_options){device_of(e, rank), rank, e->n_rank, store, -1, INT64_C(20000000000), e->over_network}, error);
     if (status == TANDEM_OK)
         status = backend->executor_open(
             &executor, worker,

@@ -48,6 +48,7 @@ typedef struct experiment {
     int fails;                 /* as it should: nothing is said of it on stderr */
     const char *second_device; /* of rank 1 */
     int64_t evaluate;          /* test samples, behind the last step */
+    int over_network;          /* gradients are exchanged that way, not in shared memory */
     int (*open_things)(void);  /* what a device has open, asked once all is closed */
 } experiment;
 

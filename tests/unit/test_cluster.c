@@ -338,19 +338,26 @@ static void a_group_is_sorted_and_counted(void **state)
         const char *cluster, *group;
     } cases[] = {
         {"cpu:avx2", "cpu:avx2"},
-        {"3*cpu:avx2", "3*cpu:avx2"},
-        {"cpu:avx512 + cpu:avx2", "cpu:avx2+cpu:avx512"},
-        {"cpu:avx2 + cpu:avx512", "cpu:avx2+cpu:avx512"},
+        {"3*cpu:avx2", "3*cpu:avx2 in shared memory"},
+        {"3*cpu:avx2@2", "3*cpu:avx2"},
+        {"3*cpu:avx2@3", "3*cpu:avx2 in shared memory"},
+        {"3*cpu:avx2@3 + cpu:avx2@3", "4*cpu:avx2"},
+        {"cpu:avx512 + cpu:avx2", "cpu:avx2+cpu:avx512 in shared memory"},
+        {"cpu:avx2 + cpu:avx512", "cpu:avx2+cpu:avx512 in shared memory"},
+        {"cpu:avx2 + cuda:0", "cpu:avx2+cuda:0"},
         {"cpu:avx512 batch=1 + 2*cpu:avx2@1 + cpu:avx512 batch=2", "2*cpu:avx2+2*cpu:avx512"},
     };
-    char group[256];
+    char group[TANDEM_GROUP_TEXT];
     for (size_t i = 0; i < N_OF(cases); i++) {
-        const tandem_cluster cluster = parse(cases[i].cluster);
+        tandem_cluster cluster = parse(cases[i].cluster);
         tandem_cluster_group(group, sizeof group, &cluster);
         assert_string_equal(group, cases[i].group);
         tandem_cluster_group(group, 6, &cluster);
         assert_int_equal(strncmp(group, cases[i].group, 5), 0);
         assert_int_equal(group[5], '\0');
+        cluster.over_network = 1;
+        tandem_cluster_group(group, sizeof group, &cluster);
+        assert_null(strstr(group, "shared"));
     }
 }
 

@@ -307,11 +307,11 @@ static void resnet50_has_the_shapes_of_its_table(void **state)
     tandem_graph *graph = opened("resnet50", 2);
     SHAPE(op_named(graph, "stem"), 2, 112, 112, 64);
     SHAPE(op_named(graph, "stem.pool"), 2, 56, 56, 64);
-    SHAPE(op_named(graph, "stage1.block2.relu3"), 2, 56, 56, 256);
+    SHAPE(op_named(graph, "stage1.block2.conv3.norm"), 2, 56, 56, 256);
     SHAPE(op_named(graph, "stage2.block0.conv1"), 2, 56, 56, 128); /* the stride is the second convolution's */
     SHAPE(op_named(graph, "stage2.block0.conv2"), 2, 28, 28, 128);
     SHAPE(op_named(graph, "stage2.block0.shortcut"), 2, 28, 28, 512);
-    SHAPE(op_named(graph, "stage4.block2.relu3"), 2, 7, 7, 2048);
+    SHAPE(op_named(graph, "stage4.block2.conv3.norm"), 2, 7, 7, 2048);
     SHAPE(op_named(graph, "pool"), 2, 1, 1, 2048);
     int n_conv = 0;
     for (int i = 0; i < graph->n_op; i++) n_conv += graph->op[i].kind == TANDEM_OP_CONV2D;
@@ -324,7 +324,7 @@ static void resnet50_has_the_shapes_of_its_table(void **state)
     assert_true(fabs(flops / 2 / 2 - 4.09e9) < 0.005e9);
     tandem_graph_close(graph);
     graph = opened("resnet18:image=7x1x1", 2); /* the smallest images end in one place, too */
-    SHAPE(op_named(graph, "stage4.block1.relu2"), 2, 1, 1, 512);
+    SHAPE(op_named(graph, "stage4.block1.conv2.norm"), 2, 1, 1, 512);
     tandem_graph_close(graph);
 }
 
@@ -708,11 +708,9 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     tandem_graph *graph = opened("resnet20:blocks=1", 2);
     int op = 0;
     assert_int_equal(tandem_graph_find(&op, graph, "relu", NULL), TANDEM_UNKNOWN_NAME);
-    const tandem_op *both = op_named(graph, "conv.norm"), *last = op_named(graph, "stage1.block0.conv2.norm");
+    const tandem_op *both = op_named(graph, "conv.norm");
     assert_int_equal(both->kind, TANDEM_OP_BATCHNORM_RELU);
     assert_string_equal(both->signature, "batchnorm_relu rows=1568 n=16");
-    assert_int_equal(last->kind, TANDEM_OP_BATCHNORM); /* the sum reads it */
-    assert_int_equal(op_named(graph, "stage1.block0.relu2")->kind, TANDEM_OP_RELU);
     for (int i = 0; i < graph->n_op; i++)
         for (int slot = 0; slot < TANDEM_MAX_INPUT; slot++) assert_true(graph->op[i].input[slot] < i);
     for (int p = 0; p < graph->n_parameter; p++) {
@@ -722,6 +720,29 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     assert_int_equal(graph->op[graph->loss].kind, TANDEM_OP_CROSS_ENTROPY);
     assert_int_equal(graph->op[graph->input].kind, TANDEM_OP_IMAGES);
     assert_int_equal(graph->op[graph->label].kind, TANDEM_OP_LABELS);
+    tandem_graph_close(graph);
+}
+
+/* At the end of a block, with what comes past it; of two batchnorms the later one, behind which the other is there. */
+static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
+{
+    (void)state;
+    tandem_graph *graph = opened("resnet20:blocks=1", 2);
+    int op = 0;
+    assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.add", NULL), TANDEM_UNKNOWN_NAME);
+    assert_int_equal(tandem_graph_find(&op, graph, "stage1.block0.relu2", NULL), TANDEM_UNKNOWN_NAME);
+    const tandem_op *all = op_named(graph, "stage1.block0.conv2.norm");
+    assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
+    assert_string_equal(all->signature, "batchnorm_add_relu rows=1568 n=16");
+    assert_string_equal(graph->op[all->input[0]].name, "stage1.block0.conv2");
+    assert_string_equal(graph->op[all->input[1]].name, "conv.norm");
+    assert_string_equal(graph->op[op_named(graph, "stage2.block0.conv1")->input[0]].name, all->name);
+    assert_int_equal(op_named(graph, "stage2.block0.conv2.norm")->kind, TANDEM_OP_BATCHNORM);
+    all = op_named(graph, "stage2.block0.shortcut.norm");
+    assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
+    assert_string_equal(graph->op[all->input[0]].name, "stage2.block0.shortcut");
+    assert_string_equal(graph->op[all->input[1]].name, "stage2.block0.conv2.norm");
+    for (int j = 0; j < 2; j++) assert_int_equal(graph->parameter[all->parameter[j]].op, all - graph->op);
     tandem_graph_close(graph);
 }
 
@@ -766,6 +787,39 @@ static void a_batchnorm_that_others_read_stays(void **state)
     int flat = 0;
     assert_int_equal(tandem_graph_find(&flat, graph, "flat", &error), TANDEM_OK);
     assert_int_equal(graph->op[flat].input[0], graph->view[flat]);
+    tandem_graph_close(graph);
+}
+
+/* So does a sum without a relu, one that something else reads, too, and one whose later summand is no batchnorm. */
+static void a_sum_that_others_read_stays(void **state)
+{
+    (void)state;
+    tandem_error error = {0};
+    tandem_builder *b = NULL;
+    tandem_graph *graph = NULL;
+    assert_int_equal(tandem_builder_open(&b, 2, &error), TANDEM_OK);
+    const int image = tandem_build_images(b, "image", 2, 2, 4), label = tandem_build_labels(b, "label", 1);
+    const int norm = tandem_build_batchnorm(b, "norm", image);
+    const int past = tandem_build_conv2d(b, "past", image, 4, 1, 1, 0);
+    int x = tandem_build_relu(b, "relu", tandem_build_add(b, "add", norm, past));
+    const int sum = tandem_build_add(b, "add2", x, tandem_build_batchnorm(b, "norm2", x));
+    x = tandem_build_add(b, "add3", tandem_build_relu(b, "relu2", sum), sum);
+    x = tandem_build_add(b, "add4", tandem_build_batchnorm(b, "norm3", x), x);
+    x = tandem_build_relu(b, "relu3", tandem_build_add(b, "add5", tandem_build_batchnorm(b, "norm4", x), x));
+    x = tandem_build_linear(b, "head", tandem_build_reshape(b, "flat", x, 2, (int64_t[]){2, 16}), 3, 0);
+    tandem_build_cross_entropy(b, "loss", x, label);
+    const tandem_optimizer_options options = {.kind = TANDEM_SGD};
+    assert_int_equal(tandem_builder_finish(b, "small", &options, &graph, &error), TANDEM_OK);
+    tandem_builder_close(b);
+    const int n_op = graph->n_op;
+    assert_int_equal(tandem_graph_fuse(graph, &error), TANDEM_OK);
+    assert_int_equal(graph->n_op, n_op - 2);
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(op_named(graph, (const char *[]){"norm", "norm2", "norm3"}[k])->kind, TANDEM_OP_BATCHNORM);
+    const tandem_op *all = op_named(graph, "norm4");
+    assert_int_equal(all->kind, TANDEM_OP_BATCHNORM_ADD_RELU);
+    assert_int_equal(all->input[0], all->input[1]);
+    assert_int_equal(graph->op[op_named(graph, "flat")->input[0]].kind, TANDEM_OP_BATCHNORM_ADD_RELU);
     tandem_graph_close(graph);
 }
 
@@ -1447,6 +1501,8 @@ int main(void)
         cmocka_unit_test(parameters_have_names_of_their_own),
         cmocka_unit_test(dropout_stands_where_it_was_published),
         cmocka_unit_test(a_batchnorm_and_its_relu_are_one),
+        cmocka_unit_test(a_batchnorm_its_sum_and_their_relu_are_one),
+        cmocka_unit_test(a_sum_that_others_read_stays),
         cmocka_unit_test(a_bias_and_its_gelu_are_one),
         cmocka_unit_test(a_batchnorm_that_others_read_stays),
         cmocka_unit_test(every_part_of_a_graph_is_hashed),

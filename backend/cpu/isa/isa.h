@@ -116,6 +116,10 @@ void ISA(relu_backward_bf16)(uint16_t *gx, const uint16_t *gy, const uint16_t *y
 /* dropout.c */
 void ISA(dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
 void ISA(dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
+
+/* noise.c */
+void ISA(noise_f32)(float *x, size_t n, uint64_t seed, const uint32_t stream[3]);
+
 /* batchnorm.c */
 void ISA(batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
 void ISA(batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);

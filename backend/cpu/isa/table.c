@@ -36,7 +36,7 @@
         .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .batchnorm_f32 = ISA(batchnorm_f32), \
         .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),            \
         .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .batchnorm_add_f32 = ISA(batchnorm_add_f32),    \
-        .batchnorm_add_bf16 = ISA(batchnorm_add_bf16),                                                           \
+        .batchnorm_add_bf16 = ISA(batchnorm_add_bf16), .noise_f32 = ISA(noise_f32),                              \
         .batchnorm_add_backward_f32 = ISA(batchnorm_add_backward_f32),                                           \
         .batchnorm_add_backward_bf16 = ISA(batchnorm_add_backward_bf16), .gelu_f32 = ISA(gelu_f32),              \
         .gelu_backward_f32 = ISA(gelu_backward_f32), .bias_gelu_f32 = ISA(bias_gelu_f32),                        \

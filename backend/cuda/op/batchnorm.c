@@ -1,5 +1,6 @@
 /* batchnorm: over all but the last dimension, in f32 or bf16; aux: mean of each channel, then variance; in an evaluation the running
- * ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass. */
+ * ones. The gradients of scale and shift are computed beside that of x. batchnorm_relu: max(y, 0) of it, in the same pass.
+ * batchnorm_add_relu: max(y + residual, 0), and the residual's gradient beside the others. */
 #include "backend/cuda/operator.h"
 
 static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *scale, const float *shift)
@@ -10,12 +11,14 @@ static tandem_cuda_batchnorm norm_of(const tandem_kernel *kernel, const float *s
                                    .scale = scale,
                                    .shift = shift,
                                    .epsilon = kernel->op->epsilon,
-                                   .rectifies = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU};
+                                   .rectifies = kernel->op->kind != TANDEM_OP_BATCHNORM};
 }
 
 static tandem_status run_forward(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
-    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[1], call->in[2]);
+    const int adds = kernel->op->kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+    tandem_cuda_batchnorm b = norm_of(kernel, call->in[adds + 1], call->in[adds + 2]);
+    if (adds) b.residual = call->in[1];
     float *const mean = call->running ? (float *)call->running : call->out[1];
     return cuda_kernel_result(kernel,
                               tandem_cuda_batchnorm_forward(
@@ -36,14 +39,47 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
         error);
 }
 
+static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_cuda_batchnorm b = norm_of(kernel, call->in[4], NULL);
+    const tandem_cuda_batchnorm_gradients out = {.x = call->out[0],
+                                                 .residual = call->out[1],
+                                                 .x_type = cuda_float_of(kernel->task.to),
+                                                 .residual_type = cuda_float_of(kernel->task.second),
+                                                 .scale = call->out[2],
+                                                 .shift = call->out[3]};
+    const float *const mean = call->in[3];
+    return cuda_kernel_result(kernel,
+                              tandem_cuda_batchnorm_add_backward(
+                                  &out, call->in[0], call->in[1], call->in[2], cuda_float_of(kernel->task.from), &b,
+                                  mean, mean + b.columns, call->workspace, kernel->device->stream),
+                              error);
+}
+
+static void take_workspace(tandem_kernel *kernel)
+{
+    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
+    kernel->workspace_bytes = tandem_cuda_norm_workspace(cuda_elements(kernel) / columns, columns);
+}
+
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
     if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
         return cuda_kernel_refuse(kernel, "it works in one float type throughout", error);
-    const size_t columns = (size_t)tandem_shape_last(&kernel->op->shape);
-    kernel->workspace_bytes = tandem_cuda_norm_workspace(cuda_elements(kernel) / columns, columns);
+    take_workspace(kernel);
     kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare};
+/* Gradients leave it in the types of what they are of. */
+static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
+{
+    const tandem_task *task = &kernel->task;
+    if (!cuda_is_float(task->from) || !cuda_is_float(task->to) || !cuda_is_float(task->second))
+        return cuda_kernel_refuse(kernel, "it works in float types", error);
+    take_workspace(kernel);
+    kernel->run = task->kind == TANDEM_TASK_FORWARD ? run_forward : run_sum_dgrad;
+    return TANDEM_OK;
+}
+
+const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare}, cuda_batchnorm_add_relu = {prepare_sum};

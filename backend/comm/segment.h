@@ -1,0 +1,43 @@
+/* segment.h: memory that the ranks of one machine share. Private to backend/comm.
+ *
+ * Anonymous memory (memfd_create) that rank 0 makes and every other rank opens by way of /proc: a part for each rank, taken by that
+ * rank so that it lies near its core, and behind the parts some bytes of all. It has no name, and is gone with the last process that
+ * maps it, however that ends. */
+#ifndef TANDEM_BACKEND_COMM_SEGMENT_H
+#define TANDEM_BACKEND_COMM_SEGMENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+typedef struct tandem_comm tandem_comm;
+
+typedef struct tandem_segment {
+    int rank, n_rank;
+    uint64_t bytes, stride_bytes; /* of a part; from one part to the next */
+    char *memory;                 /* part behind part; NULL: there is none */
+    char *common;                 /* behind the last part, at a multiple of a page */
+    size_t common_bytes, mapped_bytes;
+    int file; /* -1: nobody can open it any more */
+} tandem_segment;
+
+typedef struct tandem_segment_size {
+    uint64_t bytes;      /* of a part; 0 is fine */
+    size_t common_bytes; /* > 0 */
+} tandem_segment_size;
+
+/* All ranks of comm together, with the same size; all is cleared and in memory. Where some rank cannot reach the memory of rank 0 (it
+ * runs on another machine, or has other process ids or another user, or refuses), segment->memory is NULL on every rank, and the
+ * result TANDEM_OK. *segment is unchanged on error: TANDEM_NO_MEMORY on every rank, what a collective says. */
+tandem_status tandem_segment_open(tandem_segment *segment, tandem_comm *comm, tandem_segment_size size,
+                                  int rank, int n_rank, int refuses, uint32_t tag, tandem_error *error);
+/* What others still do with it goes on. */
+void tandem_segment_close(tandem_segment *segment);
+
+static inline float *tandem_segment_part(const tandem_segment *segment, int rank)
+{
+    return (float *)(void *)(segment->memory + (uint64_t)rank * segment->stride_bytes);
+}
+
+#endif

@@ -1,0 +1,1 @@
+for scale in '' '--loss-scale dynamic' '--loss-scale 1' -q; do $TANDEM replay --model mlp --cluster "t4 + a100 net=1GB/s,1us" --predict --uniform fp16,bf16 $scale >plain; done; $TANDEM replay --model mlp --cluster "2*t4@2 + a100 net=1GB/s,1us" --predict --uniform int8 >plain

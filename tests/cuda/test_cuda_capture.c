@@ -1,0 +1,244 @@
+/* Graphs of the CUDA backend by themselves: what is recorded is done later, with the arguments it had; what may not be done meanwhile
+ * makes an end of it, and of nothing else. And what stands for NVIDIA's libraries keeps to the rules of a capture. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/operator.h"
+#include "tests/cuda/stand_in.h"
+
+static const tandem_device_backend *const on = &tandem_cuda_backend;
+
+enum { N = 16 };
+typedef struct subject {
+    void *device;
+    float *memory, *staged; /* [N] on the device, on the host */
+} subject;
+
+static int open_subject(void **state)
+{
+    static subject s;
+    void *memory = NULL, *staged = NULL;
+    s = (subject){NULL, NULL, NULL};
+    assert_int_equal(tandem_cuda_open_with(&s.device, "cuda:0", &stand_in_vendor, NULL), TANDEM_OK);
+    assert_int_equal(on->marks(s.device, 2, NULL), TANDEM_OK);
+    assert_int_equal(on->take(s.device, &memory, N * sizeof(float), 0, NULL), TANDEM_OK);
+    assert_int_equal(on->take(s.device, &staged, N * sizeof(float), 1, NULL), TANDEM_OK);
+    s.memory = memory;
+    s.staged = staged;
+    *state = &s;
+    return 0;
+}
+
+static int close_subject(void **state)
+{
+    const subject *s = *state;
+    on->give(s->device, s->memory, 0);
+    on->give(s->device, s->staged, 1);
+    on->close(s->device);
+    return stand_in_open_things();
+}
+
+/* Up on the first lane, and down again behind it on another one, which ends with mark 1. */
+static tandem_status there_and_back(const subject *s, tandem_error *error)
+{
+    const uint64_t bytes = N / 2 * sizeof(float);
+    tandem_status status = on->queue_copy(s->device, TANDEM_LANE_COMPUTE, s->memory, s->staged, bytes, error);
+    if (status == TANDEM_OK) status = on->follow(s->device, TANDEM_LANE_DOWN, TANDEM_LANE_COMPUTE, error);
+    if (status == TANDEM_OK)
+        status = on->queue_copy(s->device, TANDEM_LANE_DOWN, s->staged + N / 2, s->memory, bytes, error);
+    return status == TANDEM_OK ? on->mark(s->device, TANDEM_LANE_DOWN, 1, error) : status;
+}
+
+static void it_is_done_when_it_is_replayed(void **state)
+{
+    const subject *s = *state;
+    void *graph = NULL;
+    assert_int_equal(on->record(s->device, NULL), TANDEM_OK);
+    assert_int_equal(there_and_back(s, NULL), TANDEM_OK);
+    s->staged[0] = 1;
+    assert_int_equal(on->recorded(s->device, &graph, NULL), TANDEM_OK);
+    assert_true(s->staged[N / 2] == 0);
+    for (int k = 2; k < 6; k++) { /* both kinds of runs */
+        s->staged[0] = (float)k;
+        assert_int_equal(on->replay(s->device, graph, NULL), TANDEM_OK);
+        assert_int_equal(on->reach(s->device, 1, NULL), TANDEM_OK);
+        assert_true(s->staged[N / 2] == (float)k);
+    }
+    on->forget(s->device, graph);
+    on->forget(s->device, NULL);
+}
+
+/* The rate is an argument, and what lies on the card is none. */
+static void arguments_stay_and_memory_does_not(void **state)
+{
+    const subject *s = *state;
+    void *graph = NULL, *memory = NULL;
+    float weight[2];
+    assert_int_equal(on->take(s->device, &memory, (3 * N + 1) * sizeof(float), 0, NULL), TANDEM_OK);
+    float *const w = memory, *const v = w + N, *const g = v + N, *const rates = g + N, step = 2;
+    for (int by_memory = 0; by_memory < 2; by_memory++) {
+        tandem_optimizer_options sgd = {.kind = TANDEM_SGD, .rate = 0.5f};
+        assert_int_equal(on->copy(s->device, g, &(float){1}, sizeof *g, NULL), TANDEM_OK);
+        assert_int_equal(on->copy(s->device, w, &(float){0}, sizeof *w, NULL), TANDEM_OK);
+        assert_int_equal(on->record(s->device, NULL), TANDEM_OK);
+        (void)on->update(s->device, &sgd, 0, NULL, w, (float *const[2]){v, NULL}, g, N, 1, by_memory ? rates : NULL);
+        assert_int_equal(on->recorded(s->device, &graph, NULL), TANDEM_OK);
+        sgd.rate = 7;
+        for (int k = 0; k < 2; k++) {
+            const float rate = (float)k * step;
+            assert_int_equal(on->copy(s->device, rates, &rate, sizeof rate, NULL), TANDEM_OK);
+            assert_int_equal(on->replay(s->device, graph, NULL), TANDEM_OK);
+            assert_int_equal(on->copy(s->device, &weight[k], w, sizeof *w, NULL), TANDEM_OK);
+        }
+        assert_true(weight[0] == (by_memory ? 0 : -0.5f) && weight[1] == (by_memory ? -step : -1.0f));
+        on->forget(s->device, graph);
+    }
+    on->give(s->device, memory, 0);
+}
+
+static tandem_status take(const subject *s, tandem_error *error)
+{
+    void *memory = NULL;
+    return on->take(s->device, &memory, 64, 0, error);
+}
+static tandem_status copy(const subject *s, tandem_error *error)
+{
+    return on->copy(s->device, s->staged, s->memory, sizeof *s->staged, error);
+}
+static tandem_status reach_before(const subject *s, tandem_error *error)
+{
+    return on->reach(s->device, 0, error);
+}
+static tandem_status record_again(const subject *s, tandem_error *error)
+{
+    return on->record(s->device, error);
+}
+
+static void what_is_not_permitted_makes_an_end_of_it(void **state)
+{
+    const subject *s = *state;
+    static const struct {
+        tandem_status (*call)(const subject *s, tandem_error *error);
+        int ends;
+    } rows[] = {{take, 1}, {copy, 1}, {reach_before, 1}, {record_again, 0}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        tandem_error error = {0};
+        void *graph = NULL;
+        assert_int_equal(on->record(s->device, NULL), TANDEM_OK);
+        assert_int_equal(there_and_back(s, NULL), TANDEM_OK);
+        assert_int_equal(rows[k].call(s, &error), TANDEM_NO_DEVICE);
+        assert_int_equal(on->recorded(s->device, &graph, &error), rows[k].ends ? TANDEM_NO_DEVICE : TANDEM_OK);
+        assert_int_equal(graph == NULL, rows[k].ends);
+        if (rows[k].ends) assert_non_null(strstr(error.text, "not permitted in a capture"));
+        on->forget(s->device, graph);
+        s->staged[0] = (float)(10 + k); /* and all is as it was */
+        assert_int_equal(there_and_back(s, NULL), TANDEM_OK);
+        assert_int_equal(on->reach(s->device, 1, NULL), TANDEM_OK);
+        assert_true(s->staged[N / 2] == s->staged[0]);
+    }
+}
+
+/* By the libraries' own calls. */
+static void a_capture_keeps_its_rules(void **state)
+{
+    (void)state;
+    enum {
+        UNSUPPORTED = 900,
+        INVALIDATED = 901,
+        UNMATCHED = 903,
+        UNJOINED = 904,
+        ISOLATION = 905,
+        CAPTURED = 907
+    };
+    const cuda_vendor *v = &stand_in_vendor;
+    tandem_cuda_stream a = NULL, b = NULL;
+    tandem_cuda_event e = NULL, f = NULL;
+    tandem_cuda_graph graph = NULL;
+    float x = 1, y = 2;
+    assert_int_equal(v->stream_open(&a), 0);
+    assert_int_equal(v->stream_open(&b), 0);
+    assert_int_equal(v->event_open(&e), 0);
+    assert_int_equal(v->event_open(&f), 0);
+    assert_int_not_equal(v->record_outside(e, a), 0); /* of captures only */
+    assert_int_equal(v->capture_end(&graph, a), UNMATCHED);
+    assert_int_equal(v->record(f, a), 0);
+
+    assert_int_equal(v->capture_begin(a), 0); /* forked, not joined */
+    assert_int_equal(v->record(e, a), 0);
+    assert_int_equal(v->wait_for(b, e), 0);
+    assert_int_equal(v->copy(&y, &x, sizeof x, b), 0);
+    assert_int_equal(v->capture_end(&graph, b), UNMATCHED);
+    assert_int_equal(v->capture_end(&graph, a), UNJOINED);
+    assert_int_equal(v->reach(e), CAPTURED); /* it marks nothing that happens */
+
+    assert_int_equal(v->capture_begin(a), 0); /* waits for what is not in it */
+    assert_int_equal(v->wait_for(a, f), ISOLATION);
+    assert_int_equal(v->copy(&y, &x, sizeof x, a), INVALIDATED);
+    assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
+
+    assert_int_equal(v->capture_begin(a), 0); /* waited for */
+    assert_int_equal(v->record(e, a), 0);
+    assert_int_equal(v->reach(e), CAPTURED);
+    assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
+    assert_int_equal(v->capture_begin(a), 0);
+    assert_int_equal(v->wait(a), UNSUPPORTED);
+    assert_int_equal(v->capture_end(&graph, a), INVALIDATED);
+    assert_null(graph);
+    assert_true(y == 2);
+    v->event_close(e);
+    v->event_close(f);
+    v->stream_close(a);
+    v->stream_close(b);
+}
+
+/* Call or node number n fails, alone or with all behind it. Returns whether it was told. */
+static int fails_at(const subject *s, int n, int once)
+{
+    tandem_error error = {0};
+    void *graph = NULL;
+    stand_in_fails_once = once;
+    stand_in_fails_after = n;
+    tandem_status status = on->record(s->device, &error);
+    if (status == TANDEM_OK) {
+        const tandem_status put = there_and_back(s, &error);
+        const tandem_status ended = on->recorded(s->device, &graph, put == TANDEM_OK ? &error : NULL);
+        assert_int_equal(ended == TANDEM_OK, graph != NULL); /* of what was put down, if not of all */
+        status = put == TANDEM_OK ? ended : put;
+    }
+    if (status == TANDEM_OK) status = on->replay(s->device, graph, &error);
+    if (status == TANDEM_OK) status = on->reach(s->device, 1, &error);
+    stand_in_fails_after = -1;
+    stand_in_fails_once = 0;
+    on->forget(s->device, graph);
+    if (status == TANDEM_OK) return 0;
+    assert_int_equal(status, TANDEM_NO_DEVICE);
+    if (!strstr(error.text, "cuda:0") || !strstr(error.text, "the card is gone"))
+        fail_msg("call %d: %s", n, error.text);
+    return 1;
+}
+
+static void a_card_that_is_lost_is_told(void **state)
+{
+    const subject *s = *state;
+    int n = 0;
+    while (fails_at(s, n, 1)) n++;
+    assert_in_range(n, 12, 40);
+    for (int k = 0; k < n; k++) assert_true(fails_at(s, k, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(it_is_done_when_it_is_replayed, open_subject, close_subject),
+        cmocka_unit_test_setup_teardown(arguments_stay_and_memory_does_not, open_subject, close_subject),
+        cmocka_unit_test_setup_teardown(what_is_not_permitted_makes_an_end_of_it, open_subject, close_subject),
+        cmocka_unit_test(a_capture_keeps_its_rules),
+        cmocka_unit_test_setup_teardown(a_card_that_is_lost_is_told, open_subject, close_subject),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
