@@ -35,7 +35,8 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
                         .events_per_s = NAN,
                         .of_copy = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
-    if (result->options) cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
+    if (result->options)
+        cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
 }
 
 void bench_name(bench_result *result, const cli_subject *subject)

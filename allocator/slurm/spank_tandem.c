@@ -187,11 +187,8 @@ static tandem_status read_given_plan(launch *l, tandem_error *error)
 static tandem_status open_planner(tandem_planner **planner, const launch *l, tandem_error *error)
 {
     char cluster[TANDEM_LAYOUT_TEXT];
-    tandem_request request = {.store = l->db,
-                              .model = l->given[MODEL],
-                              .cluster = cluster,
-                              .memory = l->given[MEMORY],
-                              .base = l->given[BASE]};
+    tandem_request request = {
+        .store = l->db, .model = l->given[MODEL], .cluster = cluster, .memory = l->given[MEMORY], .base = l->given[BASE]};
     for (int i = 0; i < l->nodes.n_node; i++)
         if (tandem_device_is_described(&l->nodes.node[i].device))
             request.predict = 1; /* nobody can have measured it */
