@@ -104,6 +104,7 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
+    part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
     for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do
