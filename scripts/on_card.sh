@@ -89,7 +89,7 @@ date -u
 uname -a
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
 part "what is found" 20 doctor.txt "$tandem" doctor
-part "tests" 120 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=60 CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
+part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
     CUDNN_LOGLEVEL_DBG=1 "CUDNN_LOGDEST_DBG=$work/cudnn.log" "$root/scripts/test_cuda.sh" "$programs" tests
 [ "$ended" = 0 ] || tail -v -n 30 "$work"/cu*.log 2>/dev/null # what the libraries say of it themselves
 missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
