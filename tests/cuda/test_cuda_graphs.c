@@ -357,7 +357,6 @@ static void a_call_that_fails_while_it_is_made_ends_no_training(void **state)
 
 int main(void)
 {
-    if (getenv("ONLY")) cmocka_set_test_filter(getenv("ONLY"));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_every_precision),
         cmocka_unit_test(with_histories_and_micro_steps),
