@@ -192,9 +192,6 @@ inline int give(struct CUstream_st *stream, const std::function<void()> &work)
 inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 {
     n_thread = (int)(threads.x * threads.y * threads.z);
-    if (grid.x < 1 || grid.x > INT32_MAX || n_thread < 1 || n_thread > MOST_THREADS)
-        return cudaErrorInvalidConfiguration;
-    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
     block_size = threads;
     body = &kernel;
@@ -212,6 +209,9 @@ inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 template <typename Kernel, typename... Argument>
 int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, Argument... argument)
 {
+    const unsigned all = threads.x * threads.y * threads.z;
+    if (grid.x < 1 || grid.x > INT32_MAX || all < 1 || all > MOST_THREADS) return cudaErrorInvalidConfiguration;
+    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     return give(stream, [=]() { run(grid, threads, [=]() { kernel(argument...); }); });
 }
 
