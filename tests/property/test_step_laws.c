@@ -213,7 +213,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].type;
+    const tandem_dtype type = w == 0 ? task->to : task->second;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
@@ -318,6 +318,11 @@ static void check_norm(run *r, int t)
     for (int b = 0; b < r->step->n_bucket; b++) assert_int_equal(r->updated[b], 1);
 }
 
+static int brings_two(const tandem_step *step, const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_DGRAD && step->graph->op[task->op].kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+}
+
 /* Types of a product's operands are those of its precision's row. */
 static void check_types(const run *r, const tandem_task *task)
 {
@@ -330,6 +335,10 @@ static void check_types(const run *r, const tandem_task *task)
     if (!is_product ||
         (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
+    if (brings_two(r->step, task)) { /* works in its own type; that of the second gradient is checked where it is written */
+        from = r->step->native[task->op];
+        second = task->second;
+    }
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
 }
@@ -366,7 +375,7 @@ static void check_key(const tandem_step *step, int t)
         return;
     }
     assert_int_equal(key.from, task->from);
-    assert_int_equal(key.to, task->to);
+    assert_int_equal(key.to, brings_two(step, task) ? task->from : task->to);
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
