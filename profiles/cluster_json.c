@@ -24,6 +24,17 @@ tandem_status tandem_link_read(tandem_link *link, const tandem_json_place *place
     return tandem_link_parse(link, name, text, &inner) == TANDEM_OK ? TANDEM_OK : refuse_value(place, name, &inner);
 }
 
+tandem_status tandem_slow_read(int64_t *slow_millionths, const tandem_json_place *place, const json_t *object)
+{
+    double slow = 1;
+    const tandem_status status = tandem_json_real(&slow, place, object, "slow", 0);
+    if (status != TANDEM_OK) return status;
+    const int64_t millionths = tandem_cluster_slow_of(slow);
+    if (millionths < 0) return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
+    *slow_millionths = millionths;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_cluster_read_links(tandem_cluster *cluster, const tandem_json_place *place, const json_t *root)
 {
     tandem_link net = {0};
@@ -42,7 +53,6 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
     tandem_error inner = {0};
     const char *device = NULL, *memory = NULL;
     int64_t n_rank = 1, per_node = 0;
-    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK)
@@ -53,11 +63,8 @@ static tandem_status read_class(tandem_cluster_class *member, const tandem_json_
         status = tandem_json_whole(&member->batch, place, object, "batch", 1, TANDEM_CLUSTER_MAX_BATCH, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&memory, place, object, "memory", 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
-    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
+    if (status == TANDEM_OK) status = tandem_slow_read(&member->slow_millionths, place, object);
     if (status != TANDEM_OK) return status;
-    member->slow_millionths = tandem_cluster_slow_of(slow);
-    if (member->slow_millionths < 0)
-        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     if (memory && tandem_quantity_parse_bytes(&member->memory_bytes, memory, &inner) != TANDEM_OK)

@@ -232,7 +232,6 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
     const char *device = NULL;
     int64_t n_rank = 0, per_node = 0, memory_bytes = 0, peak_bytes = 0;
     int held = 0;
-    double slow = 1;
     tandem_status status = tandem_json_check_members(place, object, allowed);
     if (status == TANDEM_OK) status = tandem_json_text(&device, place, object, "device", 1);
     if (status == TANDEM_OK && tandem_device_find(&member->device, device, &inner) != TANDEM_OK)
@@ -249,11 +248,8 @@ static tandem_status read_class(tandem_plan *plan, int c, const tandem_json_plac
         status = tandem_json_whole(&peak_bytes, place, object, "peak_bytes", 1, INT64_MAX, 0);
     if (status == TANDEM_OK) status = tandem_link_read(&member->link, place, object, "link");
     if (status == TANDEM_OK) status = tandem_json_flag(&held, place, object, "held");
-    if (status == TANDEM_OK) status = tandem_json_real(&slow, place, object, "slow", 0);
+    if (status == TANDEM_OK) status = tandem_slow_read(&member->slow_millionths, place, object);
     if (status != TANDEM_OK) return status;
-    member->slow_millionths = tandem_cluster_slow_of(slow);
-    if (member->slow_millionths < 0)
-        return tandem_json_refuse(place, "slow", "must be a factor over 0 up to 1000");
     member->n_rank = (int)n_rank;
     member->per_node = (int)per_node;
     member->memory_bytes = (uint64_t)memory_bytes;
@@ -314,7 +310,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
         "schema",       "name",        "policy",    "model",      "graph_hash", "base",
         "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
         "method",       "lower_bound", "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps", "recompute", "scaling", NULL};
+        "classes",      "micro_steps", "recompute", "scaling",    NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
     if (status == TANDEM_OK && strcmp(schema, schema_name) != 0)

@@ -37,17 +37,6 @@ static int matches(const whatif_model *model, const scenario *s, int op)
     return !any;
 }
 
-/* Sums that could be too large for 64 bits are never made. */
-static int64_t mean_of(const int64_t *value, int n)
-{
-    int64_t quotient = 0, rest = 0;
-    for (int i = 0; i < n; i++) {
-        quotient += value[i] / n;
-        rest += value[i] % n;
-    }
-    return quotient + (rest + n / 2) / n;
-}
-
 static tandem_status simulate(const analysis *a, const scenario *s, int64_t *mean_ns)
 {
     const whatif_model *const model = a->model;
@@ -61,7 +50,7 @@ static tandem_status simulate(const analysis *a, const scenario *s, int64_t *mea
             tandem_engine_run(model->engine[k], a->duration_ns, NULL, NULL, &a->length_ns[k], a->error);
         if (status != TANDEM_OK) return status;
     }
-    *mean_ns = mean_of(a->length_ns, model->n_step);
+    *mean_ns = whatif_mean(a->length_ns, model->n_step);
     return TANDEM_OK;
 }
 
@@ -82,7 +71,7 @@ static tandem_status simulate_steps(const analysis *a)
         result->step[k].number = model->number[k];
         result->step[k].recorded_ns = model->recorded_ns[k];
     }
-    result->recorded_ns = mean_of(model->recorded_ns, model->n_step);
+    result->recorded_ns = whatif_mean(model->recorded_ns, model->n_step);
     return TANDEM_OK;
 }
 

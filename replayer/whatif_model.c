@@ -38,3 +38,13 @@ tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, 
     by->n = n;
     return TANDEM_OK;
 }
+
+int64_t whatif_mean(const int64_t *value, int n)
+{
+    int64_t quotient = 0, rest = 0;
+    for (int i = 0; i < n; i++) {
+        quotient += value[i] / n;
+        rest += value[i] % n;
+    }
+    return quotient + (rest + n / 2) / n;
+}

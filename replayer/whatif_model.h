@@ -42,6 +42,9 @@ tandem_status whatif_model_room(whatif_model *model, int n_op, int n_step, int n
 /* … and for n names of a dimension; its `of`, too. */
 tandem_status whatif_model_dimension(whatif_model *model, int dimension, int n, tandem_error *error);
 
+/* Of n ≥ 1 values, none below 0, rounded; exact: a sum that could be too large for 64 bits is never made. */
+int64_t whatif_mean(const int64_t *value, int n);
+
 /* A job by the rules in whatif.h. *model is to be closed on error, too. */
 tandem_status whatif_model_of_job(whatif_model *model, const tandem_job *job, tandem_error *error);
 

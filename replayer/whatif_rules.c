@@ -432,17 +432,6 @@ static int by_size(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Exact: a sum of many could be too large. */
-static int64_t mean_of(const int64_t *value, int n)
-{
-    int64_t quotient = 0, rest = 0;
-    for (int i = 0; i < n; i++) {
-        quotient += value[i] / n;
-        rest += value[i] % n;
-    }
-    return quotient + (rest + n / 2) / n;
-}
-
 static int64_t median_of(int64_t *value, int n)
 {
     qsort(value, (size_t)n, sizeof *value, by_size);
@@ -460,7 +449,7 @@ static tandem_status find_ideals(whatif_model *model, const tandem_job *job, tan
         for (int i = 0; i < job->n_op; i++)
             if (job->op[i].kind == kind) value[n++] = model->actual_ns[i];
         if (n == 0) continue;
-        const int64_t ideal_ns = tandem_job_kind_is_comm(kind) ? median_of(value, n) : mean_of(value, n);
+        const int64_t ideal_ns = tandem_job_kind_is_comm(kind) ? median_of(value, n) : whatif_mean(value, n);
         for (int i = 0; i < job->n_op; i++)
             if (job->op[i].kind == kind) model->ideal_ns[i] = ideal_ns;
     }

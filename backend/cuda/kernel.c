@@ -14,6 +14,12 @@ const tandem_shape *cuda_input_shape(const tandem_kernel *kernel, int slot)
     return &kernel->graph->op[kernel->op->input[slot]].shape;
 }
 
+tandem_status cuda_kernel_moves(const tandem_kernel *kernel, tandem_error *error)
+{
+    if (cuda_is_float(kernel->task.from) && kernel->task.to == kernel->task.from) return TANDEM_OK;
+    return cuda_kernel_refuse(kernel, "it moves floats as they are", error);
+}
+
 cuda_type cuda_type_of(tandem_dtype dtype)
 {
     switch (dtype) {

@@ -113,22 +113,25 @@ static __device__ float block_sum(float x, float *of_warp)
     return all;
 }
 
-static __device__ __forceinline__ uint32_t warp_largest(uint32_t bits)
+static __device__ __forceinline__ uint32_t larger(uint32_t a, uint32_t b) { return max(a, b); }
+static __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+
+template <typename T> static __device__ __forceinline__ T warp_largest(T x)
 {
 #pragma unroll
     for (int distance = WARP / 2; distance > 0; distance /= 2)
-        bits = max(bits, __shfl_xor_sync(0xFFFFFFFFu, bits, distance));
-    return bits;
+        x = larger(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
+    return x;
 }
 
-static __device__ uint32_t block_largest(uint32_t bits, uint32_t *of_warp)
+template <typename T> static __device__ T block_largest(T x, T *of_warp)
 {
-    bits = warp_largest(bits);
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = bits;
+    x = warp_largest(x);
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
     __syncthreads();
-    uint32_t all = of_warp[0];
+    T all = of_warp[0];
 #pragma unroll
-    for (int w = 1; w < WARPS; w++) all = max(all, of_warp[w]);
+    for (int w = 1; w < WARPS; w++) all = larger(all, of_warp[w]);
     return all;
 }
 

@@ -90,6 +90,8 @@ static inline tandem_cuda_code cuda_code_of(tandem_dtype dtype)
 {
     return dtype == TANDEM_E4M3 ? TANDEM_CUDA_E4M3 : dtype == TANDEM_E5M2 ? TANDEM_CUDA_E5M2 : TANDEM_CUDA_S8;
 }
+/* TANDEM_NO_KERNEL where the task is not of floats that stay what they are. */
+tandem_status cuda_kernel_moves(const tandem_kernel *kernel, tandem_error *error);
 /* As the libraries have it. */
 cuda_type cuda_type_of(tandem_dtype dtype);
 /* Type of operand 0 or 1 of an adjustable operator's task: of a backward product one is a gradient, and may have a type of its own. */

@@ -2,24 +2,6 @@
  * CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
 #include "backend/cuda/launch.h"
 
-static __device__ __forceinline__ float warp_top(float x)
-{
-#pragma unroll
-    for (int distance = WARP / 2; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, distance));
-    return x;
-}
-
-static __device__ float block_top(float x, float *of_warp)
-{
-    x = warp_top(x);
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
-    __syncthreads();
-    float all = of_warp[0];
-#pragma unroll
-    for (int w = 1; w < WARPS; w++) all = fmaxf(all, of_warp[w]);
-    return all;
-}
-
 static __global__ void __launch_bounds__(THREADS)
     softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns, float scale, int causal)
 {
@@ -27,7 +9,7 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t start = (size_t)blockIdx.x * columns, seen = causal ? blockIdx.x % columns + 1 : columns;
     float top = -INFINITY, sum = 0;
     for (size_t j = threadIdx.x; j < seen; j += THREADS) top = fmaxf(top, scale * x[start + j]);
-    top = block_top(top, of_warp[0]);
+    top = block_largest(top, of_warp[0]);
     for (size_t j = threadIdx.x; j < seen; j += THREADS) sum += expf(scale * x[start + j] - top);
     const float inverse = 1.0f / block_sum(sum, of_warp[1]);
     for (size_t j = threadIdx.x; j < columns; j += THREADS)
@@ -71,7 +53,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int32_t own = label[blockIdx.x];
     float top = -INFINITY, sum = 0, below = 0;
     for (size_t j = threadIdx.x; j < classes; j += THREADS) top = fmaxf(top, x[start + j]);
-    top = block_top(top, of_warp[0]);
+    top = block_largest(top, of_warp[0]);
     for (size_t j = threadIdx.x; j < classes; j += THREADS) {
         sum += expf(x[start + j] - top);
         below += top - x[start + j];

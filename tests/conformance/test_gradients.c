@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -19,8 +17,9 @@
 #include "graph/build.h"
 #include "tandem/cluster.h"
 #include "tests/conformance/gradient_check.h"
+#include "tests/conformance/own_process.h"
 
-enum { MOST_ELEMENTS = 120, TEXT = 4096 };
+enum { MOST_ELEMENTS = 120 };
 static const double h = 0x1p-5;
 
 /* --- A table that two operators read: its gradient is the sum of theirs ---------------------------------- */
@@ -108,33 +107,6 @@ static int child(const char *device)
     return g.complaints > 0;
 }
 
-static void gradients_on(const char *device)
-{
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    fflush(NULL);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        close(ends[0]);
-        dup2(ends[1], STDOUT_FILENO);
-        const int bad = child(device);
-        fflush(NULL);
-        _exit(bad);
-    }
-    close(ends[1]);
-    char text[TEXT];
-    size_t used = 0;
-    for (ssize_t n; used < sizeof text - 1 && (n = read(ends[0], text + used, sizeof text - 1 - used)) > 0;)
-        used += (size_t)n;
-    text[used] = '\0';
-    close(ends[0]);
-    int how = 0;
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
-        fail_msg("%s: %s%s", device, WIFSIGNALED(how) ? "died of a signal; " : "", text);
-}
-
 /* Rows of cpu.def go from the weakest to the strongest. */
 static const char *end_of_the_list(int strongest)
 {
@@ -150,7 +122,7 @@ static void on_the_strongest_device(void **state)
 {
     (void)state;
     assert_non_null(end_of_the_list(1));
-    gradients_on(end_of_the_list(1));
+    own_process_check(child, end_of_the_list(1));
 }
 
 static void on_the_weakest_device(void **state)
@@ -160,7 +132,7 @@ static void on_the_weakest_device(void **state)
         printf("SKIP: this machine has one device, which is tested already\n");
         skip();
     }
-    gradients_on(end_of_the_list(0));
+    own_process_check(child, end_of_the_list(0));
 }
 
 int main(void)

@@ -13,16 +13,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "backend/cpu/operator.h"
 #include "tests/conformance/every_case.h"
 #include "tests/conformance/metrics.h"
-
-enum { TEXT = 4096 };
+#include "tests/conformance/own_process.h"
 
 /* --- Casts at their edges ------------------------------------------------------------------------------- */
 
@@ -252,12 +249,13 @@ static void check_threads(bench *b)
 
 /* --- Devices -------------------------------------------------------------------------------------------- */
 
-static int child(const tandem_device *row)
+static int child(const char *name)
 {
-    bench b = {.backend = &tandem_cpu_backend, .row = row};
+    tandem_device row;
+    bench b = {.backend = &tandem_cpu_backend, .row = &row};
     tandem_error error = {0};
-    if (b.backend->open(&b.device, row->name, &error) != TANDEM_OK) {
-        printf("%s cannot be opened: %s\n", row->name, error.text);
+    if (tandem_device_find(&row, name, &error) != TANDEM_OK || b.backend->open(&b.device, name, &error) != TANDEM_OK) {
+        printf("%s cannot be opened: %s\n", name, error.text);
         return 1;
     }
     check_opening(&b);
@@ -281,29 +279,7 @@ static void every_operator_on(void **state)
         printf("SKIP: this machine lacks %s\n", row->name);
         skip();
     }
-    int ends[2];
-    assert_int_equal(pipe(ends), 0);
-    fflush(NULL);
-    const pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        close(ends[0]);
-        dup2(ends[1], STDOUT_FILENO);
-        const int bad = child(row);
-        fflush(NULL);
-        _exit(bad);
-    }
-    close(ends[1]);
-    char text[TEXT];
-    size_t used = 0;
-    for (ssize_t n; used < sizeof text - 1 && (n = read(ends[0], text + used, sizeof text - 1 - used)) > 0;)
-        used += (size_t)n;
-    text[used] = '\0';
-    close(ends[0]);
-    int how = 0;
-    assert_int_equal(waitpid(pid, &how, 0), pid);
-    if (!WIFEXITED(how) || WEXITSTATUS(how) != 0)
-        fail_msg("%s: %s%s", row->name, WIFSIGNALED(how) ? "died of a signal; " : "", text);
+    own_process_check(child, row->name);
 }
 
 static void every_operator_has_a_case(void **state)

@@ -29,10 +29,8 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
 
 static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
 {
-    if (!cuda_is_float(kernel->task.from) || kernel->task.to != kernel->task.from)
-        return cuda_kernel_refuse(kernel, "it moves floats as they are", error);
     kernel->run = kernel->task.kind == TANDEM_TASK_FORWARD ? run_forward : run_dgrad;
-    return TANDEM_OK;
+    return cuda_kernel_moves(kernel, error);
 }
 
 const cuda_operator cuda_labelled = {prepare};

@@ -1,0 +1,8 @@
+/* own_process.h: checks of one device in a process of its own, for a process opens one device only. */
+#ifndef TANDEM_TESTS_OWN_PROCESS_H
+#define TANDEM_TESTS_OWN_PROCESS_H
+
+/* Fails the running test with what `check` printed, where it does not return 0 or does not return at all. */
+void own_process_check(int (*check)(const char *device), const char *device);
+
+#endif
