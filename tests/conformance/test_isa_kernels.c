@@ -674,7 +674,8 @@ static float norm_draw(size_t i, uint32_t what)
 /* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both in the other. */
 enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
 
-static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow, unsigned char *written)
+static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow,
+                     unsigned char *written)
 {
     static float x[NORM_ELEMENTS], g[NORM_ELEMENTS], scale[NORM_CHANNELS], shift[NORM_CHANNELS],
         workspace[7 * NORM_CHANNELS];
@@ -683,8 +684,8 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
     for (size_t j = 0; j < channels; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
     isa->bf16_from_f32(x16, x, rows * channels);
     isa->bf16_from_f32(g16, g, rows * channels);
-    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS, *const gresidual = gx + NORM_ELEMENTS,
-                 *const statistics = gresidual + NORM_ELEMENTS;
+    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS,
+                 *const gresidual = gx + NORM_ELEMENTS, *const statistics = gresidual + NORM_ELEMENTS;
     uint16_t *const y16 = (uint16_t *)(void *)y;
     const tandem_batchnorm norm = {.rows = rows,
                                    .channels = channels,
@@ -745,8 +746,10 @@ static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state
     (void)state;
     enum { ROWS = 333, CHANNELS = 21, N = ROWS * CHANNELS };
     static float x[N], residual[N], g[N], y[2][N], sum[N], gx[2][N], masked[2][N];
-    float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS], workspace[7 * CHANNELS];
-    for (size_t i = 0; i < N; i++) x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
+    float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS],
+        workspace[7 * CHANNELS];
+    for (size_t i = 0; i < N; i++)
+        x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
     for (size_t j = 0; j < CHANNELS; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
     tandem_batchnorm norm = {.rows = ROWS, .channels = CHANNELS, .epsilon = 1e-5f, .scale = scale, .shift = shift};
     norm.workspace = workspace;
