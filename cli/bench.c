@@ -35,7 +35,8 @@ void bench_add(bench_result *result, const char *name, int64_t *sample_ns, int64
                         .events_per_s = NAN,
                         .of_copy = NAN};
     (void)snprintf(one->name, sizeof one->name, "%s", name);
-    if (result->options) cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
+    if (result->options)
+        cli_progress(result->options, -1, "bench: %d measured, the last %s", result->n_case, name);
 }
 
 void bench_name(bench_result *result, const cli_subject *subject)
@@ -118,6 +119,11 @@ static int print_text(const bench_result *result)
     return code;
 }
 
+int bench_print(const bench_result *result, const char *what, const cli_options *options)
+{
+    return options->json ? print_json(result, what) : print_text(result);
+}
+
 /* --- The command ------------------------------------------------------------------------------ */
 
 /* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
@@ -125,10 +131,10 @@ static const struct {
     const char *name;
     int (*bench)(bench_result *result, const cli_options *options);
     int (*run)(const cli_options *options);
-} kinds[] = {{"step", bench_step, NULL},        {"replay", bench_replay, NULL},
-             {"open", bench_open, NULL},        {"allocate", bench_allocate, NULL},
-             {"trace", bench_trace, NULL},      {"kernels", bench_kernels, NULL},
-             {"products", NULL, bench_products}};
+} kinds[] = {{"step", bench_step, NULL},         {"replay", bench_replay, NULL},
+             {"open", bench_open, NULL},         {"allocate", bench_allocate, NULL},
+             {"trace", bench_trace, NULL},       {"kernels", bench_kernels, NULL},
+             {"products", NULL, bench_products}, {"exchange", NULL, bench_exchange}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -139,7 +145,7 @@ static int find(const char *name)
         if (strcmp(names[k], name) == 0) return k;
     }
     (void)cli_refuse(TANDEM_UNKNOWN_NAME,
-                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels or products.",
+                     "no benchmark '%s'.%s Say step, replay, open, allocate, trace, kernels, products or exchange.",
                      name, tandem_nearest_hint(name, names, N_KIND).text);
     return -1;
 }
@@ -147,15 +153,15 @@ static int find(const char *name)
 static int run(const cli_options *options)
 {
     if (options->n_word != 1)
-        return cli_refuse(TANDEM_USAGE,
-                          "say what to measure: tandem bench step, replay, open, allocate, trace, kernels or products");
+        return cli_refuse(
+            TANDEM_USAGE,
+            "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or exchange");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
     if (kinds[kind].run) return kinds[kind].run(options);
     bench_result result = {.options = options};
     const int code = kinds[kind].bench(&result, options);
-    if (code) return code;
-    return options->json ? print_json(&result, kinds[kind].name) : print_text(&result);
+    return code ? code : bench_print(&result, kinds[kind].name, options);
 }
 
 static const int options[] = {OPTION_MODEL,    OPTION_BATCH,   OPTION_DEVICE,      OPTION_CLUSTER,
@@ -163,7 +169,7 @@ static const int options[] = {OPTION_MODEL,    OPTION_BATCH,   OPTION_DEVICE,   
                               OPTION_SLOWDOWN, OPTION_SCALING, OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
-    .words = "step|replay|open|allocate|trace|kernels|products",
+    .words = "step|replay|open|allocate|trace|kernels|products|exchange",
     .summary = "How fast a training step, the replayer and readers of traces are: median and spread",
     .option = options,
     .description =
@@ -175,6 +181,7 @@ const cli_command command_bench = {
         "  tandem bench trace\n"
         "  tandem bench kernels --device cpu:avx512_vnni\n"
         "  tandem bench products --model resnet50 --batch 8 --device cpu:avx512_bf16 --uniform fp32\n"
+        "  tandem bench exchange --cluster \"2*cpu:avx512\"\n"
         "step: training steps on noise, in each precision of the device [the strongest one here], or in one; N steps [30].\n"
         "replay: replays a second on two unlike devices of this machine, with one operator of each class changed before each,\n"
         "with all changed, with memory; with one operator of one class flipped and back, with another cost of one task; then the\n"
@@ -192,6 +199,8 @@ const cli_command command_bench = {
         "every precision, its three products and all its casts, in training steps; N samples [10].\n"
         "products: every product (linear, matmul, conv2d; forward, dgrad, wgrad) inside a step on noise, beside the same kernel\n"
         "alone, again and again on operands of its own, and beside oneDNN's own kernel for it, direct convolutions, in\n"
-        "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].",
+        "layouts of its choice; the 20 that take most of the step, and all together; N steps [5].\n"
+        "exchange: an all-reduce of 4 KiB to 100 MiB among the ranks of a cluster [two of the strongest device here], idle and\n"
+        "while their cores compute, and as many bytes read and written in place by every rank; N times [20].",
     .run = run,
 };

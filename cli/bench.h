@@ -31,6 +31,11 @@ int bench_kernels(bench_result *result, const cli_options *options);
 /* bench_products: products inside a step and alone; prints them itself, as they have columns of their own. */
 int bench_products(const cli_options *options);
 
+/* bench_exchange: all-reduces by themselves; its ranks are processes, of which the first prints. */
+int bench_exchange(const cli_options *options);
+/* As --json or as a table. Returns the exit code. */
+int bench_print(const bench_result *result, const char *what, const cli_options *options);
+
 /* bench_linear: adds a case for each precision of options->device: n steps of a linear layer of these sizes. */
 enum { BENCH_LINEAR_ROWS = 2048, BENCH_LINEAR_WIDTH = 1024 };
 tandem_status bench_linear(bench_result *result, const cli_options *options, int64_t n, tandem_error *error);

@@ -174,7 +174,7 @@ tandem_status tandem_segment_open(tandem_segment *out, tandem_comm *comm, tandem
     const tandem_status heard = tandem_comm_broadcast(comm, &told, sizeof told, 0, tag, &own);
     if (heard == TANDEM_OK && status == TANDEM_OK) status = enter(&segment, &told, &own);
     status = heard == TANDEM_OK ? agree(comm, size.bytes, status, tag, &own) : heard;
-    if (status == TANDEM_OK) {
+    if (status == TANDEM_OK && segment.memory) {
         look_up_all(&segment);
         (void)close(segment.file);
         segment.file = -1;
