@@ -154,7 +154,8 @@ static void settle_operands(tandem_frontier *f, int i)
         if (graph->op[x].dtype != TANDEM_F32) continue;
         want(f, x, operand_type(&f->step, i));
         if (f->index.is_again[x] && f->index.is_again[i]) want_again(f, x, operand_type(&f->step, i));
-        if (f->index.is_again[x] && goes_back && saves_input(row, slot)) want_again(f, x, saved_type(&f->step, i));
+        if (f->index.is_again[x] && goes_back && saves_input(row, slot))
+            want_again(f, x, saved_type(&f->step, i));
     }
 }
 

@@ -94,7 +94,8 @@ static inline int form_of(const tandem_step *step, int i, tandem_dtype to)
 /* Type in which operator i's dgrad writes the gradient of its first input. */
 static inline tandem_dtype brought_type(const tandem_step *step, int i)
 {
-    return row_of(step, i)->op_class == TANDEM_FIXED ? TANDEM_F32 : step->index->gradient_native[source_of(step, i, 0)];
+    return row_of(step, i)->op_class == TANDEM_FIXED ? TANDEM_F32
+                                                     : step->index->gradient_native[source_of(step, i, 0)];
 }
 
 /* Variant of its dgrad. One that brings two gradients costs by the type in which it computes, whatever theirs. */

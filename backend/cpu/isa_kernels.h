@@ -153,8 +153,8 @@ typedef struct tandem_isa_kernels {
      * gradient; both gradients may be of the other type, each of its own. */
     void (*batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
     void (*batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
-    void (*batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
-                                       const float *x, const float *y);
+    void (*batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                       const float *g, const float *x, const float *y);
     void (*batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                         const uint16_t *g, const uint16_t *x, const uint16_t *y);
 

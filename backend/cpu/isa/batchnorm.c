@@ -188,7 +188,8 @@ INLINE void statistics(const tandem_batchnorm *norm, float *mean, float *squares
 /* 1/√(variance + ε) */
 static void find_inverses(float *inverse, const tandem_batchnorm *norm)
 {
-    for (size_t j = 0; j < norm->channels; j++) inverse[j] = 1.0f / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
+    for (size_t j = 0; j < norm->channels; j++)
+        inverse[j] = 1.0f / __builtin_sqrtf(norm->variance[j] + norm->epsilon);
 }
 
 /* scale/√(variance + ε) */
@@ -212,8 +213,8 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
                     const void *restrict residual, int paired, int narrow, enum behind behind)
 {
     const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired);
-    float *restrict const mean = norm->workspace, *restrict const factor = mean + c, *restrict const shift = factor + c,
-                          *restrict const part = shift + c; /* (2, channels) */
+    float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
+                          *restrict const shift = factor + c, *restrict const part = shift + c; /* (2, channels) */
     statistics(norm, mean, factor, part, x, paired, narrow);
     sort_back(norm->mean, mean, c, paired);
     sort_back(norm->variance, factor, c, paired);
@@ -230,7 +231,8 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
             for (size_t k = 0; k < half; k++) {
                 const two value = load(x, at, k, paired, narrow);
                 two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
-                if (paired) out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                if (paired)
+                    out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
                 if (behind == SUM) {
                     const two other = load(residual, at, k, paired, narrow);
                     out.first += other.first;
@@ -243,8 +245,8 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
     }
 }
 
-INLINE void forward_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual,
-                         enum behind behind)
+INLINE void forward_bf16(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x,
+                         const uint16_t *residual, enum behind behind)
 {
     if (norm->channels % 2)
         forward(norm, y, x, residual, 0, 1, behind);
@@ -303,7 +305,8 @@ INLINE two passed(const backward_pass *b, size_t at, size_t k, two x)
         return (two){through(g.first, y.first), through(g.second, y.second)};
     }
     two out = {through(g.first, normalised(x.first, b->mean[k], b->factor[k], b->shift[k])), 0.0f};
-    if (b->paired) out.second = through(g.second, normalised(x.second, b->mean[j], b->factor[j], b->shift[j]));
+    if (b->paired)
+        out.second = through(g.second, normalised(x.second, b->mean[j], b->factor[j], b->shift[j]));
     return out;
 }
 
@@ -401,8 +404,8 @@ INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int
 {
     const tandem_batchnorm *norm = b.norm;
     const size_t c = norm->channels;
-    float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c, *const sum = shift + c,
-                 *const dot = sum + c, *const part = dot + c; /* part: (2, channels) */
+    float *const mean = norm->workspace, *const factor = mean + c, *const shift = factor + c,
+                 *const sum = shift + c, *const dot = sum + c, *const part = dot + c; /* part: (2, channels) */
     find_factors(part, norm);
     sort(factor, part, c, b.paired);
     sort(mean, norm->mean, c, b.paired);
@@ -476,8 +479,8 @@ INLINE void backward_into(backward_pass b, const tandem_batchnorm_gradients *out
         backward(b, out, 0);
 }
 
-void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
-                                     const float *x, const float *y)
+void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                     const float *g, const float *x, const float *y)
 {
     backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y}, out);
 }

@@ -18,7 +18,8 @@ typedef struct lanes {
 static inline void draw(lanes *out, uint64_t block, uint64_t seed, const uint32_t stream[3])
 {
     const wide_words nothing = {0}, first = {0, 1, 2, 3, 4, 5, 6, 7}, all = nothing + block + first;
-    wide_words c[4] = {all & UINT32_MAX, nothing + stream[0], nothing + stream[1], (nothing + stream[2]) | all >> 32 << 8};
+    wide_words c[4] = {all & UINT32_MAX, nothing + stream[0], nothing + stream[1],
+                       (nothing + stream[2]) | all >> 32 << 8};
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         const wide_words p0 = c[0] * UINT64_C(0xD2511F53), p1 = c[2] * UINT64_C(0xCD9E8D57);

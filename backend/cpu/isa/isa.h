@@ -129,8 +129,8 @@ void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, fl
                                   const uint16_t *g, const uint16_t *x);
 void ISA(batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
 void ISA(batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
-void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const float *g,
-                                     const float *x, const float *y);
+void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
+                                     const float *g, const float *x, const float *y);
 void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                       const uint16_t *g, const uint16_t *x, const uint16_t *y);
 

@@ -51,8 +51,8 @@ static tandem_status run_sum_dgrad(const tandem_kernel *kernel, const tandem_ker
     const float *const mean = call->in[3];
     return cuda_kernel_result(kernel,
                               tandem_cuda_batchnorm_add_backward(
-                                  &out, call->in[0], call->in[1], call->in[2], cuda_float_of(kernel->task.from), &b,
-                                  mean, mean + b.columns, call->workspace, kernel->device->stream),
+                                  &out, call->in[0], call->in[1], call->in[2], cuda_float_of(kernel->task.from),
+                                  &b, mean, mean + b.columns, call->workspace, kernel->device->stream),
                               error);
 }
 
@@ -82,4 +82,5 @@ static tandem_status prepare_sum(tandem_kernel *kernel, tandem_error *error)
     return TANDEM_OK;
 }
 
-const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare}, cuda_batchnorm_add_relu = {prepare_sum};
+const cuda_operator cuda_batchnorm = {prepare}, cuda_batchnorm_relu = {prepare},
+                    cuda_batchnorm_add_relu = {prepare_sum};
