@@ -15,7 +15,7 @@ typedef struct advising {
     const cli_options *options;
     const tandem_policy *policy;
     cli_prospect prospect[MOST_CASE]; /* A, B, A + B, then A with parts of B */
-    int n, n_case, best; /* found, and to be found */
+    int n, n_case, best;              /* found, and to be found */
     int64_t begin_ns;
 } advising;
 
@@ -203,9 +203,10 @@ static int print_text(const advising *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.member[c].batch;
         cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(&table, "%s\t%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, batches, p->samples_per_s,
-                          tandem_quantity_print_ns(step, sizeof step, p->allocation.step_ns), p->allocation.sensitivity,
-                          tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
+            cli_table_row(
+                &table, "%s\t%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, batches, p->samples_per_s,
+                tandem_quantity_print_ns(step, sizeof step, p->allocation.step_ns), p->allocation.sensitivity,
+                tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_free ? "-" : batches, why_none(p));
@@ -253,7 +254,8 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
                               OPTION_POLICY, OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
-                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH, OPTION_END};
+                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH,
+                              OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -264,7 +266,7 @@ const cli_command command_advise = {
         "  tandem advise --model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"\n"
         "  tandem advise --model resnet20 --cluster \"2*cpu:avx512\" --add \"2*cpu:avx2 + cpu:sse41\" --slowdown 3%\n"
         "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" --predict --base fp16 \\\n"
-        "    --batch free --global-batch 512                             described cards, nothing but the CPU at hand\n"
+        "    --batch free --global-batch 1024                            described cards, nothing but the CPU at hand\n"
         "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"
         "all, and of all but a class or half a class of what might be added: each with its best plan at the same\n"
         "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"

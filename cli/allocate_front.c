@@ -32,7 +32,8 @@ static int print_rows(const allocating *a, const row *rows, int n)
 {
     char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "plan\t>step\t>ns\t>sensitivity (%s)\t>memory\t", cli_method_text(tandem_planner_method(a->planner)));
+    cli_table_row(&table, "plan\t>step\t>ns\t>sensitivity (%s)\t>memory\t",
+                  cli_method_text(tandem_planner_method(a->planner)));
     for (int k = 0; k < n; k++)
         cli_table_row(&table, "%s\t%s\t%lld\t%.4g\t%s\t%s", rows[k].name,
                       tandem_quantity_print_ns(step, sizeof step, rows[k].step_ns),

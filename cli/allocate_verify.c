@@ -58,8 +58,7 @@ static void print_text(const verifying *v, const char *path)
     printf("step         %s", tandem_quantity_print_ns(step, sizeof step, v->found.step_ns));
     if (plan->target_ns)
         printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
-    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity,
-           cli_method_text(tandem_planner_method(v->planner)));
+    printf("\nsensitivity  %.4g (%s)", v->found.sensitivity, cli_method_text(tandem_planner_method(v->planner)));
     if (isfinite(v->found.certificate.lower_bound))
         printf("; none below %.4g is possible (proof: %s)", v->found.certificate.lower_bound,
                v->found.certificate.proof);

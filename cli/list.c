@@ -51,9 +51,8 @@ static void list_device(json_t *rows, cli_table *table, const tandem_device *dev
     char precisions[128];
     const int described = tandem_device_is_described(device);
     json_array_append_new(rows, json_pack("{s:s,s:s,s:b,s:o,s:s,s:o}", "name", device->name, "meaning", meaning,
-                                          "present", present, "precisions", precisions_json(device->precisions),
-                                          "wider", tandem_dtype_name(device->wider), "described",
-                                          facts_json(device)));
+                                          "present", present, "precisions", precisions_json(device->precisions), "wider",
+                                          tandem_dtype_name(device->wider), "described", facts_json(device)));
     cli_table_row(table, "%s\t%s\t%s\t%s\t%s", device->name,
                   present     ? "yes"
                   : described ? "described"
@@ -71,7 +70,8 @@ static void list_cards(json_t *rows, cli_table *table)
     if (tandem_device_find(&card, "cuda:0", &why) != TANDEM_OK) return;
     const tandem_backend_api *backend = cli_backend(&why);
     const int present = backend && backend->device_look(text, sizeof text, card.name, &why) == TANDEM_OK;
-    list_device(rows, table, &card, present, "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
+    list_device(rows, table, &card, present,
+                "an NVIDIA card, by number: cuda:0, cuda:1, …; `tandem doctor` shows those here");
 }
 
 static tandem_status list_devices(json_t *rows, cli_table *table, tandem_error *error)

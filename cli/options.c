@@ -48,7 +48,8 @@ static const struct argp_option rows[] = {
     {"scaling", OPTION_SCALING, "SCALING", 0,
      "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps [train 100, compare 30, sensitivity 10, demo as time allows]", 3},
-    {"eval", OPTION_EVALUATE, "N", 0, "Test samples for the accuracy at the end, 0 = none [train 2000, demo 1000, compare 0]", 3},
+    {"eval", OPTION_EVALUATE, "N", 0,
+     "Test samples for the accuracy at the end, 0 = none [train 2000, demo 1000, compare 0]", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan [12] or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},
@@ -64,7 +65,8 @@ static const struct argp_option rows[] = {
     {"memory-timeline", OPTION_MEMORY_TIMELINE, NULL, 0, "Also what memory holds while each task runs", 3},
     {"limit", OPTION_LIMIT, "P%", 0, "Exit with 1 where the prediction is off by more", 3},
     {"lr", OPTION_RATE, "X", 0, "Highest learning rate [the model's]", 3},
-    {"schedule", OPTION_SCHEDULE, "NAME", 0, "How the learning rate goes on: constant, cosine, linear, step [constant]", 3},
+    {"schedule", OPTION_SCHEDULE, "NAME", 0,
+     "How the learning rate goes on: constant, cosine, linear, step [constant]", 3},
     {"warmup", OPTION_WARMUP, "N", 0, "Steps in which the learning rate rises to its highest [0]", 3},
     {"weight-decay", OPTION_DECAY, "X", 0, "Weight decay of matrices; biases and norms have none [the model's]", 3},
     {"no-decay", OPTION_NO_DECAY, "PATTERN,...", 0,
@@ -383,11 +385,13 @@ static int unknown_option(const cli_command *command, const struct argp_option *
     for (; option[n].name; n++) names[n] = option[n].name;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(rows[k].name, word) == 0)
-            return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its own.",
+            return cli_refuse(TANDEM_USAGE,
+                              "`tandem %s` has no option --%s; it is one of%s. `tandem %s --help` lists its own.",
                               command->name, word, owners_of(owners, sizeof owners, rows[k].key), command->name);
     const char *near = tandem_nearest(word, names, n);
-    return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s.%s%s%s `tandem %s --help` lists them.", command->name,
-                      word, near ? " Did you mean --" : "", near ? near : "", near ? "?" : "", command->name);
+    return cli_refuse(TANDEM_USAGE, "`tandem %s` has no option --%s.%s%s%s `tandem %s --help` lists them.",
+                      command->name, word, near ? " Did you mean --" : "", near ? near : "", near ? "?" : "",
+                      command->name);
 }
 
 /* NULL = there is none; a beginning will do, as for argp. */
@@ -398,7 +402,10 @@ static const struct argp_option *long_option(const struct argp_option *option, c
     return NULL;
 }
 
-static int takes_next(const struct argp_option *option) { return option->arg && !(option->flags & OPTION_ARG_OPTIONAL); }
+static int takes_next(const struct argp_option *option)
+{
+    return option->arg && !(option->flags & OPTION_ARG_OPTIONAL);
+}
 
 /* Whether the last of some letters behind a dash takes the next word. */
 static int letters_take_next(const struct argp_option *option, const char *letter)

@@ -98,7 +98,8 @@ static tandem_status split_and_allocate(cli_prospect *prospect, const cli_option
                             options->target_ns, fmax(options->slowdown, 0), error);
     if (status != TANDEM_OK) return status;
     prospect->allocation = choice.both.allocation;
-    for (int c = 0; c < prospect->cluster.n_class; c++) prospect->cluster.member[c].batch = choice.both.batch[c];
+    for (int c = 0; c < prospect->cluster.n_class; c++)
+        prospect->cluster.member[c].batch = choice.both.batch[c];
     take_peaks(prospect, choice.both.plan);
     tandem_batch_choice_free(&choice);
     return TANDEM_OK;

@@ -7,8 +7,8 @@
 
 typedef struct cli_prospect {
     tandem_cluster cluster;
-    char name[256];       /* its devices, cut to fit */
-    tandem_error lacks;   /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
+    char name[256]; /* its devices, cut to fit */
+    tandem_error lacks; /* TANDEM_OK, or why there is no plan: TANDEM_MISSING, TANDEM_NO_FIT, TANDEM_USAGE (the split) */
     int64_t samples;      /* of a step of all ranks, micro-steps included */
     double samples_per_s; /* 0 where there is no plan */
     uint64_t peak_bytes;  /* of the rank that takes most */

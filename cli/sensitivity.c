@@ -260,7 +260,8 @@ static int run(const cli_options *given)
     if (!options.data)
         return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
     if (options.device && strchr(options.device, ','))
-        return cli_refuse(TANDEM_USAGE, "sensitivities come from one device and hold for all: give one, got --device %s",
+        return cli_refuse(TANDEM_USAGE,
+                          "sensitivities come from one device and hold for all: give one, got --device %s",
                           options.device);
     if (options.steps < 0) options.steps = BATCHES;
     options.step.parts_apart = 1;

@@ -43,15 +43,15 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
 static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     tandem_graph *read = NULL;
-    const char *second = options->cluster   ? "--cluster"
-                         : options->device  ? "--device"
-                         : options->uniform ? "--uniform"
+    const char *second = options->cluster       ? "--cluster"
+                         : options->device      ? "--device"
+                         : options->uniform     ? "--uniform"
                          : options->batch_given ? "--batch"
                                                 : NULL;
     if (second)
-        return tandem_error_set(error, TANDEM_USAGE,
-                                "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself",
-                                second);
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "--plan and %s contradict each other: a plan says its ranks, batches and precisions itself", second);
     tandem_status status = tandem_plan_read(&subject->plan, &read, options->plan, error);
     tandem_graph_close(read);
     if (status != TANDEM_OK) return status;

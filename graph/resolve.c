@@ -95,7 +95,8 @@ static unsigned again_need(const tandem_step *step, int t)
     for (int k = index->reader_start[t]; k < index->reader_start[t + 1]; k++) {
         const int i = index->reader[k];
         if (index->is_again[i]) need |= bit(operand_type(step, i));
-        if (step_saves(step, i, t) && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0)) need |= bit(saved_type(step, i));
+        if (step_saves(step, i, t) && (index->wgrad[i] >= 0 || index->dgrad[i] >= 0))
+            need |= bit(saved_type(step, i));
     }
     return need;
 }

@@ -250,7 +250,8 @@ static int reads_from(const tandem_graph *graph, const struct tandem_step_index 
     if (m <= i && (has_wgrad(graph, m) || has_dgrad(graph, m))) return 1;
     for (int slot = 0; slot < row->n_input && row->dgrad == TANDEM_BACKWARD_SAME; slot++) {
         const int edge = m * TANDEM_MAX_INPUT + slot, place = index->edge_place[edge];
-        if (edge == own || place < 0 || index->n_contribution[graph->view[graph->op[m].input[slot]]] < 2) continue;
+        if (edge == own || place < 0 || index->n_contribution[graph->view[graph->op[m].input[slot]]] < 2)
+            continue;
         if ((place > 0 ? m : edge_behind(graph, index, edge) / TANDEM_MAX_INPUT) <= i) return 1;
     }
     return 0;

@@ -172,7 +172,8 @@ static inline int has_dgrad(const tandem_graph *graph, int i)
 static inline int adds_gradient(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];
-    if (op->kind == TANDEM_OP_CONV2D) return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
+    if (op->kind == TANDEM_OP_CONV2D)
+        return op->kernel_h == 1 && op->kernel_w == 1 && op->stride == 1 && op->pad == 0;
     return op->kind == TANDEM_OP_LINEAR || op->kind == TANDEM_OP_MATMUL;
 }
 

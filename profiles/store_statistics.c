@@ -91,7 +91,8 @@ tandem_status tandem_store_put_statistics(tandem_store *store, const tandem_grap
     tandem_store_print_hash(hash, graph->hash);
     status = tandem_store_file_model(store, graph->model, graph->hash, error);
     if (status == TANDEM_OK)
-        status = tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name, (int64_t)op);
+        status =
+            tandem_store_execute(store, error, renumbered, "sssi", hash, data, graph->op[op].name, (int64_t)op);
     if (status == TANDEM_OK)
         status = tandem_store_execute(store, error, sql,
                                       "ssis"
@@ -163,10 +164,10 @@ tandem_status tandem_store_load_statistics(tandem_statistics *statistics, tandem
         (void)sqlite3_clear_bindings(row);
     }
     if (status == TANDEM_OK && n == 0)
-        status = tandem_error_set(error, TANDEM_MISSING,
-                                  "there are no statistics of %s%s%s: `tandem sensitivity --model %s --data %s` measures them",
-                                  graph->model, data ? " over " : "", data ? data : "", graph->model,
-                                  data ? data : "DATA");
+        status = tandem_error_set(
+            error, TANDEM_MISSING,
+            "there are no statistics of %s%s%s: `tandem sensitivity --model %s --data %s` measures them",
+            graph->model, data ? " over " : "", data ? data : "", graph->model, data ? data : "DATA");
     if (status == TANDEM_OK) memcpy(statistics, read, (size_t)graph->n_op * sizeof *read);
     free(read);
     return status;

@@ -32,7 +32,7 @@ const unsigned int plugin_version = SLURM_VERSION_NUMBER, spank_plugin_version =
 
 /* --- Options ----------------------------------------------------------------------------------------------------------------- */
 
-enum { MODEL, BATCH, DB, MEMORY, SLOWDOWN, POLICY, PLAN, N_OPTION };
+enum { MODEL, BATCH, DB, MEMORY, SLOWDOWN, BASE, POLICY, PLAN, N_OPTION };
 static int check_option(int which, const char *text, int remote);
 
 #define OPTION(which, name, value, usage) [which] = {name, value, usage, 1, which, check_option}
@@ -43,6 +43,7 @@ static struct spank_option options[] = {
     OPTION(DB, "tandem-db", "FILE", "profile store [$TANDEM_DB, or the site's, or tandem.db]"),
     OPTION(MEMORY, "tandem-memory", "SIZE,...", "memory limit of a rank, for all devices or one for each, e.g. 12GiB"),
     OPTION(SLOWDOWN, "tandem-slowdown", "P%", "how much longer than the fastest step the plan's may be [0%]"),
+    OPTION(BASE, "tandem-base", "PRECISION", "what devices keep that would only wait: what you train in today [fp32]"),
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
 };
@@ -54,6 +55,7 @@ static int check_option(int which, const char *text, int remote)
     tandem_error error = {0};
     tandem_status status = TANDEM_OK;
     const tandem_policy *policy;
+    tandem_precision base;
     int64_t batch = 0;
     uint64_t bytes = 0;
     double ratio = 0;
@@ -66,6 +68,8 @@ static int check_option(int which, const char *text, int remote)
         status = tandem_submission_memory(&bytes, text, &error);
     else if (which == SLOWDOWN)
         status = tandem_quantity_parse_ratio(&ratio, text, &error);
+    else if (which == BASE)
+        status = tandem_precision_find(&base, text, &error);
     else if (which == POLICY)
         status = tandem_policy_find(&policy, text, &error);
     if (status == TANDEM_OK) return 0;
@@ -183,7 +187,8 @@ static tandem_status read_given_plan(launch *l, tandem_error *error)
 static tandem_status open_planner(tandem_planner **planner, const launch *l, tandem_error *error)
 {
     char cluster[TANDEM_LAYOUT_TEXT];
-    tandem_request request = {.store = l->db, .model = l->given[MODEL], .cluster = cluster, .memory = l->given[MEMORY]};
+    tandem_request request = {
+        .store = l->db, .model = l->given[MODEL], .cluster = cluster, .memory = l->given[MEMORY], .base = l->given[BASE]};
     for (int i = 0; i < l->nodes.n_node; i++)
         if (tandem_device_is_described(&l->nodes.node[i].device))
             request.predict = 1; /* nobody can have measured it */
@@ -205,6 +210,7 @@ static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planne
     tandem_cluster_print(there, sizeof there, &plan->cluster);
     return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
            strcmp(wanted, there) == 0 && fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
+           plan->base == tandem_planner_problem(planner)->base &&
            (!l->given[POLICY] || strcmp(plan->policy, l->given[POLICY]) == 0);
 }
 

@@ -383,7 +383,8 @@ static tandem_status check_product(tandem_product_s8 *p, tandem_error *error)
     if (status == TANDEM_OK)
         status = check_type(what, "c_type", is_float(p->c_type) || p->c_type == TANDEM_S32, "f32, bf16, s32", error);
     if (status == TANDEM_OK && p->adds && p->c_type == TANDEM_S32)
-        status = tandem_error_set(error, TANDEM_USAGE, "%s: sums in s32 are not added to others; leave out `adds`", what);
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "%s: sums in s32 are not added to others; leave out `adds`", what);
     if (status == TANDEM_OK) status = check_rows(what, "c", p->c, p->c_type, p->m, p->n, &p->c_row, error);
     if (status == TANDEM_OK && p->k > TANDEM_PRODUCT_MOST_K)
         status = tandem_error_set(error, TANDEM_USAGE,

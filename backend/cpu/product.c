@@ -94,17 +94,17 @@ static void run_own(const cpu_product *product, const tandem_isa_kernels *isa, c
 {
     const cpu_product_spec *s = &product->spec;
     tandem_product_s8 gemm = {.m = s->m,
-                           .n = s->n,
-                           .k = s->k,
-                           .a_row = s->transpose_a ? 1 : s->k,
-                           .a_column = s->transpose_a ? s->m : 1,
-                           .b_row = s->transpose_b ? 1 : s->n,
-                           .b_column = s->transpose_b ? s->k : 1,
-                           .c_row = s->n,
-                           .c_type = s->to,
-                           .scale = scale,
-                           .workspace = workspace,
-                           .adds = s->adds};
+                              .n = s->n,
+                              .k = s->k,
+                              .a_row = s->transpose_a ? 1 : s->k,
+                              .a_column = s->transpose_a ? s->m : 1,
+                              .b_row = s->transpose_b ? 1 : s->n,
+                              .b_column = s->transpose_b ? s->k : 1,
+                              .c_row = s->n,
+                              .c_type = s->to,
+                              .scale = scale,
+                              .workspace = workspace,
+                              .adds = s->adds};
     for (int64_t i = 0; i < s->batch; i++) {
         gemm.a = a + i * s->m * s->k;
         gemm.b = b + i * s->k * s->n;

@@ -268,7 +268,8 @@ static uint64_t free_bytes(void *device)
 static tandem_status copy(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error)
 {
     const cuda_device *cuda = device;
-    int failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
+    int failed = cuda->vendor->use(cuda->index); /* a thread that measures exchanges is not the one that opened it */
+    if (!failed) failed = cuda->vendor->copy(to, from, bytes, cuda->stream);
     if (!failed) failed = cuda->vendor->wait(cuda->stream);
     return failed ? failed_to(cuda, "copy", failed, error) : TANDEM_OK;
 }

@@ -59,7 +59,8 @@ int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x, tandem_cud
 /* y (rows, columns) = x·*scale_a·*scale_b of x (rows, stride), with scale_a·scale_b rounded first, as on the CPU. adds: y + that,
  * here and below added in f32 and rounded once. */
 int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
-                          size_t stride, const float *scale_a, const float *scale_b, int adds, tandem_cuda_stream stream);
+                          size_t stride, const float *scale_a, const float *scale_b, int adds,
+                          tandem_cuda_stream stream);
 
 /* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
 int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
@@ -125,7 +126,7 @@ typedef struct tandem_cuda_batchnorm {
     size_t rows, columns;
     const float *scale, *shift; /* [columns] */
     float epsilon;
-    int rectifies; /* y = max(that, 0) */
+    int rectifies;        /* y = max(that, 0) */
     const void *residual; /* y = max(that + residual, 0), of x's shape and type; NULL = none */
 } tandem_cuda_batchnorm;
 int tandem_cuda_batchnorm_forward(void *y, const void *x, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
@@ -140,10 +141,10 @@ typedef struct tandem_cuda_batchnorm_gradients {
     tandem_cuda_float x_type, residual_type;
     float *scale, *shift; /* [columns] */
 } tandem_cuda_batchnorm_gradients;
-int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g, const void *x,
-                                       const void *y, tandem_cuda_float type, const tandem_cuda_batchnorm *b,
-                                       const float *mean, const float *variance, void *workspace,
-                                       tandem_cuda_stream stream);
+int tandem_cuda_batchnorm_add_backward(const tandem_cuda_batchnorm_gradients *out, const void *g,
+                                       const void *x, const void *y, tandem_cuda_float type,
+                                       const tandem_cuda_batchnorm *b, const float *mean,
+                                       const float *variance, void *workspace, tandem_cuda_stream stream);
 
 /* Both [2 × columns], means before variances: running becomes 0.9 of itself and 0.1 of the batch's, whose variances are multiplied by
  * `unbiased` first.  CPU: tandem_running_follow (backend/running.c). */

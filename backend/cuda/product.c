@@ -85,7 +85,8 @@ static int finish(const cuda_gemm *g, void *c, void *made, const float *scale_a,
     const size_t batch = (size_t)s->batch, rows = (size_t)s->m, columns = (size_t)s->n;
     const tandem_cuda_float to = cuda_float_of(g->to);
     if (g->made == TANDEM_S32)
-        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b, s->adds, stream);
+        return tandem_cuda_scale_s32(c, to, made, batch * rows, columns, (size_t)g->n, scale_a, scale_b,
+                                     s->adds, stream);
     if (g->m == s->m && g->n == s->n && !s->adds)
         return tandem_cuda_convert(c, to, made, cuda_float_of(g->made), batch * rows * columns, stream);
     return tandem_cuda_crop(c, to, made, batch, rows, columns, (size_t)g->m, (size_t)g->n, s->adds, stream);

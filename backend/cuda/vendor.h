@@ -45,7 +45,7 @@ typedef struct cuda_product_spec {
     int transpose_b; /* B is stored (n, k) */
     cuda_type a, b, to;
     int tf32;      /* f32 operands lose 13 bits on their way into the products */
-    int adds; /* C += A·B, rounded once; floats */
+    int adds;      /* C += A·B, rounded once; floats */
     int fast_sums; /* fp8: sums stay in the tensor cores' own width, some 14 bits, for longer; for results that are not summed again */
 } cuda_product_spec;
 

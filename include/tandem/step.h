@@ -75,9 +75,9 @@ typedef struct tandem_task {
     int op;        /* −1 for reduce, norm and update */
     int parameter; /* weight cast, accumulate over micro-steps: which; else −1 */
     int slot;      /* which input of op: restore, accumulate; which parameter (0, 1): weight cast; else 0 */
-    int adds;      /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written over
+    int adds; /* dgrad, wgrad, accumulate: 1: the result is added to what its last read is, the sum so far, and written over
                     * it: write[0] takes its place in memory, and nobody reads the sum so far again. The same in all plans */
-    int bucket;    /* reduce, update: which; else −1 */
+    int bucket;                 /* reduce, update: which; else −1 */
     tandem_precision precision; /* of adjustable operators' tasks */
     tandem_dtype from; /* operand type; of a cast: what it reads; of a backward product: the gradient's */
     tandem_dtype second; /* of an adjustable operator's dgrad and wgrad: its other operand's, the weight's or the saved
@@ -108,8 +108,8 @@ typedef struct tandem_step_options {
     struct tandem_cast_scaling {
         int window; /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor itself */
         int margin; /* the range is 2^margin times the largest of them */
-    } scaling; /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
-    int with_norm; /* 1: no update before the norm of all gradients is known */
+    } scaling;      /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
+    int with_norm;  /* 1: no update before the norm of all gradients is known */
     int parts_apart; /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for those who
                       * look at the parts */
 } tandem_step_options;
@@ -173,7 +173,12 @@ void tandem_step_resolve(tandem_step *step);
 
 /* Where a cast to s8 has its range from: found in the tensor by a pass of its own, known in advance (op row), or that of the casts
  * before, whose history the pass that quantises goes on with. */
-typedef enum tandem_range { TANDEM_RANGE_FOUND, TANDEM_RANGE_KNOWN, TANDEM_RANGE_DELAYED, TANDEM_N_RANGE } tandem_range;
+typedef enum tandem_range {
+    TANDEM_RANGE_FOUND,
+    TANDEM_RANGE_KNOWN,
+    TANDEM_RANGE_DELAYED,
+    TANDEM_N_RANGE
+} tandem_range;
 const char *tandem_range_name(tandem_range range); /* "found", "known", "delayed" */
 /* The task with whose amax history (amax_history.h) task t of the current plan quantises: t itself, or the cast that a cast of
  * recomputation repeats; −1: with none. */

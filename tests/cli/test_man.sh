@@ -33,5 +33,26 @@ code=$?
 sed 's/^/# /' differ
 report "manual page: every option of any command has a paragraph, and no other" $code
 
+# --- docs/json.md ------------------------------------------------------------------------------------------------------------
+members=$here/../../docs/json.md
+cards=(--model resnet20 --cluster "4*t4@2 + 2*v100@2 memory=8MiB net=10Gbit/s,5us" --predict)
+{
+    for list in devices models precisions operators policies datasets; do "$tandem" list $list --json; done
+    "$tandem" doctor --json
+    "$tandem" graph show mlp --json
+    "$tandem" replay "${cards[@]}" --json --operators --memory-timeline --draws 3 --check
+    "$tandem" replay "${cards[@]}" --json --zero 2
+    "$tandem" allocate --instance "$here/fixtures/instance.json" --json
+    "$tandem" bench trace --repetitions 1 --json
+} 2>err >json
+grep -oE '^ *"[a-z0-9_]+":' json | tr -d ' ":' | sort -u >named
+# of types, categories and choices there are names of their own
+for name in $(grep -vxE 'schema|e4m3|e5m2|f16|f32|bf16|tf32|s8|unused' named); do
+    grep -q "\`$name\`" "$members" || echo "$name"
+done >unnamed
+sed 's/^/# /' unnamed
+[ -s named ] && [ ! -s unnamed ]
+report "docs/json.md names every member that these commands print" $?
+
 echo "1..$n"
 [ $failed = 0 ]

@@ -152,8 +152,8 @@ static int concerns(const tandem_task *task, const case_graph *made)
 }
 
 /* other: of what is before the second input. */
-static void set_precisions(tandem_step *step, const case_graph *made, tandem_precision own, tandem_precision before,
-                           tandem_precision other, tandem_precision behind)
+static void set_precisions(tandem_step *step, const case_graph *made, tandem_precision own,
+                           tandem_precision before, tandem_precision other, tandem_precision behind)
 {
     if (tandem_op_row_get(step->graph->op[made->op].kind)->precisions) tandem_step_set(step, made->op, own);
     if (made->pre >= 0) tandem_step_set(step, made->pre, before);
@@ -214,8 +214,8 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if ((own && !(own >> p & 1)) || !(b->row->precisions >> p & 1) || (!own && p > 0)) continue;
         for (size_t k = 0; k < sizeof around / sizeof around[0]; k++) {
-            const unsigned together = b->row->precisions >> around[k].before & b->row->precisions >> around[k].behind &
-                                      b->row->precisions >> around[k].other;
+            const unsigned together = b->row->precisions >> around[k].before &
+                                      b->row->precisions >> around[k].behind & b->row->precisions >> around[k].other;
             if (!(together & 1) || (made.pre2 < 0 && around[k].other != around[k].before) ||
                 !can_carry(made.graph, made.pre, around[k].before) ||
                 !can_carry(made.graph, made.post, around[k].behind))

@@ -525,6 +525,10 @@ static void add_of(const tandem_isa_kernels *table, size_t n)
     table->add_f32(a, a, b, n);
     table->add_bf16(b_half, a_half, b_half, n);
     assert_same_twins(table->isa, "add in place", a, b_half, want, want_half, n);
+    for (size_t i = 0; i < n; i++) want_half[i] = narrowed(widened(a_half[i]) + b[i]);
+    memcpy(y.half.at, a_half, n * sizeof *a_half);
+    table->add_f32_to_bf16(y.half.at, b, n);
+    assert_same_bf16(table->isa, "add_f32_to_bf16", y.half.at, want_half, n);
     twins_free(&y);
 }
 
@@ -674,7 +678,8 @@ static float norm_draw(size_t i, uint32_t what)
 /* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both in the other. */
 enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
 
-static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow, unsigned char *written)
+static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow,
+                     unsigned char *written)
 {
     static float x[NORM_ELEMENTS], g[NORM_ELEMENTS], scale[NORM_CHANNELS], shift[NORM_CHANNELS],
         workspace[7 * NORM_CHANNELS];
@@ -683,8 +688,8 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
     for (size_t j = 0; j < channels; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
     isa->bf16_from_f32(x16, x, rows * channels);
     isa->bf16_from_f32(g16, g, rows * channels);
-    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS, *const gresidual = gx + NORM_ELEMENTS,
-                 *const statistics = gresidual + NORM_ELEMENTS;
+    float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS,
+                 *const gresidual = gx + NORM_ELEMENTS, *const statistics = gresidual + NORM_ELEMENTS;
     uint16_t *const y16 = (uint16_t *)(void *)y;
     const tandem_batchnorm norm = {.rows = rows,
                                    .channels = channels,
@@ -745,8 +750,10 @@ static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state
     (void)state;
     enum { ROWS = 333, CHANNELS = 21, N = ROWS * CHANNELS };
     static float x[N], residual[N], g[N], y[2][N], sum[N], gx[2][N], masked[2][N];
-    float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS], workspace[7 * CHANNELS];
-    for (size_t i = 0; i < N; i++) x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
+    float scale[CHANNELS], shift[CHANNELS], aux[2][2 * CHANNELS], of_parameters[2][2 * CHANNELS],
+        workspace[7 * CHANNELS];
+    for (size_t i = 0; i < N; i++)
+        x[i] = norm_draw(i, 0), residual[i] = norm_draw(i, 1) - 1, g[i] = norm_draw(i, 4);
     for (size_t j = 0; j < CHANNELS; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
     tandem_batchnorm norm = {.rows = ROWS, .channels = CHANNELS, .epsilon = 1e-5f, .scale = scale, .shift = shift};
     norm.workspace = workspace;
@@ -971,7 +978,20 @@ typedef struct product_case {
     values values;
     tandem_dtype c_type;
     int row_scale, column_scale, bias; /* whether there is one */
+    int adds;
 } product_case;
+
+/* What is in C before, where a product is added to it. */
+static float prior_of(int64_t i, int64_t j) { return (float)((7 * i + j) % 13 - 6); }
+
+static void put_prior(const tandem_product_s8 *p)
+{
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            if (p->c_type == TANDEM_F32) ((float *)p->c)[i * p->c_row + j] = prior_of(i, j);
+            if (p->c_type == TANDEM_BF16) ((uint16_t *)p->c)[i * p->c_row + j] = narrowed(prior_of(i, j));
+        }
+}
 
 static void set_strides(int64_t *row, int64_t *column, int64_t rows, int64_t columns, int transpose, strides kind)
 {
@@ -1000,6 +1020,7 @@ static void check_element(const char *isa, const tandem_product_s8 *p, int64_t i
     float want = (float)sum * of_row;
     if (p->column_scale) want *= p->column_scale[j];
     if (p->bias) want += p->bias[j];
+    if (p->adds) want = prior_of(i, j) + want;
     const int64_t at = i * p->c_row + j;
     const int same = p->c_type == TANDEM_S32    ? ((const int32_t *)p->c)[at] == sum
                      : p->c_type == TANDEM_BF16 ? ((const uint16_t *)p->c)[at] == narrowed(want)
@@ -1026,7 +1047,8 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
                            .scale = 0.0037f,
                            .row_scale = of->row_scale ? row_scale : NULL,
                            .column_scale = of->column_scale ? column_scale : NULL,
-                           .bias = of->bias ? bias : NULL};
+                           .bias = of->bias ? bias : NULL,
+                           .adds = of->adds};
     set_strides(&p.a_row, &p.a_column, p.m, p.k, of->transpose_a, of->strides);
     set_strides(&p.b_row, &p.b_column, p.k, p.n, of->transpose_b, of->strides);
     p.c_row = p.n + (of->strides == PLAIN ? 0 : 3);
@@ -1049,6 +1071,7 @@ static void check_product(const tandem_isa_kernels *table, const product_case *o
     p.b = b;
     p.c = c.at;
     p.workspace = workspace;
+    if (p.adds) put_prior(&p);
     table->gemm_s8(&p);
 
     const int64_t step_i = p.m > 70 ? 13 : 1, step_j = p.n > 70 ? 11 : 1;
@@ -1097,7 +1120,8 @@ static void test_products_of_odd_shapes(void **state)
                                      .c_type = kind % 4 == 3 ? TANDEM_S32 : (tandem_dtype)(kind % 2),
                                      .row_scale = kind >> 1 & 1,
                                      .column_scale = kind >> 2 & 1,
-                                     .bias = kind >> 3 & 1};
+                                     .bias = kind >> 3 & 1,
+                                     .adds = kind % 4 == 1 || kind % 8 == 2};
             check_products(&of, 1);
         }
     }
@@ -1112,6 +1136,7 @@ static void test_products_of_several_blocks(void **state)
         {.m = 20, .n = 1050, .k = 33},
         {.m = 9, .n = 21, .k = 3000},
         {.m = 270, .n = 530, .k = 1100},
+        {.m = 40, .n = 70, .k = 1100, .adds = 1},
         {.m = 261, .n = 519, .k = 1030, .strides = PADDED, .c_type = TANDEM_BF16, .bias = 1}};
     check_products(cases, sizeof cases / sizeof *cases);
 }

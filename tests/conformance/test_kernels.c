@@ -489,6 +489,7 @@ static void test_bad_arguments_of_products(void **state)
     BAD(c_row = 7, "rows of c");
     BAD(c_type = TANDEM_S8, "c_type");
     BAD(c_type = (tandem_dtype)-1, "c_type");
+    BAD(c_type = TANDEM_S32; bad.adds = 1, "adds");
     BAD(bias = (const float *)(const void *)(a + 1), "bias is not aligned");
     BAD(row_scale = (const float *)(const void *)(a + 1), "row_scale is not aligned");
     BAD(column_scale = (const float *)(const void *)(a + 1), "column_scale is not aligned");

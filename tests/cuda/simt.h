@@ -192,6 +192,7 @@ inline int give(struct CUstream_st *stream, const std::function<void()> &work)
 inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
 {
     n_thread = (int)(threads.x * threads.y * threads.z);
+    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     grid_size = grid;
     block_size = threads;
     body = &kernel;
@@ -211,7 +212,6 @@ int launch(dim3 grid, dim3 threads, struct CUstream_st *stream, Kernel kernel, A
 {
     const unsigned n = threads.x * threads.y * threads.z;
     if (grid.x < 1 || grid.x > INT32_MAX || n < 1 || n > MOST_THREADS) return cudaErrorInvalidConfiguration;
-    if (grid.y != 1 || grid.z != 1) fail("a grid of more than one dimension: the others end at 65535");
     return give(stream, [=]() { run(grid, threads, [=]() { kernel(argument...); }); });
 }
 

@@ -546,8 +546,8 @@ static int is_supported(const cuda_product_spec *s)
     if ((s->tf32 && s->a != CUDA_TYPE_F32) || (s->fast_sums && !is_fp8(s->a))) return 0;
     if (is_float(s->a)) return s->a == s->b && (s->to == s->a || s->to == CUDA_TYPE_F32);
     if (s->a == CUDA_TYPE_S8 && (s->b != CUDA_TYPE_S8 || s->to != CUDA_TYPE_S32)) return 0;
-    if (is_fp8(s->a) && (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 ||
-                         !is_float(s->to)))
+    if (is_fp8(s->a) &&
+        (!is_fp8(s->b) || (s->a == CUDA_TYPE_E5M2 && s->b == CUDA_TYPE_E5M2) || s->m % 16 || !is_float(s->to)))
         return 0;
     return !s->transpose_a && s->transpose_b && s->n % unit == 0 && s->k % unit == 0;
 }
@@ -697,10 +697,11 @@ static int work_run(const cuda_work *work, const cuda_algorithm *algorithm, cons
 {
     const uint64_t way = algorithm->word[0];
     if (!is_aligned(operands, workspace)) return BAD_VALUE;
-    if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b)) return BAD_VALUE;
+    if (work->is_product && is_fp8(work->product.a) && (!operands->scale_a || !operands->scale_b))
+        return BAD_VALUE;
     if (stand_in_breaks && way == BROKEN) return UNSUPPORTED;
-    if (stand_in_refuses_capture && graph_is_captured(&stream->place))
-        return graph_invalidate(CAPTURE_UNSUPPORTED);
+    const int refuses = stand_in_refuses_capture || getenv("STAND_IN_REFUSES_CAPTURE");
+    if (refuses && graph_is_captured(&stream->place)) return graph_invalidate(CAPTURE_UNSUPPORTED);
     return give_copy_of(stream, run_work, &(running_work){*work, *operands, workspace, way}, sizeof(running_work));
 }
 

@@ -256,6 +256,11 @@ static void rows_of_any_width_are_scaled_and_shifted(void **state)
                 tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, 0, NULL), 0);
             for (size_t i = 0; i < rows * columns; i++)
                 assert_true(y[i] == (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
+            for (size_t i = 0; i < N; i++) y[i] = x[i];
+            assert_int_equal(
+                tandem_cuda_scale_s32(y, TANDEM_CUDA_F32, sum, rows, columns, stride, scale, scale + 1, 1, NULL), 0);
+            for (size_t i = 0; i < rows * columns; i++)
+                assert_true(y[i] == x[i] + (float)sum[i / columns * stride + i % columns] * (0.37f * 1.21f));
             assert_int_equal(tandem_cuda_bias(y, x, TANDEM_CUDA_F32, own, rows * columns, columns, NULL), 0);
             for (size_t i = 0; i < rows * columns; i++) assert_true(y[i] == x[i] + own[i % columns]);
         }

@@ -213,7 +213,7 @@ static void check_brought(run *r, int t, int slot, int w, int *k)
     const tandem_task *task = &r->step->task[t];
     const int input = r->step->graph->op[task->op].input[slot];
     const uint64_t sum = (w == 0 ? taken_over(r, t, k) : 0) + symbol(BROUGHT, task->op, slot);
-    const tandem_dtype type = w == 0 ? task->to : r->step->value[task->write[w]].dtype;
+    const tandem_dtype type = w == 0 ? task->to : task->second;
     check_write(r, t, w, sum, type, bytes_of(r, input, type));
 }
 
@@ -318,6 +318,11 @@ static void check_norm(run *r, int t)
     for (int b = 0; b < r->step->n_bucket; b++) assert_int_equal(r->updated[b], 1);
 }
 
+static int brings_two(const tandem_step *step, const tandem_task *task)
+{
+    return task->kind == TANDEM_TASK_DGRAD && step->graph->op[task->op].kind == TANDEM_OP_BATCHNORM_ADD_RELU;
+}
+
 /* Types of a product's operands are those of its precision's row. */
 static void check_types(const run *r, const tandem_task *task)
 {
@@ -330,6 +335,10 @@ static void check_types(const run *r, const tandem_task *task)
     if (!is_product ||
         (task->kind != TANDEM_TASK_FORWARD && task->kind != TANDEM_TASK_DGRAD && task->kind != TANDEM_TASK_WGRAD))
         from = second = task->from;
+    if (brings_two(r->step, task)) { /* works in its own type; that of the second gradient is checked where it is written */
+        from = r->step->native[task->op];
+        second = task->second;
+    }
     assert_int_equal(task->from, from == TANDEM_WIDER ? r->step->wider : from);
     assert_int_equal(task->second, second == TANDEM_WIDER ? r->step->wider : second);
 }
@@ -366,7 +375,7 @@ static void check_key(const tandem_step *step, int t)
         return;
     }
     assert_int_equal(key.from, task->from);
-    assert_int_equal(key.to, task->to);
+    assert_int_equal(key.to, brings_two(step, task) ? task->from : task->to);
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
@@ -531,8 +540,7 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
         for (int i = 0; i < n && task->adds; i++)
-            if (alive[i].start == offset[task->read[task->n_read - 1]])
-                alive[i].last = step->value[task->write[0]].last;
+            if (alive[i].start == offset[task->read[task->n_read - 1]]) alive[i].last = step->value[task->write[0]].last;
         for (int k = task->adds; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
@@ -602,8 +610,7 @@ static void check_memory(const tandem_step *step, chance *c)
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
-    assert_true(memory.peak ==
-                memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
+    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);

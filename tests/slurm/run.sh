@@ -285,7 +285,8 @@ report "a card's memory is known" $?
 refused --tandem-model=vit_tiny --tandem-batch=256 --mem=100M --constraint="weak,${weak/:/_}" && said "the limit is 100 MiB"
 report "on a CPU, --mem is a limit, too" $?
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
-    run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'"
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
+    run 255 sbatch -N1 "--tandem-model=$model" --tandem-base=fp23 --wrap true && said "Did you mean 'fp32'"
 report "options are checked where they are typed" $?
 ! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && kill -0 "$(cat "$work/slurmctld.pid")"
 report "slurmctld has nothing to complain of" $?
@@ -298,6 +299,9 @@ chmod 755 "$work/store"
 
 run 4 srun "${pair[@]}" "--tandem-model=$model" --tandem-batch=8 "${train[@]}" && said "tandem profile --model $model --batch 8"
 report "costs that were not measured: the step fails and says how to measure them" $?
+
+run 4 srun "${pair[@]}" "${asked[@]}" --tandem-base=tf32 "${train[@]}" && said "has no tf32"
+report "a base that a device lacks: the step fails and says what it has" $?
 
 echo '{"schema": "tandem.plan/1", "model":' >broken.json && chmod 644 broken.json
 run 3 srun "${pair[@]}" --tandem-plan=broken.json "${train[@]}" && said 'tandem: .*broken.json'

@@ -287,8 +287,8 @@ static void resnet_halves_its_images(void **state)
 {
     (void)state;
     tandem_graph *graph = opened("resnet20", 2);
-    SHAPE(op_named(graph, "stage1.block2.add"), 2, 28, 28, 16);
-    SHAPE(op_named(graph, "stage2.block0.add"), 2, 14, 14, 32);
+    SHAPE(op_named(graph, "stage1.block2.conv2.norm"), 2, 28, 28, 16);
+    SHAPE(op_named(graph, "stage2.block0.shortcut.norm"), 2, 14, 14, 32);
     SHAPE(op_named(graph, "stage3.block0.shortcut"), 2, 7, 7, 64);
     SHAPE(op_named(graph, "pool"), 2, 1, 1, 64);
     int op = 0, n_conv = 0;
@@ -297,7 +297,7 @@ static void resnet_halves_its_images(void **state)
     assert_int_equal(n_conv, 1 + 18 + 2); /* with the head 20 layers, and two shortcuts */
     tandem_graph_close(graph);
     graph = opened("resnet20:image=33x5x3", 2); /* odd sizes round up */
-    SHAPE(op_named(graph, "stage3.block2.add"), 2, 9, 2, 64);
+    SHAPE(op_named(graph, "stage3.block2.conv2.norm"), 2, 9, 2, 64);
     tandem_graph_close(graph);
 }
 

@@ -47,6 +47,30 @@ static void *zeros(const tandem_graph *graph, size_t each)
     return room;
 }
 
+/* A model of two products, and statistics of nothing yet. */
+typedef struct two_products {
+    tandem_graph *graph;
+    tandem_statistics *s;
+    int fc1, head;
+} two_products;
+#define SIZES                                                                                                \
+    .n_batch = 1, .local_batch = 2, .rows = 2, .k = 4, .columns = 4, .x_elements = 8, .w_elements = 16 /* fc1's */
+
+static two_products open_products(void)
+{
+    two_products m = {.graph = open_graph(small, 2)};
+    m.s = zeros(m.graph, sizeof *m.s);
+    m.fc1 = op_of(m.graph, "fc1");
+    m.head = op_of(m.graph, "head");
+    return m;
+}
+
+static void close_products(two_products *m)
+{
+    free(m->s);
+    tandem_graph_close(m->graph);
+}
+
 static double *compute(const char *name, const tandem_graph *graph, const tandem_statistics *s, tandem_dtype wider)
 {
     const tandem_sensitivity_method *method = NULL;
@@ -91,28 +115,15 @@ static void methods_are_found_by_name(void **state)
 static void qsync_is_as_published(void **state)
 {
     (void)state;
-    tandem_graph *graph = open_graph(small, 2);
-    tandem_statistics *s = zeros(graph, sizeof *s);
-    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
+    two_products m = open_products();
     /* S_v = 0.04, e_v = 2; S_w = 0.02, e_w = 1; e_g = −3; X = 4, W = 3, G = 2; D_v = 8, D_w = 16, D_o = 8 */
-    s[fc1] = (tandem_statistics){.n_batch = 1,
-                                 .local_batch = 2,
-                                 .rows = 2,
-                                 .k = 4,
-                                 .columns = 4,
-                                 .x_elements = 8,
-                                 .w_elements = 16,
-                                 .x_amax = 5.08,
-                                 .w_amax = 2.54,
-                                 .g_amax = 0.127,
-                                 .x_square = 16,
-                                 .w_square = 9,
-                                 .wgrad_square = 4};
-    s[head] = s[fc1];
-    s[head].x_amax = s[head].w_amax = 0.3; /* e = −2 */
-    double *harm = compute("qsync", graph, s, TANDEM_F32);
+    m.s[m.fc1] = (tandem_statistics){SIZES,          .x_amax = 5.08, .w_amax = 2.54,   .g_amax = 0.127,
+                                     .x_square = 16, .w_square = 9,  .wgrad_square = 4};
+    m.s[m.head] = m.s[m.fc1];
+    m.s[m.head].x_amax = m.s[m.head].w_amax = 0.3; /* e = −2 */
+    double *harm = compute("qsync", m.graph, m.s, TANDEM_F32);
     const double f = (3 * 0.0016 * 8 + 4 * 0.0004 * 16) / 6, b = (2 * 0.0016 * 8 + 4 * 16.0 / 262144 * 8) / 6;
-    const double *of_fc1 = harm + fc1 * TANDEM_N_PRECISION, *of_head = harm + head * TANDEM_N_PRECISION;
+    const double *of_fc1 = harm + m.fc1 * TANDEM_N_PRECISION, *of_head = harm + m.head * TANDEM_N_PRECISION;
     assert_close(of_fc1[TANDEM_PRECISION_INT8], 4 * (6 - 2) * f + 2 * b);
     assert_close(of_fc1[TANDEM_PRECISION_INT8_FULL], of_fc1[TANDEM_PRECISION_INT8]);
     const double sixth = 1.0 / 6 / 16384;
@@ -127,13 +138,12 @@ static void qsync_is_as_published(void **state)
                  4 * (6 - 2) * (3 * s_v * 8 + 4 * s_w * 16) / 6 + 2 * (2 * s_v * 8 + 4 * 16.0 / 16 * 8) / 6);
     assert_true(of_head[TANDEM_PRECISION_BF16] == 0); /* negative as published; cut off */
     assert_true(of_head[TANDEM_PRECISION_INT8] > 0);
-    for (int i = 0; i < graph->n_op; i++)
+    for (int i = 0; i < m.graph->n_op; i++)
         for (int p = 0; p < TANDEM_N_PRECISION; p++)
-            if (p == TANDEM_PRECISION_FP32 || (i != fc1 && i != head))
+            if (p == TANDEM_PRECISION_FP32 || (i != m.fc1 && i != m.head))
                 assert_true(harm[i * TANDEM_N_PRECISION + p] == 0);
     free(harm);
-    free(s);
-    tandem_graph_close(graph);
+    close_products(&m);
 }
 
 /* --- fisher, by hand --------------------------------------------------------------------------------------------- */
@@ -143,22 +153,8 @@ static double amax_of(double v) { return 127 * sqrt(6 * v); }
 
 /* v_x = 1, v_w = 4, v_g = 9 in int8; mean squares 2, 3, 7/8 */
 static const tandem_statistics by_hand = {
-    .n_batch = 1,
-    .local_batch = 2,
-    .rows = 2,
-    .k = 4,
-    .columns = 4,
-    .x_elements = 8,
-    .w_elements = 16,
-    .x_square = 16,
-    .w_square = 48,
-    .g_square = 7,
-    .wgrad_square = 19,
-    .dgrad_square = 10,
-    .g2_w2 = 3,
-    .g2_x2 = 5,
-    .g2_x2_c = 11,
-    .x2_g2_d = 13,
+    SIZES,      .x_square = 16, .w_square = 48, .g_square = 7, .wgrad_square = 19, .dgrad_square = 10,
+    .g2_w2 = 3, .g2_x2 = 5,     .g2_x2_c = 11,  .x2_g2_d = 13,
 };
 
 static tandem_statistics numbers(void)
@@ -173,14 +169,12 @@ static tandem_statistics numbers(void)
 static void fisher_by_hand(void **state)
 {
     (void)state;
-    tandem_graph *graph = open_graph(small, 2);
-    tandem_statistics *s = zeros(graph, sizeof *s);
-    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
-    s[fc1] = s[head] = numbers(); /* ½ N = 1 */
-    s[head].columns = 2;          /* mean square of g 7/4 */
-    const double rate2 = (double)graph->optimizer.rate * (double)graph->optimizer.rate;
-    double *harm = compute("fisher", graph, s, TANDEM_F32);
-    const double *of_fc1 = harm + fc1 * TANDEM_N_PRECISION, *of_head = harm + head * TANDEM_N_PRECISION;
+    two_products m = open_products();
+    m.s[m.fc1] = m.s[m.head] = numbers(); /* ½ N = 1 */
+    m.s[m.head].columns = 2;              /* mean square of g 7/4 */
+    const double rate2 = (double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate;
+    double *harm = compute("fisher", m.graph, m.s, TANDEM_F32);
+    const double *of_fc1 = harm + m.fc1 * TANDEM_N_PRECISION, *of_head = harm + m.head * TANDEM_N_PRECISION;
 
     /* fc1: nothing before it has a gradient */
     const double forward = 1 * 3 + 4 * 5 + 4 * 1 * 4 * 7;
@@ -199,14 +193,13 @@ static void fisher_by_hand(void **state)
     free(harm);
 
     /* where the wider type is bf16 the backward pass of int8 rounds to it; x stays as it was saved */
-    harm = compute("fisher", graph, s, TANDEM_BF16);
+    harm = compute("fisher", m.graph, m.s, TANDEM_BF16);
     const double g_head = bf16_share * 7 / 4;
     const double share16 = (g_head * 2 * 48 + w * 4 * 7 + 2 * 4 * 2 * g_head * w) / 10;
-    assert_close(harm[head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
+    assert_close(harm[m.head * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8],
                  forward + rate2 * (g_head * 11 + 1 * 13 + 2 * g_head * 1 * 5) + share16 * upstream);
     free(harm);
-    free(s);
-    tandem_graph_close(graph);
+    close_products(&m);
 }
 
 /* Several readers of one tensor dilute the noise of each; AdamW divides by the gradient; a position is a sample. */
@@ -529,24 +522,12 @@ enum { N_FLOAT = sizeof float_rows / sizeof *float_rows };
 /* The variance that fisher takes rounding of x to have: the harm of an operator whose gradient meets x alone, ½ N = 1. */
 static double assumed_variance(tandem_precision precision, double amax, double mean_square)
 {
-    tandem_graph *graph = open_graph(small, 2);
-    tandem_statistics *s = zeros(graph, sizeof *s);
-    const int fc1 = op_of(graph, "fc1");
-    s[fc1] = (tandem_statistics){.n_batch = 1,
-                                 .local_batch = 2,
-                                 .rows = 2,
-                                 .k = 4,
-                                 .columns = 4,
-                                 .x_elements = 8,
-                                 .w_elements = 16,
-                                 .x_amax = amax,
-                                 .x_square = 8 * mean_square,
-                                 .g2_w2 = 1};
-    double *harm = compute("fisher", graph, s, TANDEM_F32);
-    const double variance = harm[fc1 * TANDEM_N_PRECISION + (int)precision];
+    two_products m = open_products();
+    m.s[m.fc1] = (tandem_statistics){SIZES, .x_amax = amax, .x_square = 8 * mean_square, .g2_w2 = 1};
+    double *harm = compute("fisher", m.graph, m.s, TANDEM_F32);
+    const double variance = harm[m.fc1 * TANDEM_N_PRECISION + (int)precision];
     free(harm);
-    free(s);
-    tandem_graph_close(graph);
+    close_products(&m);
     return variance;
 }
 
@@ -592,27 +573,15 @@ static void float_rounding_is_as_derived(void **state)
 /* fc1 alone, with a gradient as large as that of the whole model, and head's, which is `times` as large. */
 static double harm_of_gradients(tandem_precision precision, tandem_dtype wider, double times)
 {
-    tandem_graph *graph = open_graph(small, 2);
-    tandem_statistics *s = zeros(graph, sizeof *s);
-    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
-    s[fc1] = (tandem_statistics){.n_batch = 1,
-                                 .local_batch = 2,
-                                 .rows = 2,
-                                 .k = 4,
-                                 .columns = 4,
-                                 .x_elements = 8,
-                                 .w_elements = 16,
-                                 .g_amax = 1e-9,
-                                 .g_square = 8e-18,
-                                 .g2_x2_c = 1};
-    s[head].g_amax = 1e-9 * times;
-    double *harm = compute("fisher", graph, s, wider);
+    two_products m = open_products();
+    m.s[m.fc1] = (tandem_statistics){SIZES, .g_amax = 1e-9, .g_square = 8e-18, .g2_x2_c = 1};
+    m.s[m.head].g_amax = 1e-9 * times;
+    double *harm = compute("fisher", m.graph, m.s, wider);
     const double result = precision == TANDEM_PRECISION_FP16 ? ldexp(1, -48) / 12 * 8e-18 : 0; /* y is rounded, too */
-    const double variance = (harm[fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
-                            ((double)graph->optimizer.rate * (double)graph->optimizer.rate);
+    const double variance = (harm[m.fc1 * TANDEM_N_PRECISION + (int)precision] - result) /
+                            ((double)m.graph->optimizer.rate * (double)m.graph->optimizer.rate);
     free(harm);
-    free(s);
-    tandem_graph_close(graph);
+    close_products(&m);
     return variance;
 }
 
@@ -653,30 +622,28 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     char folder[] = "/tmp/tandem-predictor-XXXXXX", path[64], side[80];
     assert_non_null(mkdtemp(folder));
     (void)snprintf(path, sizeof path, "%s/store.db", folder);
-    tandem_graph *graph = open_graph(small, 2);
-    tandem_statistics *s = zeros(graph, sizeof *s);
-    double *harm = zeros(graph, TANDEM_N_PRECISION * sizeof *harm);
+    two_products m = open_products();
+    double *harm = zeros(m.graph, TANDEM_N_PRECISION * sizeof *harm);
     tandem_store *store = NULL;
     tandem_error error = {0};
-    const int fc1 = op_of(graph, "fc1"), head = op_of(graph, "head");
-    s[fc1] = s[head] = numbers();
+    m.s[m.fc1] = m.s[m.head] = numbers();
     harm[3] = -7;
     must(tandem_store_open(&store, path, TANDEM_STORE_WRITE, &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
-    must(tandem_store_put_statistics(store, graph, "a", fc1, &s[fc1], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
+    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
+    must(tandem_store_put_statistics(store, m.graph, "a", m.fc1, &m.s[m.fc1], &error), &error);
+    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "fisher", NULL, TANDEM_F32, &error), TANDEM_MISSING);
     assert_non_null(strstr(error.text, "'head'"));
     assert_non_null(strstr(error.text, "`tandem sensitivity --model mlp"));
-    must(tandem_store_put_statistics(store, graph, "a", head, &s[head], &error), &error);
-    assert_int_equal(tandem_sensitivity_load(harm, store, graph, "nobody", NULL, TANDEM_F32, &error),
+    must(tandem_store_put_statistics(store, m.graph, "a", m.head, &m.s[m.head], &error), &error);
+    assert_int_equal(tandem_sensitivity_load(harm, store, m.graph, "nobody", NULL, TANDEM_F32, &error),
                      TANDEM_UNKNOWN_NAME);
     assert_true(harm[3] == -7); /* unchanged so far */
-    for (int m = 0; tandem_sensitivity_methods[m]; m++) {
-        const char *method = tandem_sensitivity_methods[m]->name;
-        double *expected = compute(method, graph, s, TANDEM_BF16);
-        must(tandem_sensitivity_load(harm, store, graph, method, NULL, TANDEM_BF16, &error), &error);
-        for (int i = 0; i < graph->n_op * TANDEM_N_PRECISION; i++) assert_close(harm[i], expected[i]);
-        assert_true(harm[fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
+    for (int k = 0; tandem_sensitivity_methods[k]; k++) {
+        const char *method = tandem_sensitivity_methods[k]->name;
+        double *expected = compute(method, m.graph, m.s, TANDEM_BF16);
+        must(tandem_sensitivity_load(harm, store, m.graph, method, NULL, TANDEM_BF16, &error), &error);
+        for (int i = 0; i < m.graph->n_op * TANDEM_N_PRECISION; i++) assert_close(harm[i], expected[i]);
+        assert_true(harm[m.fc1 * TANDEM_N_PRECISION + TANDEM_PRECISION_INT8] > 0);
         free(expected);
     }
     tandem_store_close(store);
@@ -687,8 +654,7 @@ static void sensitivities_come_from_the_statistics_in_the_store(void **state)
     }
     assert_int_equal(rmdir(folder), 0);
     free(harm);
-    free(s);
-    tandem_graph_close(graph);
+    close_products(&m);
 }
 
 int main(void)

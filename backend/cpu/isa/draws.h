@@ -1,36 +1,37 @@
-/* draws.h: Philox4x32-10, LANES blocks side by side: a plain loop over lanes is what compilers make vectors of. The words are those of
- * base/philox.h. */
+/* draws.h: Philox4x32-10, LANES blocks side by side: the words are those of base/philox.h. A counter word has 64 bits to itself, where
+ * its products fit; the compiler cuts these vectors to what an instruction set has. */
 #ifndef TANDEM_BACKEND_CPU_ISA_DRAWS_H
 #define TANDEM_BACKEND_CPU_ISA_DRAWS_H
 
 #include "backend/cpu/isa/isa.h"
 
-enum { LANES = 16 };
+enum { LANES = 8 };
+
+typedef uint64_t __attribute__((vector_size(LANES * sizeof(uint64_t)))) wide_words;
+typedef uint32_t __attribute__((vector_size(LANES * sizeof(uint32_t)))) words;
 
 typedef struct lanes {
     uint32_t word[4][LANES];
 } lanes;
 
 /* The words of blocks block … block+LANES−1; counters: {block, stream[0], stream[1], stream[2] | upper half of block << 8}. */
-static inline void draw(lanes *c, uint64_t block, uint64_t seed, const uint32_t stream[3])
+static inline void draw(lanes *out, uint64_t block, uint64_t seed, const uint32_t stream[3])
 {
+    const wide_words nothing = {0}, first = {0, 1, 2, 3, 4, 5, 6, 7}, all = nothing + block + first;
+    wide_words c[4] = {all & UINT32_MAX, nothing + stream[0], nothing + stream[1], (nothing + stream[2]) | all >> 32 << 8};
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (uint32_t b = 0; b < LANES; b++) {
-        c->word[0][b] = (uint32_t)(block + b);
-        c->word[1][b] = stream[0];
-        c->word[2][b] = stream[1];
-        c->word[3][b] = stream[2] | (uint32_t)((block + b) >> 32) << 8;
-    }
     for (int round = 0; round < 10; round++) {
-        for (int b = 0; b < LANES; b++) {
-            const uint64_t p0 = (uint64_t)0xD2511F53u * c->word[0][b], p1 = (uint64_t)0xCD9E8D57u * c->word[2][b];
-            c->word[0][b] = (uint32_t)(p1 >> 32) ^ c->word[1][b] ^ k0;
-            c->word[1][b] = (uint32_t)p1;
-            c->word[2][b] = (uint32_t)(p0 >> 32) ^ c->word[3][b] ^ k1;
-            c->word[3][b] = (uint32_t)p0;
-        }
+        const wide_words p0 = c[0] * UINT64_C(0xD2511F53), p1 = c[2] * UINT64_C(0xCD9E8D57);
+        c[0] = p1 >> 32 ^ c[1] ^ (nothing + k0);
+        c[1] = p1 & UINT32_MAX;
+        c[2] = p0 >> 32 ^ c[3] ^ (nothing + k1);
+        c[3] = p0 & UINT32_MAX;
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
+    }
+    for (int k = 0; k < 4; k++) {
+        const words word = __builtin_convertvector(c[k], words);
+        __builtin_memcpy(out->word[k], &word, sizeof word);
     }
 }
 

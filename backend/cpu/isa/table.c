@@ -29,15 +29,15 @@
         .bf16_from_f32 = ISA(bf16_from_f32), .f32_from_bf16 = ISA(f32_from_bf16), .gemm_s8 = ISA(gemm_s8),       \
         .gemm_s8_workspace = ISA(gemm_s8_workspace), .add_s32 = ISA(add_s32),                                    \
         .f32_from_s32 = ISA(f32_from_s32), .bf16_from_s32 = ISA(bf16_from_s32), .im2col_s8 = ISA(im2col_s8),     \
-        .add_f32 = ISA(add_f32), .add_bf16 = ISA(add_bf16), .add_f32_to_bf16 = ISA(add_f32_to_bf16), .bias_f32 = ISA(bias_f32),                           \
-        .bias_bf16 = ISA(bias_bf16), .column_sum_f32 = ISA(column_sum_f32),                                      \
+        .add_f32 = ISA(add_f32), .add_bf16 = ISA(add_bf16), .add_f32_to_bf16 = ISA(add_f32_to_bf16),             \
+        .bias_f32 = ISA(bias_f32), .bias_bf16 = ISA(bias_bf16), .column_sum_f32 = ISA(column_sum_f32),           \
         .column_sum_bf16 = ISA(column_sum_bf16), .relu_f32 = ISA(relu_f32), .relu_bf16 = ISA(relu_bf16),         \
         .relu_backward_f32 = ISA(relu_backward_f32), .relu_backward_bf16 = ISA(relu_backward_bf16),              \
         .dropout_f32 = ISA(dropout_f32), .dropout_bf16 = ISA(dropout_bf16), .batchnorm_f32 = ISA(batchnorm_f32), \
         .batchnorm_bf16 = ISA(batchnorm_bf16), .batchnorm_backward_f32 = ISA(batchnorm_backward_f32),            \
-        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16), .batchnorm_add_f32 = ISA(batchnorm_add_f32),    \
-        .batchnorm_add_bf16 = ISA(batchnorm_add_bf16), .noise_f32 = ISA(noise_f32),                              \
-        .batchnorm_add_backward_f32 = ISA(batchnorm_add_backward_f32),                                           \
+        .batchnorm_backward_bf16 = ISA(batchnorm_backward_bf16),                                                 \
+        .batchnorm_add_f32 = ISA(batchnorm_add_f32), .batchnorm_add_bf16 = ISA(batchnorm_add_bf16),              \
+        .noise_f32 = ISA(noise_f32), .batchnorm_add_backward_f32 = ISA(batchnorm_add_backward_f32),              \
         .batchnorm_add_backward_bf16 = ISA(batchnorm_add_backward_bf16), .gelu_f32 = ISA(gelu_f32),              \
         .gelu_backward_f32 = ISA(gelu_backward_f32), .bias_gelu_f32 = ISA(bias_gelu_f32),                        \
         .bias_gelu_bf16 = ISA(bias_gelu_bf16), .bias_gelu_backward_f32 = ISA(bias_gelu_backward_f32),            \

@@ -95,9 +95,9 @@ static dnnl_memory_desc_t weight_descriptor(const tandem_kernel *kernel, tandem_
     return layout;
 }
 
-dnnl_status_t cpu_conv2d_describe(dnnl_convolution_desc_t *operation, const tandem_op *op, tandem_task_kind kind,
-                                  int trains, const dnnl_memory_desc_t *x, const dnnl_memory_desc_t *w,
-                                  const dnnl_memory_desc_t *y)
+dnnl_status_t cpu_conv2d_describe(dnnl_convolution_desc_t *operation, const tandem_op *op,
+                                  tandem_task_kind kind, int trains, const dnnl_memory_desc_t *x,
+                                  const dnnl_memory_desc_t *w, const dnnl_memory_desc_t *y)
 {
     const dnnl_alg_kind_t algorithm = dnnl_convolution_direct;
     const dnnl_dims_t stride = {op->stride, op->stride}, pad = {op->pad, op->pad};

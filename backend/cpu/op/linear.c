@@ -8,7 +8,8 @@ static tandem_status prepare(tandem_kernel *kernel, tandem_error *error)
     const tandem_shape *x = cpu_input_shape(kernel, 0);
     const int64_t k = tandem_shape_last(x), n = tandem_shape_last(&kernel->op->shape),
                   rows = tandem_shape_elements(x) / k;
-    cpu_product_spec spec = {.batch = 1, .from = kernel->task.from, .to = kernel->task.to, .adds = kernel->task.adds};
+    cpu_product_spec spec = {
+        .batch = 1, .from = kernel->task.from, .to = kernel->task.to, .adds = kernel->task.adds};
     const int tied = kernel->op->transpose_b;
     if (kernel->task.kind == TANDEM_TASK_FORWARD) { /* x·W */
         spec.m = rows, spec.k = k, spec.n = n;
