@@ -179,8 +179,11 @@ static void print_verdict(char *text, size_t size, const advising *v)
     if (v->best != ALONE) print_against(text, size, v, ALONE, v->prospect[ALONE].name);
     if (v->best != ALL) print_against(text, size, v, ALL, v->prospect[ALL].name);
     const size_t used = strlen(text);
-    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g (%s).",
-                   best->allocation.sensitivity, cli_method_text(method_of(v)));
+    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g (%s).%s",
+                   best->allocation.sensitivity, cli_method_text(method_of(v)),
+                   v->best != ALL && !v->options->batch_free
+                       ? " --batch free --global-batch N splits a batch so that unlike ranks need not wait."
+                       : "");
 }
 
 static const char *why_none(const cli_prospect *prospect)

@@ -130,7 +130,8 @@ static void print_certificate(const allocating *a)
 static void print_fewer(const allocating *a)
 {
     if (a->fewer.samples_per_s <= 0) return;
-    printf("\nusing fewer devices is faster: %s alone makes %.1f samples/s, sensitivity %.4g; this plan %.1f\n",
+    printf("\nusing fewer devices is faster: %s alone makes %.1f samples/s, sensitivity %.4g; this plan %.1f. "
+           "--batch free --global-batch N splits a batch so that unlike ranks need not wait\n",
            a->fewer.name, a->fewer.samples_per_s, a->fewer.allocation.sensitivity, allocate_samples_per_s(a));
 }
 

@@ -177,7 +177,7 @@ void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, co
                          const char *advice);
 
 /* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
- * up to 8 at a time. Names of up to 39 characters; not for several threads. */
+ * up to 16 at a time. Names of up to 39 characters; not for several threads. */
 void cli_scratch_file_add(const char *path);
 void cli_scratch_file_remove(const char *path);
 

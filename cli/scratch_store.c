@@ -9,7 +9,7 @@
 
 #include "cli/cli.h"
 
-enum { MOST_FILES = 8, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
+enum { MOST_FILES = 16, NAME_BYTES = CLI_SCRATCH_STORE + 8 };
 static char doomed[MOST_FILES][NAME_BYTES]; /* "" = free */
 
 static void remove_and_end(int number)
@@ -49,7 +49,7 @@ void cli_scratch_file_remove(const char *path)
         if (strcmp(doomed[k], path) == 0) doomed[k][0] = '\0';
 }
 
-static const char *const suffix[] = {"", "-wal", "-shm"};
+static const char *const suffix[] = {"", "-wal", "-shm", "-journal"};
 enum { N_SUFFIX = sizeof suffix / sizeof *suffix };
 
 tandem_status cli_scratch_store_make(char path[CLI_SCRATCH_STORE], tandem_error *error)

@@ -59,7 +59,7 @@ end_session() { # LEADER
         [ "${field[3]}" != "$1" ] || kill -KILL "$pid" 2>/dev/null
     done
 }
-leader=
+leader='' ended=0 # of the part that runs, of the one before
 trap 'exit 143' TERM INT HUP
 trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"' EXIT
 part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log
@@ -76,7 +76,7 @@ part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the fold
     setsid timeout -k 5 "$limit" "${@:4}" >>"$out/$3" 2>&1 </dev/null &
     leader=$!
     wait "$leader"
-    code=$?
+    code=$? ended=$code
     end_session "$leader"
     leader=
     tail -c +$((told + 1)) "$out/$3"
@@ -89,7 +89,9 @@ date -u
 uname -a
 timeout 20 nvidia-smi -i 0 2>/dev/null || echo "no nvidia-smi here, or no card"
 part "what is found" 20 doctor.txt "$tandem" doctor
-part "tests" 120 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=60 "$root/scripts/test_cuda.sh" "$programs" tests
+part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_LOG_LEVEL=1 "CUBLASLT_LOG_FILE=$work/cublaslt.log" \
+    CUDNN_LOGLEVEL_DBG=1 "CUDNN_LOGDEST_DBG=$work/cudnn.log" "$root/scripts/test_cuda.sh" "$programs" tests
+[ "$ended" = 0 ] || tail -v -n 30 "$work"/cu*.log 2>/dev/null # what the libraries say of it themselves
 missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
     printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
@@ -102,6 +104,7 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
+    part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
     for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do

@@ -23,25 +23,38 @@ extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_fl
     RETURN_FOR(type, LAUNCH(embedding, (unsigned)n, THREADS, stream, (T *)y, table, token, vocabulary, width, bad));
 }
 
-/* A block a token: the first place of a token adds up the rows of all its places, in order; the other places have nothing to do.
- * No atomic sums, so that the bits are always the same. Tokens are read n times, from the cache: at n = 16,384 one GB of it. */
+/* A block a place: that of a token's first place adds up the rows of all of them, in order, and the others have nothing to do. No
+ * atomic sums, so that the bits are always the same. Blocks look through the tokens PLACES at a time, each once, from the cache: at
+ * n = 16,384 half a GB in all. */
+enum { PLACES = 4096 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     embedding_gradient(float *__restrict__ gradient /* (vocabulary, width), added to */,
                        const int32_t *__restrict__ token /* [n] */, const T *__restrict__ g /* (n, width) */, size_t n,
                        size_t vocabulary, size_t width)
 {
-    __shared__ uint32_t of_warp[WARPS];
-    const size_t place = blockIdx.x;
-    const int32_t own = token[place];
+    __shared__ uint32_t of_warp[WARPS], is_own[PLACES / 32];
+    const size_t first = blockIdx.x;
+    const int32_t own = token[first];
     uint32_t seen_before = 0;
-    for (size_t i = threadIdx.x; i < place; i += THREADS) seen_before |= (uint32_t)(token[i] == own);
+    for (size_t i = threadIdx.x; i < first; i += THREADS) seen_before |= (uint32_t)(token[i] == own);
     if (block_largest(seen_before, of_warp) || own < 0 || (size_t)own >= vocabulary) return;
-    for (size_t j = threadIdx.x; j < width; j += THREADS) {
-        float sum = gradient[(size_t)own * width + j];
-        for (size_t i = place; i < n; i++)
-            if (token[i] == own) sum = TANDEM_ADD(sum, load_one(g + i * width + j));
-        gradient[(size_t)own * width + j] = sum;
+    for (size_t begin = first; begin < n; begin += PLACES) {
+        for (unsigned w = threadIdx.x; w < PLACES / 32; w += THREADS) is_own[w] = 0;
+        __syncthreads();
+        for (unsigned i = threadIdx.x; i < PLACES && begin + i < n; i += THREADS)
+            if (token[begin + i] == own) atomicOr(&is_own[i / 32], 1u << i % 32);
+        __syncthreads();
+        for (size_t j = threadIdx.x; j < width; j += THREADS) {
+            float sum = gradient[(size_t)own * width + j];
+            for (unsigned w = 0; w < PLACES / 32; w++)
+                for (uint32_t left = is_own[w]; left; left &= left - 1) {
+                    const size_t i = begin + w * 32 + (unsigned)__ffs((int)left) - 1;
+                    sum = TANDEM_ADD(sum, load_one(g + i * width + j));
+                }
+            gradient[(size_t)own * width + j] = sum;
+        }
+        __syncthreads();
     }
 }
 

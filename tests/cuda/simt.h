@@ -245,6 +245,15 @@ static inline uint32_t atomicMax(uint32_t *at, uint32_t value)
     return before;
 }
 
+static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
+{
+    const uint32_t before = *at;
+    *at |= value;
+    return before;
+}
+
+static inline int __ffs(int value) { return __builtin_ffs(value); }
+
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {
     return simt::give(stream, [=]() { std::memset(at, value, n); });

@@ -347,6 +347,23 @@ static void a_loss_is_scaled_first(void **state)
     given(p);
 }
 
+/* More places than a block looks through at once: few rows of the table have many, in order; one has none. */
+static void rows_of_a_table_add_up_in_order(void **state)
+{
+    (void)state;
+    enum { PLACES = 9001, WIDTH = 3, ROWS = 6 };
+    float *g = numbers((size_t)PLACES * WIDTH), *sum = taken(ROWS * WIDTH * sizeof *sum);
+    float expected[ROWS * WIDTH] = {0};
+    int32_t *token = taken(PLACES * sizeof *token);
+    for (int i = 0; i < PLACES; i++) token[i] = i % 4096 == 77 ? 5 : i * 7 / 3 % 4;
+    for (int i = 0; i < PLACES * WIDTH; i++) expected[token[i / WIDTH] * WIDTH + i % WIDTH] += g[i];
+    assert_int_equal(tandem_cuda_embedding_gradient(sum, token, g, TANDEM_CUDA_F32, PLACES, ROWS, WIDTH, 0, NULL), 0);
+    assert_memory_equal(sum, expected, sizeof expected);
+    given(token);
+    given(sum);
+    given(g);
+}
+
 /* --- The optimizer -------------------------------------------------------------------------------------------------------- */
 
 static void updates_are_the_same(void **state)
@@ -410,6 +427,7 @@ int main(void)
         cmocka_unit_test(casts_are_the_same),
         cmocka_unit_test(draws_are_those_of_the_step),
         cmocka_unit_test(a_loss_is_scaled_first),
+        cmocka_unit_test(rows_of_a_table_add_up_in_order),
         cmocka_unit_test(updates_are_the_same),
     };
     return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);

@@ -540,7 +540,8 @@ static void check_first_fit(const tandem_step *step, const uint64_t *workspace, 
         const tandem_task *task = &step->task[t];
         if (!task->active) continue;
         for (int i = 0; i < n && task->adds; i++)
-            if (alive[i].start == offset[task->read[task->n_read - 1]]) alive[i].last = step->value[task->write[0]].last;
+            if (alive[i].start == offset[task->read[task->n_read - 1]])
+                alive[i].last = step->value[task->write[0]].last;
         for (int k = task->adds; k < task->n_write; k++) {
             const int v = task->write[k];
             if (v < 0) continue;
@@ -610,7 +611,8 @@ static void check_memory(const tandem_step *step, chance *c)
     assert_true(memory.arena >= memory.arena_live);
     const uint64_t flat = (uint64_t)step->n_flat * 4;
     assert_true(memory.weights == flat && memory.gradients == flat && memory.optimizer >= flat);
-    assert_true(memory.peak == memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
+    assert_true(memory.peak ==
+                memory.weights + memory.gradients + memory.optimizer + memory.histories + memory.arena);
     tandem_memory again;
     assert_int_equal(tandem_memory_plan(&again, step, workspace, NULL, NULL, NULL), TANDEM_OK);
     assert_memory_equal(&again, &memory, sizeof memory);
