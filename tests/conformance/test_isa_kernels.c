@@ -678,14 +678,19 @@ static float norm_draw(size_t i, uint32_t what)
 /* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both in the other. */
 enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
 
-static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, int form, int narrow,
-                     unsigned char *written)
+/* Of a matrix of `width` channels, those from `from` on. */
+static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels, size_t from, size_t width,
+                     int form, int narrow, unsigned char *written)
 {
     static float x[NORM_ELEMENTS], g[NORM_ELEMENTS], scale[NORM_CHANNELS], shift[NORM_CHANNELS],
         workspace[7 * NORM_CHANNELS];
     static uint16_t x16[NORM_ELEMENTS], g16[NORM_ELEMENTS];
-    for (size_t i = 0; i < rows * channels; i++) x[i] = norm_draw(i, 0), g[i] = norm_draw(i, 1);
-    for (size_t j = 0; j < channels; j++) scale[j] = norm_draw(j, 2), shift[j] = norm_draw(j, 3) - 1;
+    for (size_t i = 0; i < rows * channels; i++) {
+        const size_t place = i / channels * width + from + i % channels;
+        x[i] = norm_draw(place, 0), g[i] = norm_draw(place, 1);
+    }
+    for (size_t j = 0; j < channels; j++)
+        scale[j] = norm_draw(from + j, 2), shift[j] = norm_draw(from + j, 3) - 1;
     isa->bf16_from_f32(x16, x, rows * channels);
     isa->bf16_from_f32(g16, g, rows * channels);
     float *const y = (float *)(void *)written, *const gx = y + NORM_ELEMENTS,
@@ -727,7 +732,7 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
 static void test_batchnorm_has_the_same_bits_everywhere(void **state)
 {
     (void)state;
-    static const size_t shapes[][2] = {{1, 1}, {7, 3}, {13, 33}, {8191, 5}, {641, 64}, {19, 2100}};
+    static const size_t shapes[][2] = {{1, 1}, {7, 3}, {13, 33}, {8191, 5}, {641, 64}, {67, 512}, {19, 2100}};
     static unsigned char first[NORM_BYTES], written[NORM_BYTES];
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int form = 0; form < 2 * N_NORM; form++) {
@@ -735,13 +740,35 @@ static void test_batchnorm_has_the_same_bits_everywhere(void **state)
             for (const tandem_isa_kernels *isa; (isa = next_table(&at)); n_run++) {
                 unsigned char *const to = n_run ? written : first;
                 memset(to, 0, NORM_BYTES);
-                run_norm(isa, shapes[s][0], shapes[s][1], form / 2, form % 2, to);
+                run_norm(isa, shapes[s][0], shapes[s][1], 0, shapes[s][1], form / 2, form % 2, to);
                 if (n_run && memcmp(first, written, NORM_BYTES) != 0)
                     fail_msg("%s: a batchnorm of %zux%zu (form %d, bf16 %d) has other bits", isa->isa,
                              shapes[s][0], shapes[s][1], form / 2, form % 2);
             }
             assert_true(n_run > 0);
         }
+}
+
+/* Few rows, whose sums are made in one go: a matrix has the same bits as its columns in parts. */
+static void test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another(void **state)
+{
+    (void)state;
+    enum { ROWS = 31, WIDTH = 512, PART = 64 };
+    static unsigned char whole[NORM_BYTES], part[NORM_BYTES];
+    const tandem_isa_kernels *isa = tandem_isa_kernels_find("sse41"); /* others have the same bits */
+    for (int form = 0; form < 2 * N_NORM; form++) {
+        const size_t narrow = (size_t)form % 2, narrow_gradients = narrow != (form / 2 == NORM_SUM_OTHER);
+        run_norm(isa, ROWS, WIDTH, 0, WIDTH, form / 2, form % 2, whole);
+        for (size_t from = 0; from < WIDTH; from += PART) {
+            run_norm(isa, ROWS, PART, from, WIDTH, form / 2, form % 2, part);
+            for (size_t array = 0; array < (form / 2 >= NORM_SUM ? 3 : 2); array++)
+                for (size_t r = 0; r < ROWS; r++) {
+                    const size_t size = (array ? narrow_gradients : narrow) ? 2 : 4, at = array * 4 * NORM_ELEMENTS;
+                    assert_memory_equal(whole + at + (r * WIDTH + from) * size, part + at + r * PART * size,
+                                        PART * size);
+                }
+        }
+    }
 }
 
 /* A sum and a rectifier behind a norm, in one pass and in three: in f32 nothing is rounded between them. */
@@ -1185,6 +1212,7 @@ int main(void)
         cmocka_unit_test(test_dropout),
         cmocka_unit_test(test_bias_and_its_gradient),
         cmocka_unit_test(test_batchnorm_has_the_same_bits_everywhere),
+        cmocka_unit_test(test_channels_of_a_batchnorm_have_nothing_to_do_with_one_another),
         cmocka_unit_test(test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts),
         cmocka_unit_test(test_exponentials_have_the_same_bits_everywhere),
         cmocka_unit_test(test_gelu_and_softmax_are_near_the_truth),

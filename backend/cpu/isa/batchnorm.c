@@ -11,7 +11,8 @@
 #include "backend/cpu/isa/isa.h"
 
 enum { CHUNK_ELEMENTS = 1 << 14 };
-enum { LINE = 64, LONG_ROW = 512, AHEAD = 2048 }; /* bytes */
+enum { LINE = 64, LONG_ROW = 512, AHEAD = 4096 }; /* bytes */
+enum { BLOCK = 128 };                             /* places */
 enum { UPPER = (int)0xFFFF0000 };
 
 typedef uint32_t __attribute__((may_alias, aligned(2))) pair;
@@ -79,9 +80,15 @@ INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
     for (size_t byte = 0; byte < n * size; byte += LINE) __builtin_prefetch(from + byte, 0, 2);
 }
 
-INLINE void fetch_row(const void *x, size_t i, size_t n, int narrow)
+/* Places of a row between two requests: memory answers a few lines at a time, and all of a long row's at once would stand in line. */
+static size_t block_of(size_t places) { return places % BLOCK == 0 ? BLOCK : places; }
+
+/* The n places from `begin` on of the row that begins at element `at`. */
+INLINE void fetch_block(const void *x, size_t at, size_t begin, size_t n, int paired, int narrow)
 {
-    if (n * (narrow ? sizeof(uint16_t) : sizeof(float)) >= LONG_ROW) fetch(x, i, n, AHEAD, narrow);
+    const size_t width = paired ? 2 : 1;
+    if (n * width * (narrow ? sizeof(uint16_t) : sizeof(float)) >= LONG_ROW)
+        fetch(x, at + begin * width, n * width, AHEAD, narrow);
 }
 
 static size_t chunk_rows(size_t channels)
@@ -212,7 +219,7 @@ INLINE float rectified(float value, enum behind behind)
 INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *restrict x,
                     const void *restrict residual, int paired, int narrow, enum behind behind)
 {
-    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired);
+    const size_t c = norm->channels, step = chunk_rows(c), half = n_first(c, paired), block = block_of(half);
     float *restrict const mean = norm->workspace, *restrict const factor = mean + c,
                           *restrict const shift = factor + c, *restrict const part = shift + c; /* (2, channels) */
     statistics(norm, mean, factor, part, x, paired, narrow);
@@ -223,25 +230,26 @@ INLINE void forward(const tandem_batchnorm *norm, void *restrict y, const void *
     sort(shift, norm->shift, c, paired);
     for (size_t end = norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
-        for (size_t at = from * c; at < end * c; at += c) {
-            fetch_row(x, at, c, narrow);
-            fetch_row(y, at, c, narrow);
-            if (behind == SUM) fetch_row(residual, at, c, narrow);
-            ISA_ELEMENTWISE
-            for (size_t k = 0; k < half; k++) {
-                const two value = load(x, at, k, paired, narrow);
-                two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
-                if (paired)
-                    out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
-                if (behind == SUM) {
-                    const two other = load(residual, at, k, paired, narrow);
-                    out.first += other.first;
-                    out.second += other.second;
+        for (size_t at = from * c; at < end * c; at += c)
+            for (size_t begin = 0; begin < half; begin += block) {
+                fetch_block(x, at, begin, block, paired, narrow);
+                fetch_block(y, at, begin, block, paired, narrow);
+                if (behind == SUM) fetch_block(residual, at, begin, block, paired, narrow);
+                ISA_ELEMENTWISE
+                for (size_t k = begin; k < begin + block; k++) {
+                    const two value = load(x, at, k, paired, narrow);
+                    two out = {normalised(value.first, mean[k], factor[k], shift[k]), 0.0f};
+                    if (paired)
+                        out.second = normalised(value.second, mean[half + k], factor[half + k], shift[half + k]);
+                    if (behind == SUM) {
+                        const two other = load(residual, at, k, paired, narrow);
+                        out.first += other.first;
+                        out.second += other.second;
+                    }
+                    out = (two){rectified(out.first, behind), rectified(out.second, behind)};
+                    store(y, at, k, out, paired, narrow);
                 }
-                out = (two){rectified(out.first, behind), rectified(out.second, behind)};
-                store(y, at, k, out, paired, narrow);
             }
-        }
     }
 }
 
@@ -318,48 +326,51 @@ INLINE two taken(const backward_pass *b, size_t at, size_t k, two x)
     return g;
 }
 
-INLINE void fetch_gradient(const backward_pass *b, size_t at)
+INLINE void fetch_gradient(const backward_pass *b, size_t at, size_t begin, size_t n)
 {
-    const size_t c = b->norm->channels;
-    fetch_row(b->x, at, c, b->narrow);
-    fetch_row(b->g, at, c, b->narrow);
-    if (b->behind == SUM) fetch_row(b->y, at, c, b->narrow);
+    fetch_block(b->x, at, begin, n, b->paired, b->narrow);
+    fetch_block(b->g, at, begin, n, b->paired, b->narrow);
+    if (b->behind == SUM) fetch_block(b->y, at, begin, n, b->paired, b->narrow);
 }
 
-/* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows. */
+/* sum[j] = Σ g, dot[j] = Σ g·(x − mean[j]), over n rows; two at a time where few arrays are gone through at once. */
 INLINE void add_gradients(const backward_pass *b, float *restrict sum, float *restrict dot, size_t at, size_t n)
 {
-    const size_t c = b->norm->channels, half = n_first(c, b->paired);
+    const size_t c = b->norm->channels, half = n_first(c, b->paired), block = block_of(half);
     const float *restrict const mean = b->mean;
     for (size_t j = 0; j < c; j++) sum[j] = dot[j] = 0;
-    size_t r = 0;
-    for (; r + 2 <= n; r += 2, at += 2 * c) {
-        fetch_gradient(b, at);
-        fetch_gradient(b, at + c);
-        if (b->behind == SUM) fetch_row(b->residual, at, 2 * c, b->narrow_residual);
-        ISA_ELEMENTWISE
-        for (size_t k = 0; k < half; k++) {
-            const two x0 = load(b->x, at, k, b->paired, b->narrow), x1 = load(b->x, at + c, k, b->paired, b->narrow);
-            const two g0 = taken(b, at, k, x0), g1 = taken(b, at + c, k, x1);
-            sum[k] = (sum[k] + g0.first) + g1.first;
-            dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
-            if (!b->paired) continue;
-            sum[half + k] = (sum[half + k] + g0.second) + g1.second;
-            dot[half + k] = (dot[half + k] + g0.second * (x0.second - mean[half + k])) +
-                            g1.second * (x1.second - mean[half + k]);
+    const size_t end = at + n * c;
+    for (; b->behind != SUM && at + c < end; at += 2 * c)
+        for (size_t begin = 0; begin < half; begin += block) {
+            fetch_gradient(b, at, begin, block);
+            fetch_gradient(b, at + c, begin, block);
+            ISA_ELEMENTWISE
+            for (size_t k = begin; k < begin + block; k++) {
+                const two x0 = load(b->x, at, k, b->paired, b->narrow),
+                          x1 = load(b->x, at + c, k, b->paired, b->narrow);
+                const two g0 = taken(b, at, k, x0), g1 = taken(b, at + c, k, x1);
+                sum[k] = (sum[k] + g0.first) + g1.first;
+                dot[k] = (dot[k] + g0.first * (x0.first - mean[k])) + g1.first * (x1.first - mean[k]);
+                if (!b->paired) continue;
+                sum[half + k] = (sum[half + k] + g0.second) + g1.second;
+                dot[half + k] = (dot[half + k] + g0.second * (x0.second - mean[half + k])) +
+                                g1.second * (x1.second - mean[half + k]);
+            }
         }
-    }
-    for (; r < n; r++, at += c) {
-        ISA_ELEMENTWISE
-        for (size_t k = 0; k < half; k++) {
-            const two x0 = load(b->x, at, k, b->paired, b->narrow), g0 = taken(b, at, k, x0);
-            sum[k] += g0.first;
-            dot[k] += g0.first * (x0.first - mean[k]);
-            if (!b->paired) continue;
-            sum[half + k] += g0.second;
-            dot[half + k] += g0.second * (x0.second - mean[half + k]);
+    for (; at < end; at += c)
+        for (size_t begin = 0; begin < half; begin += block) {
+            fetch_gradient(b, at, begin, block);
+            if (b->behind == SUM) fetch_block(b->residual, at, begin, block, b->paired, b->narrow_residual);
+            ISA_ELEMENTWISE
+            for (size_t k = begin; k < begin + block; k++) {
+                const two x = load(b->x, at, k, b->paired, b->narrow), g = taken(b, at, k, x);
+                sum[k] += g.first;
+                dot[k] += g.first * (x.first - mean[k]);
+                if (!b->paired) continue;
+                sum[half + k] += g.second;
+                dot[half + k] += g.second * (x.second - mean[half + k]);
+            }
         }
-    }
 }
 
 /* Of all rows; part: (2, channels) to work in. */
@@ -380,22 +391,24 @@ INLINE void gradient_sums(const backward_pass *b, float *restrict sum, float *re
 INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, const float *restrict sum,
                    const float *restrict dot)
 {
-    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired);
+    const size_t c = b->norm->channels, step = chunk_rows(c), half = n_first(c, b->paired), block = block_of(half);
     const float *restrict const mean = b->mean, *restrict const factor = b->factor;
     for (size_t end = b->norm->rows, from; end > 0; end = from) {
         from = chunk_before(end, step);
-        for (size_t at = from * c; at < end * c; at += c) {
-            fetch_gradient(b, at);
-            fetch_row(gx, at, c, narrow_gx);
-            ISA_ELEMENTWISE
-            for (size_t k = 0; k < half; k++) {
-                const size_t j = half + k;
-                const two x = load(b->x, at, k, b->paired, b->narrow), g = passed(b, at, k, x);
-                two out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]), 0.0f};
-                if (b->paired) out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
-                store(gx, at, k, out, b->paired, narrow_gx);
+        for (size_t at = from * c; at < end * c; at += c)
+            for (size_t begin = 0; begin < half; begin += block) {
+                fetch_gradient(b, at, begin, block);
+                fetch_block(gx, at, begin, block, b->paired, narrow_gx);
+                ISA_ELEMENTWISE
+                for (size_t k = begin; k < begin + block; k++) {
+                    const size_t j = half + k;
+                    const two x = load(b->x, at, k, b->paired, b->narrow), g = passed(b, at, k, x);
+                    two out = {factor[k] * ((g.first - sum[k]) - (x.first - mean[k]) * dot[k]), 0.0f};
+                    if (b->paired)
+                        out.second = factor[j] * ((g.second - sum[j]) - (x.second - mean[j]) * dot[j]);
+                    store(gx, at, k, out, b->paired, narrow_gx);
+                }
             }
-        }
     }
 }
 
