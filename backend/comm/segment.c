@@ -56,7 +56,8 @@ static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uin
 static bool may_be_so_long(uint64_t bytes)
 {
     struct rlimit most;
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur)) return true;
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur))
+        return true;
     errno = EFBIG;
     return false;
 }
@@ -120,8 +121,8 @@ static tandem_status map(tandem_segment *segment, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* This rank's part, in huge pages where the system has them (with transparent ones switched off for shared memory, it gives them if
- * asked to collapse small ones). */
+/* This rank's part, in huge pages where the system has them (with transparent ones switched off for shared
+ * memory, it gives them if asked to collapse small ones). */
 static tandem_status take_part(const tandem_segment *segment, tandem_error *error)
 {
     const uint64_t begin = (uint64_t)segment->rank * segment->stride_bytes;

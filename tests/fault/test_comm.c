@@ -1,8 +1,8 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
 /* link: --wrap=memfd_create --wrap=fallocate */
-/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right: over the
- * network, and in memory that the ranks share.
+/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are
+ * right: over the network, and in memory that the ranks share.
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
 #include <setjmp.h>
@@ -151,8 +151,8 @@ static tandem_status open_comm(tandem_comm **comm, int rank, tandem_error *error
     return tandem_comm_open(comm, &options, error);
 }
 
-/* Zeros to be summed, in shared memory where the test is of that; NULL without. Whoever does not give them back leaves them to the
- * end of the process. */
+/* Zeros to be summed, in shared memory where the test is of that; NULL without. Whoever does not give them
+ * back leaves them to the end of the process. */
 static float *take_floats(tandem_comm *comm, size_t n)
 {
     void *memory = NULL;
@@ -701,7 +701,8 @@ static int end_in_good_order(board *my, int rank)
     return 0;
 }
 
-/* Sums are short, and who sleeps looks up ten times a second by itself: whoever is not woken takes ten seconds for a hundred. */
+/* Sums are short, and who sleeps looks up ten times a second by itself: whoever is not woken takes ten
+ * seconds for a hundred. */
 static int sum_a_hundred_times(board *my, int rank)
 {
     tandem_comm *comm = NULL;
