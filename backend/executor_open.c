@@ -1,4 +1,5 @@
 /* executor_open.c: kernels, memory and weights of a step program, made ready so that a step allocates nothing. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,6 +80,7 @@ static tandem_status allocate_flat(tandem_executor *executor, tandem_error *erro
     float **const array[] = {&executor->weight, &executor->state[0], &executor->state[1]};
     tandem_status status = TANDEM_OK;
     void *memory = NULL;
+    assert(1 + n_state <= (int)(sizeof array / sizeof *array));
     for (int k = 0; k < 1 + n_state && status == TANDEM_OK; k++) {
         status = take(&memory, executor, bytes, error);
         if (status == TANDEM_OK) *array[k] = memory;

@@ -30,7 +30,7 @@ typedef struct tandem_batchnorm {
     float *workspace;       /* (7, channels) */
 } tandem_batchnorm;
 
-/* What the backward pass of a batchnorm with a residual writes. */
+/* What the backward pass of a batchnorm writes: x in the type of the gradient that it reads and no residual, where there is none. */
 typedef struct tandem_batchnorm_gradients {
     void *x, *residual;              /* (rows, channels) */
     int x_is_bf16, residual_is_bf16; /* else f32 */
@@ -142,13 +142,12 @@ typedef struct tandem_isa_kernels {
     /* x[i] = 2·u − 1, u the float in [0, 1) of word i % 4 (tandem_philox_uniform) of the Philox block {i / 4,
      * stream…}. */
     void (*noise_f32)(float *x, size_t n, uint64_t seed, const uint32_t stream[3]);
-    /* Forward: y may not be x. Backward: gx, and the gradients of scale and shift; g is the gradient of y, x what the forward
-     * pass read. All sums are in f32. */
+    /* Forward: y may not be x. Backward: g is the gradient of y, x what the forward pass read. All sums are in f32. */
     void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
     void (*batchnorm_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x);
-    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+    void (*batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                    const float *g, const float *x);
-    void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+    void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                     const uint16_t *g, const uint16_t *x);
     /* The same with a residual, of x's shape and type. Backward: g passes where y, the result, is above 0,
      * and that is the residual's gradient; both gradients may be of the other type, each of its own. */

@@ -717,10 +717,10 @@ static void run_norm(const tandem_isa_kernels *isa, size_t rows, size_t channels
         isa->batchnorm_add_backward_f32(&norm, &out, g, x, y);
     } else if (narrow) {
         isa->batchnorm_bf16(&norm, y16, x16);
-        isa->batchnorm_backward_bf16(&norm, (uint16_t *)(void *)gx, gscale, gshift, g16, x16);
+        isa->batchnorm_backward_bf16(&norm, &out, g16, x16);
     } else {
         isa->batchnorm_f32(&norm, y, x);
-        isa->batchnorm_backward_f32(&norm, gx, gscale, gshift, g, x);
+        isa->batchnorm_backward_f32(&norm, &out, g, x);
     }
 }
 
@@ -765,7 +765,9 @@ static void test_a_batchnorm_with_its_sum_has_the_bits_of_the_parts(void **state
         isa->add_f32(sum, sum, residual, N);
         isa->relu_f32(y[0], sum, N);
         isa->relu_backward_f32(masked[0], g, y[0], N);
-        isa->batchnorm_backward_f32(&norm, gx[0], of_parameters[0], of_parameters[0] + CHANNELS, masked[0], x);
+        const tandem_batchnorm_gradients of_norm = {
+            .x = gx[0], .scale = of_parameters[0], .shift = of_parameters[0] + CHANNELS};
+        isa->batchnorm_backward_f32(&norm, &of_norm, masked[0], x);
         norm.mean = aux[1], norm.variance = aux[1] + CHANNELS;
         isa->batchnorm_add_f32(&norm, y[1], x, residual);
         const tandem_batchnorm_gradients out = {

@@ -432,34 +432,33 @@ INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int
     spread(&b, out->x, narrow_gx, sum, dot);
 }
 
-INLINE void backward_alone(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out, const void *g,
-                           const void *x, int paired, int narrow)
+INLINE void backward_alone(backward_pass b, const tandem_batchnorm_gradients *out)
 {
-    backward_pass b = {.norm = norm, .g = g, .x = x, .paired = paired, .narrow = narrow};
     b.behind = RECTIFIER;
-    if (norm->rectifies) {
-        backward(b, out, narrow);
+    if (b.norm->rectifies) {
+        backward(b, out, b.narrow);
         return;
     }
     b.behind = NOTHING;
-    backward(b, out, narrow);
+    backward(b, out, b.narrow);
 }
 
-void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, float *gx, float *gscale, float *gshift,
+void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                  const float *g, const float *x)
 {
-    const tandem_batchnorm_gradients out = {.x = gx, .scale = gscale, .shift = gshift};
-    backward_alone(norm, &out, g, x, 0, 0);
+    backward_alone((backward_pass){.norm = norm, .g = g, .x = x}, out);
 }
 
-void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, uint16_t *gx, float *gscale, float *gshift,
+void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                   const uint16_t *g, const uint16_t *x)
 {
-    const tandem_batchnorm_gradients out = {.x = gx, .scale = gscale, .shift = gshift};
+    const backward_pass b = {.norm = norm, .g = g, .x = x, .narrow = 1};
+    backward_pass in_pairs = b;
+    in_pairs.paired = 1;
     if (norm->channels % 2)
-        backward_alone(norm, &out, g, x, 0, 1);
+        backward_alone(b, out);
     else
-        backward_alone(norm, &out, g, x, 1, 1);
+        backward_alone(in_pairs, out);
 }
 
 /* b of a sum, but for the type of the residual's gradient. */

@@ -63,12 +63,11 @@ static tandem_status run_dgrad(const tandem_kernel *kernel, const tandem_kernel_
     (void)error;
     const float *const shift = kernel->op->kind == TANDEM_OP_BATCHNORM_RELU ? call->in[4] : call->in[3];
     const tandem_batchnorm norm = norm_of(kernel, call->in[3], shift, (float *)call->in[2], call->workspace);
+    const tandem_batchnorm_gradients out = {.x = call->out[0], .scale = call->out[1], .shift = call->out[2]};
     if (kernel->task.from == TANDEM_F32)
-        kernel->device->isa->batchnorm_backward_f32(&norm, call->out[0], call->out[1], call->out[2],
-                                                    call->in[0], call->in[1]);
+        kernel->device->isa->batchnorm_backward_f32(&norm, &out, call->in[0], call->in[1]);
     else
-        kernel->device->isa->batchnorm_backward_bf16(&norm, call->out[0], call->out[1], call->out[2],
-                                                     call->in[0], call->in[1]);
+        kernel->device->isa->batchnorm_backward_bf16(&norm, &out, call->in[0], call->in[1]);
     return TANDEM_OK;
 }
 
