@@ -10,8 +10,8 @@
 #include "backend/scaling.h"
 #include "backend/worker.h"
 
-/* What kernels are told anew in each step. Of a device with memory of its own it lies there, and is brought there at a step's begin:
- * a graph has its other arguments for good. */
+/* What kernels are told anew in each step. Of a device with memory of its own it lies there, and is brought
+ * there at a step's begin: a graph has its other arguments for good. */
 typedef struct tandem_step_now {
     uint32_t pass, index; /* of the step's first micro-step, and of the step */
     float loss_scale;

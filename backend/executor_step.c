@@ -130,8 +130,9 @@ static int begins_sum(const tandem_executor *executor, const tandem_task *task, 
            pass % executor->step->options.n_micro == 0;
 }
 
-/* Draws are of the micro-step, but those of dropout of the step and of the place in the global batch: micro-steps drop what the whole
- * batch would. Where the device knows the step (draws.since), only what is behind that. */
+/* Draws are of the micro-step, but those of dropout of the step and of the place in the global batch:
+ * micro-steps drop what the whole batch would. Where the device knows the step (draws.since), only what is
+ * behind that. */
 static void set_draws(const tandem_executor *executor, tandem_kernel_call *call, int64_t pass)
 {
     const int64_t n_micro = executor->step->options.n_micro;

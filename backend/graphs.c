@@ -30,7 +30,8 @@ static int is_last(const tandem_executor *executor, int64_t pass)
     return pass % executor->step->options.n_micro == executor->step->options.n_micro - 1;
 }
 
-/* The place behind what a graph holds: of the last micro-step also updates, where the host has no part in gradients. */
+/* The place behind what a graph holds: of the last micro-step also updates, where the host has no part in
+ * gradients. */
 static int end_of(const tandem_executor *executor, int64_t pass)
 {
     return is_last(executor, pass) && !executor->host_gradient ? executor->n_active

@@ -1,12 +1,15 @@
-/* graphs.h: micro-steps as graphs of the device, where it has any: what the host would put on lanes task by task, in one call.
+/* graphs.h: micro-steps as graphs of the device, where it has any: what the host would put on lanes task by
+ * task, in one call.
  *
- * An executor's first step is run task by task, whereby libraries load what they need; in its second each micro-step is recorded, and
- * from then on replayed. What the host has a part in is no part of a graph: putting the batch together, before; and where
- * gradients are reduced or judged on the host, what comes behind that: waiting for a bucket, bringing it back, its update. Arguments
- * that change from step to step are read where the device finds them (tandem_step_now), so that bits are those of launches.
+ * An executor's first step is run task by task, whereby libraries load what they need; in its second each
+ * micro-step is recorded, and from then on replayed. What the host has a part in is no part of a graph:
+ * putting the batch together, before; and where gradients are reduced or judged on the host, what comes
+ * behind that: waiting for a bucket, bringing it back, its update. Arguments that change from step to step
+ * are read where the device finds them (tandem_step_now), so that bits are those of launches.
  *
- * There are none for who looks between tasks (timed steps, observers), for evaluations, where TANDEM_GRAPHS is 0 in the environment,
- * and from where one cannot be made on: then the step goes on task by task, and the note says why. */
+ * There are none for who looks between tasks (timed steps, observers), for evaluations, where TANDEM_GRAPHS
+ * is 0 in the environment, and from where one cannot be made on: then the step goes on task by task, and the
+ * note says why. */
 #ifndef TANDEM_BACKEND_GRAPHS_H
 #define TANDEM_BACKEND_GRAPHS_H
 
@@ -24,8 +27,8 @@ typedef struct tandem_graphs {
 /* TANDEM_NO_MEMORY. */
 tandem_status tandem_graphs_open(tandem_executor *executor, tandem_error *error);
 void tandem_graphs_close(tandem_executor *executor); /* of whatever was opened */
-/* Runs as much of a micro-step as its graph holds; *done: how many of the active tasks, from the first; 0 where it is run without.
- * Errors are those of putting the batch together. */
+/* Runs as much of a micro-step as its graph holds; *done: how many of the active tasks, from the first; 0
+ * where it is run without. Errors are those of putting the batch together. */
 tandem_status tandem_graphs_run(tandem_executor *executor, int *done, int64_t pass, int64_t origin,
                                 tandem_error *error);
 

@@ -1,4 +1,5 @@
-/* bench_exchange.c: an all-reduce by itself, beside what it does at least: every rank reads and writes as many bytes. */
+/* bench_exchange.c: an all-reduce by itself, beside what it does at least: every rank reads and writes as
+ * many bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -168,11 +168,13 @@ typedef struct cli_subject {
     tandem_plan *plan;
 } cli_subject;
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
-/* Whether the environment wants ranks of one machine to exchange gradients over the network (TANDEM_EXCHANGE). TANDEM_USAGE. */
+/* Whether the environment wants ranks of one machine to exchange gradients over the network
+ * (TANDEM_EXCHANGE). TANDEM_USAGE. */
 tandem_status cli_exchange_choose(int *over_network, tandem_error *error);
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
-/* A note where the plan has gradients in f16 and no scale of the loss was asked for: what to do, then "--loss-scale dynamic". */
+/* A note where the plan has gradients in f16 and no scale of the loss was asked for: what to do, then
+ * "--loss-scale dynamic". */
 void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
                          const char *advice);
 

@@ -13,7 +13,8 @@ tandem_request cli_request(const cli_options *options);
 tandem_status cli_planner_open(tandem_planner **planner, const cli_options *options,
                                const cli_subject *subject, int times_only, tandem_error *error);
 
-/* A method of sensitivity with the unit of its numbers: "fisher, nats", "qsync, no unit". Text of static storage. */
+/* A method of sensitivity with the unit of its numbers: "fisher, nats", "qsync, no unit". Text of static
+ * storage. */
 const char *cli_method_text(const char *method);
 
 /* Of the plan of the replayer's last run: for each class whose times were not all measured, a line that says where they come

@@ -33,6 +33,21 @@ const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *clu
     return name;
 }
 
+/* Of the model of the options, on a cluster whose classes have their batch. */
+static tandem_status open_planner(tandem_planner **planner, const cli_options *options,
+                                  const tandem_cluster *cluster, tandem_error *error)
+{
+    char text[4096];
+    tandem_cluster_print(text, sizeof text, cluster);
+    tandem_request request = cli_request(options);
+    request.model = options->model;
+    request.cluster = text;
+    request.over_network = cluster->over_network;
+    const tandem_status status = tandem_planner_open(planner, &request, error);
+    if (status == TANDEM_OK) tandem_planner_problem(*planner)->slowdown = fmax(options->slowdown, 0);
+    return status;
+}
+
 /* --- Batches that are chosen ------------------------------------------------------------------ */
 
 static void close_problem(void *context, tandem_allocation_problem *problem)
@@ -47,19 +62,12 @@ static tandem_status open_problem(void *context, const int64_t batch[TANDEM_MAX_
                                   tandem_allocation_problem **problem, tandem_error *error)
 {
     cli_batches *batches = context;
-    const cli_options *options = batches->options;
     tandem_cluster cluster = *batches->cluster;
-    char text[4096];
     for (int c = 0; c < cluster.n_class; c++) cluster.member[c].batch = batch[c];
-    tandem_cluster_print(text, sizeof text, &cluster);
-    tandem_request request = cli_request(options);
-    request.model = options->model;
-    request.cluster = text;
-    const tandem_status status = tandem_planner_open(&batches->planner, &request, error);
+    const tandem_status status = open_planner(&batches->planner, batches->options, &cluster, error);
     if (status != TANDEM_OK) return status;
     *problem = tandem_planner_problem(batches->planner);
-    (*problem)->slowdown = fmax(options->slowdown, 0);
-    (*problem)->target_ns = options->target_ns;
+    (*problem)->target_ns = batches->options->target_ns;
     (*problem)->without_certificate = batches->without_certificate;
     return TANDEM_OK;
 }
@@ -108,17 +116,11 @@ static tandem_status split_and_allocate(cli_prospect *prospect, const cli_option
 static tandem_status allocate(cli_prospect *prospect, const cli_options *options, const tandem_policy *policy,
                               tandem_error *error)
 {
-    char text[4096];
     tandem_planner *planner = NULL;
     tandem_plan *plan = NULL;
-    tandem_cluster_print(text, sizeof text, &prospect->cluster);
-    tandem_request request = cli_request(options);
-    request.model = options->model;
-    request.cluster = text;
-    tandem_status status = tandem_planner_open(&planner, &request, error);
+    tandem_status status = open_planner(&planner, options, &prospect->cluster, error);
     if (status != TANDEM_OK) return status;
     tandem_planner_problem(planner)->without_certificate = 1; /* compared with others, not kept */
-    tandem_planner_problem(planner)->slowdown = options->slowdown > 0 ? options->slowdown : 0;
     status = tandem_planner_allocate(&plan, &prospect->allocation, planner, policy->name, error);
     if (status == TANDEM_OK) take_peaks(prospect, plan);
     tandem_plan_close(plan);

@@ -15,9 +15,10 @@ typedef struct cli_prospect {
     tandem_allocation allocation;
 } cli_prospect;
 
-/* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model, base and
- * sensitivity of the options; with --batch free at the best split of --global-batch, which then stands in the cluster. That a
- * cost is missing, nothing fits, or the batch cannot be split is no error, but in `lacks`. */
+/* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model,
+ * base and sensitivity of the options; with --batch free at the best split of --global-batch, which then
+ * stands in the cluster. That a cost is missing, nothing fits, or the batch cannot be split is no error, but
+ * in `lacks`. */
 tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *options,
                                 const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
 /* Devices and ranks of a cluster, without limits and batches; cut to fit. Returns name. */

@@ -1,12 +1,12 @@
-/* fuse.c: two or three operators made one where a kernel computes all at once: what they hand to each other is then neither written
- * nor read. */
+/* fuse.c: two or three operators made one where a kernel computes all at once: what they hand to each other
+ * is then neither written nor read. */
 #include "graph/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What `first` and its only reader, `second`, are together. A sum is joined only where a relu alone reads it: the last row then takes
- * that in, and finds its work done. */
+/* What `first` and its only reader, `second`, are together. A sum is joined only where a relu alone reads it:
+ * the last row then takes that in, and finds its work done. */
 static const struct {
     tandem_op_kind first, second, both;
 } pairs[] = {{TANDEM_OP_BATCHNORM, TANDEM_OP_RELU, TANDEM_OP_BATCHNORM_RELU},
@@ -22,7 +22,8 @@ static int only_reader(const tandem_graph *graph, int i)
     return graph->consumer_start[i + 1] - start == 1 ? graph->consumer[start] : -1;
 }
 
-/* The input of operator i that a pair would join it to: of two the later, for the other is there when that one is computed. */
+/* The input of operator i that a pair would join it to: of two the later, for the other is there when that
+ * one is computed. */
 static int slot_of(const tandem_op *op) { return op->input[1] > op->input[0]; }
 
 /* The row of `pairs` that operator i ends, or −1; place: where those before it are found by now. */

@@ -434,8 +434,8 @@ static int contribution(const tandem_step *step, int consumer, int slot, tandem_
     return value_of(consumer, VALUE_CONTRIBUTION, slot);
 }
 
-/* Sums are chained in backward order: what an edge adds its part to is the part of the first edge, or the sum up to the
- * edge before it. */
+/* Sums are chained in backward order: what an edge adds its part to is the part of the first edge, or the sum
+ * up to the edge before it. */
 static int sum_before(const tandem_step *step, int edge, tandem_dtype type)
 {
     const struct tandem_step_index *index = step->index;
@@ -456,8 +456,8 @@ static void write_sum(tandem_step *step, int t, int i, int slot)
            tensor, type, output_bytes(step->graph, tensor, type));
 }
 
-/* Where operator i's dgrad (or wgrad of a matmul) puts the gradient of input `slot`, and in which type. Its last read, where it adds
- * to it, is the sum so far. */
+/* Where operator i's dgrad (or wgrad of a matmul) puts the gradient of input `slot`, and in which type. Its
+ * last read, where it adds to it, is the sum so far. */
 static void write_contribution(tandem_step *step, int t, int i, int slot)
 {
     const struct tandem_step_index *index = step->index;

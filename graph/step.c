@@ -242,8 +242,9 @@ static int edge_behind(const tandem_graph *graph, const struct tandem_step_index
     return edge;
 }
 
-/* Whether operator m reads the gradient of its output in backward tasks of operator i or of one behind it, the sum that begins with
- * edge `own` aside. A sum that begins with the gradient that m passes on reads it with its second part. */
+/* Whether operator m reads the gradient of its output in backward tasks of operator i or of one behind it,
+ * the sum that begins with edge `own` aside. A sum that begins with the gradient that m passes on reads it
+ * with its second part. */
 static int reads_from(const tandem_graph *graph, const struct tandem_step_index *index, int m, int i, int own)
 {
     const tandem_op_row *row = tandem_op_row_get(graph->op[m].kind);
@@ -257,7 +258,8 @@ static int reads_from(const tandem_graph *graph, const struct tandem_step_index 
     return 0;
 }
 
-/* Whether the sum that begins with edge `own`, with its part from operator i, is the last to read what the edge passes on. */
+/* Whether the sum that begins with edge `own`, with its part from operator i, is the last to read what the
+ * edge passes on. */
 static int reads_last(const tandem_graph *graph, const struct tandem_step_index *index, int own, int i)
 {
     const int root = index->gradient_root[own / TANDEM_MAX_INPUT];
@@ -279,7 +281,8 @@ static int takes_over(const tandem_step *step, int i, int slot)
     return !is_passed_on || reads_last(graph, index, before, i);
 }
 
-/* Of the task that computes the gradient of input `slot`: it is added to those that came before where that can be done. */
+/* Of the task that computes the gradient of input `slot`: it is added to those that came before where that
+ * can be done. */
 static void append_sum_of_parts(tandem_step *step, int i, int slot, int producer)
 {
     struct tandem_step_index *index = step->index;

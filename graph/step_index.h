@@ -129,7 +129,8 @@ static inline int reads_copy(const tandem_op_row *row, tandem_op_kind kind)
     return row->op_class == TANDEM_ADJUSTABLE && row->n_parameter > 0 && kind != TANDEM_OP_EMBEDDING;
 }
 
-/* Whether one task brings the gradients of both inputs. A product's second one comes from its wgrad; labels have none. */
+/* Whether one task brings the gradients of both inputs. A product's second one comes from its wgrad; labels
+ * have none. */
 static inline int brings_both(const tandem_op_row *row)
 {
     return row->n_input == 2 && row->dgrad == TANDEM_BACKWARD_TASK && row->wgrad == TANDEM_BACKWARD_BESIDE;
@@ -167,8 +168,8 @@ static inline int has_dgrad(const tandem_graph *graph, int i)
     return graph->op[op->input[0]].needs_gradient || row->wgrad == TANDEM_BACKWARD_BESIDE;
 }
 
-/* Whether kernels of operator i can add the gradient of an input to what is there: on every device, in every precision. Products can:
- * a 1x1 window without stride is one. */
+/* Whether kernels of operator i can add the gradient of an input to what is there: on every device, in every
+ * precision. Products can: a 1x1 window without stride is one. */
 static inline int adds_gradient(const tandem_graph *graph, int i)
 {
     const tandem_op *op = &graph->op[i];

@@ -51,8 +51,8 @@ static inline int brings_f32_gradient(const tandem_op_row *row)
     return row->op_class == TANDEM_FIXED && row->dgrad == TANDEM_BACKWARD_TASK;
 }
 
-/* The gradients of two inputs may have two types: what brings both works in that of the forward pass, the wider one, so that neither
- * is rounded on the way to the other. */
+/* The gradients of two inputs may have two types: what brings both works in that of the forward pass, the
+ * wider one, so that neither is rounded on the way to the other. */
 static inline tandem_dtype dgrad_type(const tandem_step *step, int i)
 {
     switch (row_of(step, i)->op_class) {
@@ -98,7 +98,8 @@ static inline tandem_dtype brought_type(const tandem_step *step, int i)
                                                      : step->index->gradient_native[source_of(step, i, 0)];
 }
 
-/* Variant of its dgrad. One that brings two gradients costs by the type in which it computes, whatever theirs. */
+/* Variant of its dgrad. One that brings two gradients costs by the type in which it computes, whatever
+ * theirs. */
 static inline int dgrad_form(const tandem_step *step, int i)
 {
     return form_of(step, i, brings_both(row_of(step, i)) ? dgrad_type(step, i) : brought_type(step, i));

@@ -1,10 +1,12 @@
-/* lead.c: what the stops of a class mean for the wire, by groups of TANDEM_GROUP buckets, so that a lap need not look at every
- * bucket.
+/* lead.c: what the stops of a class mean for the wire, by groups of TANDEM_GROUP buckets, so that a lap need
+ * not look at every bucket.
  *
- * With hand(c, b) and wait(c, b) the list times of the stops of class c, and sum(b) the wire's time for all buckets before b:
+ * With hand(c, b) and wait(c, b) the list times of the stops of class c, and sum(b) the wire's time for all
+ * buckets before b:
  *     lead(c, b)   = hand(c, b) − speed(c)·sum(b)  how long the wire stands idle before bucket b is ready, but for where c began
  *     behind(c, b) = sum(b + 1) − wait(c, b)       how far behind c's wait bucket b is through, on a wire that is never idle
- * speed: of compute while a bucket is on the wire. How long the wire has stood idle before a bucket is the largest lead so far. */
+ * speed: of compute while a bucket is on the wire. How long the wire has stood idle before a bucket is the
+ * largest lead so far. */
 #include <math.h>
 
 #include "replayer/stages.h"

@@ -7,9 +7,9 @@
  * late(c) is what the class is behind its list after the last wait: late − rest it stood still, and of that no bucket
  * was on the wire from when it came to a wait until that bucket's all-reduce began.
  *
- * Buckets are taken by groups (lead.c). A class waits with no bucket on the wire only for one that the wire stands idle before:
- * where it does so before none of a group's, and where the class comes to no wait before they are through, the maxima of the
- * group say it all. Elsewhere it is looked at bucket by bucket. */
+ * Buckets are taken by groups (lead.c). A class waits with no bucket on the wire only for one that the wire
+ * stands idle before: where it does so before none of a group's, and where the class comes to no wait before
+ * they are through, the maxima of the group say it all. Elsewhere it is looked at bucket by bucket. */
 #include <string.h>
 
 #include "replayer/stages.h"

@@ -139,8 +139,8 @@ typedef struct tandem_replay_member {
     /* Where the stops are, in list time: [n_bucket] */
     double *hand_ns[TANDEM_N_PACE], *wait_ns[TANDEM_N_PACE]; /* waits: since the first one */
     double backward_ns[TANDEM_N_PACE]; /* the first wait: the end of the backward pass */
-    /* By groups of TANDEM_GROUP buckets (lead.c): the largest lead of the first k groups, [groups + 1]; the farthest behind in
-     * each, [groups] */
+    /* By groups of TANDEM_GROUP buckets (lead.c): the largest lead of the first k groups, [groups + 1]; the
+     * farthest behind in each, [groups] */
     double *lead_ns, *behind_ns;
     int lead_changed, behind_changed; /* they are not yet brought up to date */
     int likely_stretch[2];            /* where it changed its pace last: in a lap, in the former lap's list */
@@ -180,7 +180,7 @@ struct tandem_replayer {
     int ahead[2]; /* buckets that were through before a class ended its backward pass, in the last lap that began with all
                      classes at once, and in the last that did not */
     int interferes;                      /* whether anybody's rate depends on what others do */
-    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the last lap */
+    double *wire_start_ns, *wire_end_ns; /* [n_bucket] of the recorded step; scratch of a lap by the recurrence */
 };
 
 static inline int64_t tandem_whole_ns(double ns) { return (int64_t)(ns + 0.5); } /* ns ≥ 0 */
@@ -219,8 +219,8 @@ typedef struct tandem_lap {
 
 /* lead.c: brings lead_ns and behind_ns up to date. Cost: O(buckets) for each class that changed. */
 void tandem_leads_settle(tandem_replayer *replayer);
-/* recurrence.c: where nothing interferes. Cost: O(buckets / TANDEM_GROUP) and the buckets that the wire stands idle before while a
- * class waits for them, times classes. */
+/* recurrence.c: where nothing interferes. Cost: O(buckets / TANDEM_GROUP) and the buckets that the wire
+ * stands idle before while a class waits for them, times classes. */
 void tandem_lap_by_recurrence(tandem_lap *lap, tandem_replayer *replayer);
 /* events.c: what is known of laps' tails holds no more for buckets before `end`. */
 void tandem_tails_forget(tandem_replayer *replayer, int end);

@@ -368,7 +368,10 @@ static shared *holder_of(tandem_comm *comm, const float *data, size_t n)
 static tandem_status sum_shared(tandem_comm *comm, shared *s, const float *data, size_t n, tandem_error *error)
 {
     static const char *const why[] = {
-        [TANDEM_SHARED_BROKEN] = "its answer never came", [TANDEM_SHARED_LATE] = "timed out", [TANDEM_SHARED_DISAGREES] = "different places in the shared memory"};
+        [TANDEM_SHARED_BROKEN] = "its answer never came",
+        [TANDEM_SHARED_LATE] = "timed out",
+        [TANDEM_SHARED_DISAGREES] = "different places in the shared memory",
+    };
     if (is_dead(comm, error)) return TANDEM_PEER;
     const tandem_shared_result result =
         tandem_shared_sum_run(&s->sum, data, n, &comm->presence, (int64_t)comm->timeout_ms * 1000000);

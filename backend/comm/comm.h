@@ -1,4 +1,5 @@
-/* comm.h: collectives between the ranks of one run, over Gloo (TCP) or in memory that they share, behind plain C.
+/* comm.h: collectives between the ranks of one run, over Gloo (TCP) or in memory that they share, behind
+ * plain C.
  *
  * A run is a directory that all ranks can reach (`store`); each rank writes two small keys into it to find the others,
  * and holds a lock on a file there for as long as it lives, so that when a collective breaks, the survivors can tell
@@ -9,10 +10,11 @@
  * TANDEM_PEER, with the same error, at once; the others stop too. A rank that closes its communicator in good order is
  * no dead peer, but a collective that still counts on it fails with its rank.
  *
- * Every rank makes the same collectives with the same sizes and, within a tag, in the same order; where they differ the
- * timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is undefined.
- * Ranks talk over the loopback address, or over the network interface that the environment names in TANDEM_IFACE. Where all
- * of them run on one machine they sum gradients in memory that they share (tandem_comm_take).
+ * Every rank makes the same collectives with the same sizes and, within a tag, in the same order; where they
+ * differ the timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is
+ * undefined. Ranks talk over the loopback address, or over the network interface that the environment names
+ * in TANDEM_IFACE. Where all of them run on one machine they sum gradients in memory that they share
+ * (tandem_comm_take).
  *
  * Thread-safe, with a tag for each thread that calls at once; only open and close want a thread to themselves. */
 #ifndef TANDEM_BACKEND_COMM_COMM_H
@@ -41,12 +43,12 @@ tandem_status tandem_comm_open(tandem_comm **comm, const tandem_comm_options *op
 /* NULL is fine. No collective may be under way, and no reducer be open. Waits for nobody; some 10 ms a rank. */
 void tandem_comm_close(tandem_comm *comm);
 
-/* In place sum over all ranks, the same bits on every rank, every time. Blocks, in the kernel. `tag` separates
- * collectives that different threads run at once; UINT32_MAX is the reducer's. All collectives return TANDEM_OK,
- * TANDEM_PEER, TANDEM_NO_MEMORY (the communicator is dead then too) or TANDEM_USAGE (nothing was sent).
- * Cost: in shared memory, 2 reads and writes of the data a rank (shared_sum.h); else a ring (ring.h): 2 ranks of one core over
- * loopback: 0.09 ms for 4 KiB, 4 to 5 ms and as much CPU time for 12 MiB, 13 ms for 32 MiB; two to four times as long where the
- * core computes meanwhile. */
+/* In place sum over all ranks, the same bits on every rank, every time. Blocks, in the kernel. `tag`
+ * separates collectives that different threads run at once; UINT32_MAX is the reducer's. All collectives
+ * return TANDEM_OK, TANDEM_PEER, TANDEM_NO_MEMORY (the communicator is dead then too) or TANDEM_USAGE
+ * (nothing was sent). Cost: in shared memory, 2 reads and writes of the data a rank (shared_sum.h); else a
+ * ring (ring.h): 2 ranks of one core over loopback: 0.09 ms for 4 KiB, 4 to 5 ms and as much CPU time for 12
+ * MiB, 13 ms for 32 MiB; two to four times as long where the core computes meanwhile. */
 tandem_status tandem_comm_sum_f32(tandem_comm *comm, float *data, size_t n, uint32_t tag, tandem_error *error);
 tandem_status tandem_comm_barrier(tandem_comm *comm, uint32_t tag, tandem_error *error);
 /* Copies `bytes` of `data` of rank `root` to all. */
@@ -56,11 +58,13 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
 tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all, size_t bytes, uint32_t tag,
                                  tandem_error *error);
 
-/* Whether the ranks share memory: all on one machine, tried when the communicator was opened. The same on every rank. */
+/* Whether the ranks share memory: all on one machine, tried when the communicator was opened. The same on
+ * every rank. */
 int tandem_comm_shares(const tandem_comm *comm);
-/* All ranks together, with the same bytes: memory of this rank, cleared, that the others can reach too. A sum of data in it must name the
- * same place on every rank; it needs no copies and one thread at a time. *memory is NULL where the ranks share none, and unchanged
- * on error: what a collective says, or TANDEM_NO_MEMORY on every rank. The memory is anonymous, and gone with the ranks. */
+/* All ranks together, with the same bytes: memory of this rank, cleared, that the others can reach too. A sum
+ * of data in it must name the same place on every rank; it needs no copies and one thread at a time. *memory
+ * is NULL where the ranks share none, and unchanged on error: what a collective says, or TANDEM_NO_MEMORY on
+ * every rank. The memory is anonymous, and gone with the ranks. */
 tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error);
 /* Of this rank alone; no sum may be under way there. 0: `memory` is none that was taken. */
 int tandem_comm_give(tandem_comm *comm, void *memory);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,9 +52,20 @@ static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uin
     return failed ? refuse("allocate it", error) : TANDEM_OK;
 }
 
+/* Who makes a file longer than this gets a signal that ends the process: memory counts as one. */
+static bool may_be_so_long(uint64_t bytes)
+{
+    struct rlimit most;
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur))
+        return true;
+    errno = EFBIG;
+    return false;
+}
+
 static tandem_status make(ticket *told, tandem_segment *segment, tandem_error *error)
 {
     struct stat is;
+    if (!may_be_so_long(segment->mapped_bytes)) return refuse("make it", error);
     segment->file = memfd_create("tandem", MFD_CLOEXEC);
     if (segment->file < 0 || ftruncate(segment->file, (off_t)segment->mapped_bytes) != 0 ||
         fstat(segment->file, &is) != 0)
@@ -109,8 +121,8 @@ static tandem_status map(tandem_segment *segment, tandem_error *error)
     return TANDEM_OK;
 }
 
-/* This rank's part, in huge pages where the system has them (with transparent ones switched off for shared memory, it gives them if
- * asked to collapse small ones). */
+/* This rank's part, in huge pages where the system has them (with transparent ones switched off for shared
+ * memory, it gives them if asked to collapse small ones). */
 static tandem_status take_part(const tandem_segment *segment, tandem_error *error)
 {
     const uint64_t begin = (uint64_t)segment->rank * segment->stride_bytes;

@@ -1,8 +1,8 @@
 /* segment.h: memory that the ranks of one machine share. Private to backend/comm.
  *
- * Anonymous memory (memfd_create) that rank 0 makes and every other rank opens by way of /proc: a part for each rank, taken by that
- * rank so that it lies near its core, and behind the parts some bytes of all. It has no name, and is gone with the last process that
- * maps it, however that ends. */
+ * Anonymous memory (memfd_create) that rank 0 makes and every other rank opens by way of /proc: a part for
+ * each rank, taken by that rank so that it lies near its core, and behind the parts some bytes of all. It has
+ * no name, and is gone with the last process that maps it, however that ends. */
 #ifndef TANDEM_BACKEND_COMM_SEGMENT_H
 #define TANDEM_BACKEND_COMM_SEGMENT_H
 
@@ -27,9 +27,10 @@ typedef struct tandem_segment_size {
     size_t common_bytes; /* > 0 */
 } tandem_segment_size;
 
-/* All ranks of comm together, with the same size; all is cleared and in memory. Where some rank cannot reach the memory of rank 0 (it
- * runs on another machine, or has other process ids or another user, or refuses), segment->memory is NULL on every rank, and the
- * result TANDEM_OK. *segment is unchanged on error: TANDEM_NO_MEMORY on every rank, what a collective says. */
+/* All ranks of comm together, with the same size; all is cleared and in memory. Where some rank cannot reach
+ * the memory of rank 0 (it runs on another machine, or has other process ids or another user, or refuses),
+ * segment->memory is NULL on every rank, and the result TANDEM_OK. *segment is unchanged on error:
+ * TANDEM_NO_MEMORY on every rank, what a collective says. */
 tandem_status tandem_segment_open(tandem_segment *segment, tandem_comm *comm, tandem_segment_size size,
                                   int rank, int n_rank, int refuses, uint32_t tag, tandem_error *error);
 /* What others still do with it goes on. */

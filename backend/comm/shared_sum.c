@@ -9,7 +9,8 @@
 
 #include "base/clock.h"
 
-/* A piece of two ranks lies in a core's second-level cache; who is late for the end of a sum is so by one piece at most. */
+/* A piece of two ranks lies in a core's second-level cache; who is late for the end of a sum is so by one
+ * piece at most. */
 enum { PIECE = 32768, LINE_BYTES = 64 };
 
 /* How often who waits looks whether the others are there, as watch.h does. */
@@ -21,8 +22,8 @@ typedef struct request {
     uint64_t n;
 } request;
 
-/* Sums count from 1. A rank comes to a sum only when the one before is over for it, and none begins before all have come: the last to
- * come finds nobody else at the counters. */
+/* Sums count from 1. A rank comes to a sum only when the one before is over for it, and none begins before
+ * all have come: the last to come finds nobody else at the counters. */
 typedef struct control {
     alignas(LINE_BYTES) atomic_uint come;  /* ranks that have come to the next sum */
     alignas(LINE_BYTES) atomic_uint begun; /* the last sum that all have come to */
@@ -84,8 +85,9 @@ static tandem_shared_result wait_for(const tandem_shared_sum *sum, atomic_uint *
 
 typedef float lanes __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Parts `from`, from - 1, … (modulo n_rank) at float `first`: their sum, in this order, into all of them. Memory is the limit: wider
- * lanes are no faster, and stores that pass the caches by are slower, for what was just read lies there. */
+/* Parts `from`, from - 1, … (modulo n_rank) at float `first`: their sum, in this order, into all of them.
+ * Memory is the limit: wider lanes are no faster, and stores that pass the caches by are slower, for what was
+ * just read lies there. */
 static inline __attribute__((always_inline)) void sum_span(const tandem_segment *segment, int n_rank,
                                                            int from, uint64_t first, size_t n)
 {

@@ -1,9 +1,10 @@
 /* shared_sum.h: sums over the ranks of one machine in the memory that they share. Private to backend/comm.
  *
- * Each rank comes and says what is to be summed; the last to come starts. Then whoever is awake takes one piece after the other, reads it
- * in all parts and writes the sum into all parts: over all R ranks, R times its size is read and written, and nothing is copied.
- * Which rank sums a piece decides no bit: the order in which the parts are added is that of the ring (ring.h), so that a sum over the
- * network has the same bits. */
+ * Each rank comes and says what is to be summed; the last to come starts. Then whoever is awake takes one
+ * piece after the other, reads it in all parts and writes the sum into all parts: over all R ranks, R times
+ * its size is read and written, and nothing is copied. Which rank sums a piece decides no bit: the order in
+ * which the parts are added is that of the ring (ring.h), so that a sum over the network has the same
+ * bits. */
 #ifndef TANDEM_BACKEND_COMM_SHARED_SUM_H
 #define TANDEM_BACKEND_COMM_SHARED_SUM_H
 
@@ -30,7 +31,8 @@ typedef enum tandem_shared_result {
 /* Whether n floats at `data` are all of this rank's part. */
 bool tandem_shared_sum_holds(const tandem_shared_sum *sum, const float *data, size_t n);
 
-/* Sums the n > 0 floats at the same place of each part, into all of them. Blocks, in the kernel. One at a time. */
+/* Sums the n > 0 floats at the same place of each part, into all of them. Blocks, in the kernel. One at a
+ * time. */
 tandem_shared_result tandem_shared_sum_run(tandem_shared_sum *sum, const float *data, size_t n,
                                            const tandem_presence *presence, int64_t timeout_ns);
 

@@ -139,7 +139,8 @@ typedef struct tandem_isa_kernels {
      * block whose counter is {e / 8, stream[0], stream[1], stream[2] | (upper half of e / 8) << 8}. bf16 is multiplied as f32 and rounded. y may be x. */
     void (*dropout_f32)(float *y, const float *x, size_t n, const tandem_dropout *mask);
     void (*dropout_bf16)(uint16_t *y, const uint16_t *x, size_t n, const tandem_dropout *mask);
-    /* x[i] = 2·u − 1, u the float in [0, 1) of word i % 4 (tandem_philox_uniform) of the Philox block {i / 4, stream…}. */
+    /* x[i] = 2·u − 1, u the float in [0, 1) of word i % 4 (tandem_philox_uniform) of the Philox block {i / 4,
+     * stream…}. */
     void (*noise_f32)(float *x, size_t n, uint64_t seed, const uint32_t stream[3]);
     /* Forward: y may not be x. Backward: g is the gradient of y, x what the forward pass read. All sums are in f32. */
     void (*batchnorm_f32)(const tandem_batchnorm *norm, float *y, const float *x);
@@ -148,8 +149,8 @@ typedef struct tandem_isa_kernels {
                                    const float *g, const float *x);
     void (*batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                     const uint16_t *g, const uint16_t *x);
-    /* The same with a residual, of x's shape and type. Backward: g passes where y, the result, is above 0, and that is the residual's
-     * gradient; both gradients may be of the other type, each of its own. */
+    /* The same with a residual, of x's shape and type. Backward: g passes where y, the result, is above 0,
+     * and that is the residual's gradient; both gradients may be of the other type, each of its own. */
     void (*batchnorm_add_f32)(const tandem_batchnorm *norm, float *y, const float *x, const float *residual);
     void (*batchnorm_add_bf16)(const tandem_batchnorm *norm, uint16_t *y, const uint16_t *x, const uint16_t *residual);
     void (*batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,

@@ -3,8 +3,8 @@
  * f32 and bf16, and s8 where the instruction set has int8 dot products, are oneDNN's matmul; other s8
  * products are tandem's own (isa_kernels.h), because oneDNN's saturate in 16 bits on those instruction sets.
  * s8 products are exact in s32 and are scaled in their epilogue. Results that oneDNN cannot write directly
- * (f32 or s8 operands, bf16 result) are made in f32 in the workspace and narrowed. One that is added to what is there
- * is added in f32 and rounded once. */
+ * (f32 or s8 operands, bf16 result) are made in f32 in the workspace and narrowed. One that is added to what
+ * is there is added in f32 and rounded once. */
 #ifndef TANDEM_BACKEND_CPU_PRODUCT_H
 #define TANDEM_BACKEND_CPU_PRODUCT_H
 

@@ -49,7 +49,8 @@ typedef struct tandem_draws {
  *             cross_entropy: in: labels, aux                out: gradient of the logits, × row_weight
  *   cast, weight cast, gradient cast, restore: in: source   out: result; to s8: out_scale is written
  *   accumulate: in: a, b                                    out: a + b, which may be a or b
- * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where out[0] is. */
+ * A wgrad or dgrad that adds (task->adds) has one operand more, the last: the sum so far, which is where
+ * out[0] is. */
 typedef struct tandem_kernel_call {
     const void *in[TANDEM_TASK_READS];
     const float *in_scale[TANDEM_TASK_READS]; /* of s8 operands, else NULL */
@@ -99,10 +100,11 @@ typedef struct tandem_device_backend {
     tandem_status (*recall)(void *device, const tandem_algorithm *choice, int n, int tries, tandem_error *error);
     /* What was chosen by tries since the device was opened; valid until the next prepare. */
     const tandem_algorithm *(*tried)(const void *device, int *n);
-    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included. Returns whether
-     * all of the gradient is finite; it is applied in either case. Where the device has memory of its own, `weight` begins at a
-     * multiple of 16, what pads the last 16 is updated too, and decay_of[i / 16] there says whether weight i decays; NULL: `decays`
-     * does for all. rates, there: the learning rate, and 1/(1 − beta^t) for both moments of AdamW; NULL: of options and t. */
+    /* The optimizer over n consecutive weights; state: one or two arrays; t: steps done, this one included.
+     * Returns whether all of the gradient is finite; it is applied in either case. Where the device has
+     * memory of its own, `weight` begins at a multiple of 16, what pads the last 16 is updated too, and
+     * decay_of[i / 16] there says whether weight i decays; NULL: `decays` does for all. rates, there: the
+     * learning rate, and 1/(1 − beta^t) for both moments of AdamW; NULL: of options and t. */
     int (*update)(void *device, const tandem_optimizer_options *options, int decays,
                   const unsigned char *decay_of, float *weight, float *const *state, const float *gradient,
                   int64_t n, int64_t t, const float *rates);
@@ -140,11 +142,11 @@ typedef struct tandem_device_backend {
     tandem_status (*track)(void *device, float *running, const float *batch, int64_t channels, int64_t n,
                            tandem_error *error);
 
-    /* Graphs; NULL, all four: there are none. record: what lanes are given by this thread from here on is put down with its
-     * arguments and not done; nothing may be taken or waited for meanwhile; a lane beside the first begins by following. recorded:
-     * ends that, whether or not all went well; *graph, the caller's, is all that was put down, and where there is none
-     * (TANDEM_NO_DEVICE) the device is as it was before. replay: puts it on the first lane, marks too; what is behind it there comes
-     * behind all of it. */
+    /* Graphs; NULL, all four: there are none. record: what lanes are given by this thread from here on is put
+     * down with its arguments and not done; nothing may be taken or waited for meanwhile; a lane beside the
+     * first begins by following. recorded: ends that, whether or not all went well; *graph, the caller's, is
+     * all that was put down, and where there is none (TANDEM_NO_DEVICE) the device is as it was before.
+     * replay: puts it on the first lane, marks too; what is behind it there comes behind all of it. */
     tandem_status (*record)(void *device, tandem_error *error);
     tandem_status (*recorded)(void *device, void **graph, tandem_error *error);
     tandem_status (*replay)(void *device, void *graph, tandem_error *error);
@@ -254,7 +256,8 @@ typedef struct tandem_backend_api {
      * and the step (counted from 1); the weights are then of no use. */
     tandem_status (*executor_step)(tandem_executor *executor, int64_t index, double *loss, tandem_error *error);
     tandem_step_report (*executor_report)(const tandem_executor *executor);
-    /* What is to be said of how steps are run on this rank's device, a sentence without its end; "" where there is nothing. */
+    /* What is to be said of how steps are run on this rank's device, a sentence without its end; "" where
+     * there is nothing. */
     const char *(*executor_note)(const tandem_executor *executor);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);

@@ -115,8 +115,9 @@ tandem_status tandem_kernels_cast(const tandem_kernels *kernels, const tandem_ca
 /* C = A·B, summed exactly in int32 for any int8 operands with k ≤ TANDEM_PRODUCT_MOST_K (128²·2^16 < 2^31; of operands
  * within ±127 k ≤ 2^17), then
  *     c[i][j] = sum·(scale·row_scale[i])·column_scale[j] + bias[j]        in f32, in this order; what is NULL is left out
- * as f32 or as bf16 (nearest); as s32 the sum itself. With `adds` this is added, in f32, to what is in C. Operands lie in any strides, so that the three products of a linear layer
- * y (m, n) = x (m, k)·Wᵀ, W (n, k), need no copy:
+ * as f32 or as bf16 (nearest); as s32 the sum itself. With `adds` this is added, in f32, to what is in C.
+ * Operands lie in any strides, so that the three products of a linear layer y (m, n) = x (m, k)·Wᵀ, W (n, k),
+ * need no copy:
  *     forward  y  = x·Wᵀ   a = x, a_row k, a_column 1;   b = W, b_row 1, b_column k
  *     dgrad    gx = g·W    a = g, a_row n, a_column 1;   b = W, b_row k, b_column 1
  *     wgrad    gW = gᵀ·x   a = g, a_row 1, a_column n;   b = x, b_row k, b_column 1 */

@@ -93,6 +93,9 @@ report "an all-reduce that was measured over a network is not taken for one in s
 TANDEM_EXCHANGE='' run 0 profile "${of[@]}" --uniform fp32 --db kinds.db --json && sed -n '/"exchange"/,/}/p' out | grep -q '"known": 0' &&
     TANDEM_EXCHANGE='' run 0 replay "${of[@]}" --db kinds.db && run 0 replay "${of[@]}" --db kinds.db
 report "a store has both" $?
+run 0 sensitivity --model mlp:width=64 --data data --steps 3 --device "$weakest" && run 0 allocate --model mlp:width=64 --cluster "$weakest + $weakest" --batch free --global-batch 8 &&
+    run 0 advise --model mlp:width=64 --cluster "$weakest" --add "$weakest" --batch 4
+report "what was measured over a network alone is enough to choose batches by and to advise by" $?
 TANDEM_EXCHANGE=pigeons run 2 train "${of[@]}" --steps 3 && grep -q "TANDEM_EXCHANGE is 'pigeons'" err
 report "an exchange that there is not: exit code 2" $?
 

@@ -169,7 +169,8 @@ void case_set_precisions(tandem_step *step, const case_graph *made, tandem_preci
 }
 
 /* Precisions of the linears before and behind the operator: they decide in which types its inputs and
- * gradients come, and which casts its output goes through. `other`: of the one before the second of two inputs. */
+ * gradients come, and which casts its output goes through. `other`: of the one before the second of two
+ * inputs. */
 static const struct {
     tandem_precision before, other, behind;
 } around[] = {{TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32, TANDEM_PRECISION_FP32},

@@ -98,7 +98,8 @@ static void keep_from_bends(case_array *x, tandem_op_kind kind)
     array_store(x);
 }
 
-/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift (and residual) nothing is near the bend. */
+/* No x̂ is near 0 now, so that with a scale of 1 and more and a small shift (and residual) nothing is near
+ * the bend. */
 static void keep_norm_from_bend(task_operands *forward, int adds)
 {
     case_array *scale = &forward->in[1 + adds], *shift = &forward->in[2 + adds];

@@ -77,14 +77,16 @@ typedef struct task_operands {
     case_array in[TANDEM_TASK_READS], out[TANDEM_TASK_WRITES];
 } task_operands;
 
-/* Opens arrays of the right types and lengths; contents are not set. The sum so far that a task adds to is its output, and no input. */
+/* Opens arrays of the right types and lengths; contents are not set. The sum so far that a task adds to is
+ * its output, and no input. */
 void operands_open(task_operands *operands, const tandem_step *step, int task);
 void operands_close(task_operands *operands);
 /* Fills the inputs with random numbers that are what this task can get: statistics, probabilities, places and
  * outputs that belong to the other operands. */
 void operands_fill(task_operands *operands, const tandem_step *step, int task, uint64_t key);
 
-/* Whether the task adds to its output, and what number i of that holds before: a number that every type of floats has. */
+/* Whether the task adds to its output, and what number i of that holds before: a number that every type of
+ * floats has. */
 int operands_add_up(const tandem_step *step, int task);
 double operands_prior(const task_operands *operands, size_t i);
 

@@ -473,7 +473,8 @@ static double passed(const work *w, int64_t at, double hat, int64_t p)
     return result > 0 ? w->in[0][at] : 0;
 }
 
-/* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g; of a residual: g. */
+/* gx = (s − mean(s) − x̂·mean(s·x̂))/σ with s = g·scale; gradient of scale: Σ g·x̂, of shift: Σ g; of a
+ * residual: g. */
 static void norm_dgrad(const work *w)
 {
     const norm_layout l = layout_of(w);

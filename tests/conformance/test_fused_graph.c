@@ -1,5 +1,6 @@
-/* A residual network trained as it is built and as fuse.c makes it: in fp32 to the same bits, which its operators owe to each other by
- * docs/step.md; in bf16, where fewer roundings stand between them, to nearly the same losses. */
+/* A residual network trained as it is built and as fuse.c makes it: in fp32 to the same bits, which its
+ * operators owe to each other by docs/step.md; in bf16, where fewer roundings stand between them, to nearly
+ * the same losses. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -675,7 +675,8 @@ static float norm_draw(size_t i, uint32_t what)
     return 4 * tandem_philox_uniform(tandem_philox((const uint32_t[4]){(uint32_t)i, what, 0, 0}, 5).word[0]) - 1;
 }
 
-/* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both in the other. */
+/* What stands behind the norm: nothing, a rectifier, a sum; of that its gradients in the same type, or both
+ * in the other. */
 enum { NORM_ALONE, NORM_RECTIFIED, NORM_SUM, NORM_SUM_OTHER, N_NORM };
 
 /* Of a matrix of `width` channels, those from `from` on. */

@@ -1,5 +1,6 @@
-/* The gradient of a tensor that several operators read, in small networks on every device of this machine: sums that kernels add
- * to in place against sums of parts that lie apart, in every precision, and against differences of the loss.
+/* The gradient of a tensor that several operators read, in small networks on every device of this machine:
+ * sums that kernels add to in place against sums of parts that lie apart, in every precision, and against
+ * differences of the loss.
  *
  * A process opens one device only, so each device is tested in a child. */
 #include <math.h>
@@ -56,7 +57,8 @@ static int attention(tandem_builder *b, int x)
     return tandem_build_add(b, "sum", x, tandem_build_matmul(b, "pv", p, v, 0));
 }
 
-/* Products of x and y in both orders, and of x with itself: both gradients of a product are added to others. */
+/* Products of x and y in both orders, and of x with itself: both gradients of a product are added to
+ * others. */
 static int products(tandem_builder *b, int x)
 {
     const int y = tandem_build_linear(b, "y", x, WIDTH, deviation), xy = tandem_build_matmul(b, "xy", x, y, 1),
@@ -162,8 +164,8 @@ static double loss_of(subject *s, tandem_executor *executor)
     return loss;
 }
 
-/* Of sums that begin with what is there a product may round differently; in narrow types parts are no longer rounded by themselves,
- * and a cast may fall on the other side. */
+/* Of sums that begin with what is there a product may round differently; in narrow types parts are no longer
+ * rounded by themselves, and a cast may fall on the other side. */
 static double allowed(tandem_precision precision)
 {
     return precision == TANDEM_PRECISION_FP32 ? 1e-6 : precision == TANDEM_PRECISION_BF16 ? 1e-2 : 3e-2;

@@ -1,8 +1,8 @@
 /* link: --wrap=malloc --wrap=calloc --wrap=realloc */
 /* link: --wrap=tandem_gloo_wait_received --wrap=tandem_gloo_wait_sent */
 /* link: --wrap=memfd_create --wrap=fallocate */
-/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are right: over the
- * network, and in memory that the ranks share.
+/* test_comm.c: ranks that die, hang, leave or never come, and what the others get to know; and that sums are
+ * right: over the network, and in memory that the ranks share.
  *
  * Every rank is a forked process. It reports on a board of shared memory; the parent, which never touches Gloo, judges. */
 #include <setjmp.h>
@@ -151,8 +151,8 @@ static tandem_status open_comm(tandem_comm **comm, int rank, tandem_error *error
     return tandem_comm_open(comm, &options, error);
 }
 
-/* Zeros to be summed, in shared memory where the test is of that; NULL without. Whoever does not give them back leaves them to the
- * end of the process. */
+/* Zeros to be summed, in shared memory where the test is of that; NULL without. Whoever does not give them
+ * back leaves them to the end of the process. */
 static float *take_floats(tandem_comm *comm, size_t n)
 {
     void *memory = NULL;
@@ -701,7 +701,8 @@ static int end_in_good_order(board *my, int rank)
     return 0;
 }
 
-/* Sums are short, and who sleeps looks up ten times a second by itself: whoever is not woken takes ten seconds for a hundred. */
+/* Sums are short, and who sleeps looks up ten times a second by itself: whoever is not woken takes ten
+ * seconds for a hundred. */
 static int sum_a_hundred_times(board *my, int rank)
 {
     tandem_comm *comm = NULL;
@@ -1127,6 +1128,27 @@ static void where_one_does_not_share_nobody_does(void **state)
     }
 }
 
+/* A limit on files is none on training: gradients that are larger than it go over the network. */
+static int share_more_than_files_may_hold(board *my, int rank)
+{
+    const struct rlimit limit = {.rlim_cur = 1000000, .rlim_max = RLIM_INFINITY};
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    if (rank == 0) EXPECT(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    EXPECT(open_comm(&comm, rank, error) == TANDEM_OK);
+    void *memory = &memory;
+    EXPECT(tandem_comm_take(comm, &memory, 500000, 5, error) == TANDEM_OK && !memory);
+    EXPECT(tandem_comm_take(comm, &memory, 400000, 5, error) == TANDEM_OK && memory);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_limit_on_files_ends_nobody(void **state)
+{
+    (void)state;
+    run_ranks(2, share_more_than_files_may_hold);
+}
+
 static int share_too_much(board *my, int rank)
 {
     tandem_comm *comm = NULL;
@@ -1201,6 +1223,7 @@ int main(void)
         TEST(buckets_are_reduced_in_any_order_of_coming),
         TEST(a_death_wakes_all_who_wait_for_buckets),
         TEST(a_reducer_closes_beside_the_dead),
+        TEST(a_limit_on_files_ends_nobody),
         TEST(too_little_shared_memory_is_said_by_all),
     };
     const int failed = cmocka_run_group_tests_name("comm over a network", tests, NULL, NULL);

@@ -192,7 +192,8 @@ static void check_cast(run *r, int t)
     check_counts(task, 1, 1);
 }
 
-/* The sum so far, which is the last thing that a task that adds to it reads, and which nobody reads again; 0 where it does not. */
+/* The sum so far, which is the last thing that a task that adds to it reads, and which nobody reads again; 0
+ * where it does not. */
 static uint64_t taken_over(const run *r, int t, int *k)
 {
     const tandem_task *task = &r->step->task[t];
@@ -207,7 +208,8 @@ static uint64_t taken_over(const run *r, int t, int *k)
     return r->value[v];
 }
 
-/* Write w is the gradient of input `slot`, a second one in a type of its own; *k: the next of what is read. */
+/* Write w is the gradient of input `slot`, a second one in a type of its own; *k: the next of what is
+ * read. */
 static void check_brought(run *r, int t, int slot, int w, int *k)
 {
     const tandem_task *task = &r->step->task[t];

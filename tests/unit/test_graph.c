@@ -723,7 +723,8 @@ static void a_batchnorm_and_its_relu_are_one(void **state)
     tandem_graph_close(graph);
 }
 
-/* At the end of a block, with what comes past it; of two batchnorms the later one, behind which the other is there. */
+/* At the end of a block, with what comes past it; of two batchnorms the later one, behind which the other is
+ * there. */
 static void a_batchnorm_its_sum_and_their_relu_are_one(void **state)
 {
     (void)state;
@@ -790,7 +791,8 @@ static void a_batchnorm_that_others_read_stays(void **state)
     tandem_graph_close(graph);
 }
 
-/* So does a sum without a relu, one that something else reads, too, and one whose later summand is no batchnorm. */
+/* So does a sum without a relu, one that something else reads, too, and one whose later summand is no
+ * batchnorm. */
 static void a_sum_that_others_read_stays(void **state)
 {
     (void)state;

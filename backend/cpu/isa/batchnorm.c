@@ -1,13 +1,14 @@
-/* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, or a sum and a rectifier, forward and
- * backward.
+/* batchnorm.c: normalising the columns of a matrix, with or without a rectifier behind it, or a sum and a
+ * rectifier, forward and backward.
  *
  * Rows are taken in chunks that stay in the second-level cache. Both directions go over the matrix twice: up for the sums,
  * then down, because what was read last is still in the cache. Sums of a chunk are added in the order of its rows, and
  * chunks in theirs, whatever the instruction set: so the bits agree.
  *
- * bf16 numbers are read and written as pairs, the words of 32 bits in which two of neighbouring channels lie: either is one operation
- * away from its f32 then, where widening and narrowing vectors would take more time than all the rest. What belongs to channels lies
- * accordingly, those of the lower halves first. An odd number of channels is taken one by one. */
+ * bf16 numbers are read and written as pairs, the words of 32 bits in which two of neighbouring channels lie:
+ * either is one operation away from its f32 then, where widening and narrowing vectors would take more time
+ * than all the rest. What belongs to channels lies accordingly, those of the lower halves first. An odd
+ * number of channels is taken one by one. */
 #include "backend/cpu/isa/isa.h"
 
 enum { CHUNK_ELEMENTS = 1 << 14 };
@@ -17,11 +18,12 @@ enum { UPPER = (int)0xFFFF0000 };
 
 typedef uint32_t __attribute__((may_alias, aligned(2))) pair;
 
-/* What stands behind the norm. In the backward pass a rectifier alone lets through where the same bits, computed again, are above zero;
- * behind a sum where the result is. */
+/* What stands behind the norm. In the backward pass a rectifier alone lets through where the same bits,
+ * computed again, are above zero; behind a sum where the result is. */
 enum behind { NOTHING, RECTIFIER, SUM };
 
-/* `narrow…`, `paired` and `behind` are constants wherever these are inlined: that makes all kernels of one text. */
+/* `narrow…`, `paired` and `behind` are constants wherever these are inlined: that makes all kernels of one
+ * text. */
 #define INLINE static inline __attribute__((always_inline))
 
 /* Numbers of one row: place k of those that lie first, and of the others where they are in pairs. */
@@ -70,9 +72,10 @@ static void sort_back(float *restrict to, const float *restrict from, size_t cha
     for (size_t k = n; k < channels; k++) to[2 * (k - n) + 1] = from[k];
 }
 
-/* Asks memory for the n elements that stand `ahead` bytes behind element i. It would else idle while a chunk is summed a second
- * time; and where rows are long the hardware's own guesses come late (measured: a third less time forward, a sixth backward, and
- * another tenth where what is written is asked for, too); short rows are better left to them. */
+/* Asks memory for the n elements that stand `ahead` bytes behind element i. It would else idle while a chunk
+ * is summed a second time; and where rows are long the hardware's own guesses come late (measured: a third
+ * less time forward, a sixth backward, and another tenth where what is written is asked for, too); short rows
+ * are better left to them. */
 INLINE void fetch(const void *x, size_t i, size_t n, size_t ahead, int narrow)
 {
     const size_t size = narrow ? sizeof(uint16_t) : sizeof(float);
@@ -412,7 +415,8 @@ INLINE void spread(const backward_pass *b, void *restrict gx, int narrow_gx, con
     }
 }
 
-/* b is as its caller made it, without what belongs to channels. What a residual was given as it is, is read again instead of g and y. */
+/* b is as its caller made it, without what belongs to channels. What a residual was given as it is, is read
+ * again instead of g and y. */
 INLINE void backward(backward_pass b, const tandem_batchnorm_gradients *out, int narrow_gx)
 {
     const tandem_batchnorm *norm = b.norm;

@@ -1,5 +1,6 @@
-/* draws.h: Philox4x32-10, LANES blocks side by side: the words are those of base/philox.h. A counter word has 64 bits to itself, where
- * its products fit; the compiler cuts these vectors to what an instruction set has. */
+/* draws.h: Philox4x32-10, LANES blocks side by side: the words are those of base/philox.h. A counter word has
+ * 64 bits to itself, where its products fit; the compiler cuts these vectors to what an instruction set
+ * has. */
 #ifndef TANDEM_BACKEND_CPU_ISA_DRAWS_H
 #define TANDEM_BACKEND_CPU_ISA_DRAWS_H
 
@@ -14,7 +15,8 @@ typedef struct lanes {
     uint32_t word[4][LANES];
 } lanes;
 
-/* The words of blocks block … block+LANES−1; counters: {block, stream[0], stream[1], stream[2] | upper half of block << 8}. */
+/* The words of blocks block … block+LANES−1; counters: {block, stream[0], stream[1], stream[2] | upper half
+ * of block << 8}. */
 static inline void draw(lanes *out, uint64_t block, uint64_t seed, const uint32_t stream[3])
 {
     const wide_words nothing = {0}, first = {0, 1, 2, 3, 4, 5, 6, 7}, all = nothing + block + first;
