@@ -368,7 +368,8 @@ static void rows_of_a_table_add_up_in_order(void **state)
 
 static void assert_near(const float *y, const double *expected, size_t n)
 {
-    for (size_t i = 0; i < n; i++) assert_true(fabs((double)y[i] - expected[i]) <= 2e-5 * (1 + fabs(expected[i])));
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabs((double)y[i] - expected[i]) <= 2e-5 * (1 + fabs(expected[i])));
 }
 
 typedef struct norm_case {
@@ -379,8 +380,10 @@ typedef struct norm_case {
 static norm_case norm_of(size_t rows, size_t columns)
 {
     const size_t n = rows * columns;
-    norm_case c = {rows, columns, numbers(n), numbers(n), numbers(n), numbers(n), numbers(n), numbers(6 * columns), NULL};
-    for (size_t i = 0; i < n; i++) c.residual[i] = number((uint32_t)i + 77), c.g[i] = number((uint32_t)i + 99);
+    norm_case c = {rows,       columns,    numbers(n),           numbers(n), numbers(n),
+                   numbers(n), numbers(n), numbers(6 * columns), NULL};
+    for (size_t i = 0; i < n; i++)
+        c.residual[i] = number((uint32_t)i + 77), c.g[i] = number((uint32_t)i + 99);
     c.workspace = taken(tandem_cuda_norm_workspace(rows, columns));
     return c;
 }
@@ -403,8 +406,8 @@ static void check_norm(const norm_case *c)
     const float *scale = c->own, *shift = scale + columns;
     float *mean = c->own + 2 * columns, *variance = mean + columns, *of_scale = variance + columns;
     const tandem_cuda_batchnorm b = {rows, columns, scale, shift, 1e-5f, 1, c->residual};
-    const tandem_cuda_batchnorm_gradients out = {c->gx, c->residual, TANDEM_CUDA_F32, TANDEM_CUDA_F32, of_scale,
-                                                 of_scale + columns};
+    const tandem_cuda_batchnorm_gradients out = {c->gx,           c->residual, TANDEM_CUDA_F32,
+                                                 TANDEM_CUDA_F32, of_scale,    of_scale + columns};
     double *expected = calloc(n, sizeof *expected);
     assert_non_null(expected);
     assert_int_equal(
@@ -412,15 +415,16 @@ static void check_norm(const norm_case *c)
     for (size_t k = 0; k < columns; k++) {
         double sum = 0, square = 0;
         for (size_t r = 0; r < rows; r++) sum += (double)c->x[r * columns + k] / (double)rows;
-        for (size_t r = 0; r < rows; r++) square += pow((double)c->x[r * columns + k] - sum, 2) / (double)rows;
+        for (size_t r = 0; r < rows; r++)
+            square += pow((double)c->x[r * columns + k] - sum, 2) / (double)rows;
         for (size_t i = k; i < n; i += columns)
-            expected[i] = fmax(((double)c->x[i] - sum) / sqrt(square + 1e-5) * (double)scale[k] + (double)shift[k] +
-                                   (double)c->residual[i],
+            expected[i] = fmax(((double)c->x[i] - sum) / sqrt(square + 1e-5) * (double)scale[k] +
+                                   (double)shift[k] + (double)c->residual[i],
                                0);
     }
     assert_near(c->y, expected, n);
-    assert_int_equal(tandem_cuda_batchnorm_add_backward(&out, c->g, c->x, c->y, TANDEM_CUDA_F32, &b, mean, variance,
-                                                        c->workspace, NULL),
+    assert_int_equal(tandem_cuda_batchnorm_add_backward(&out, c->g, c->x, c->y, TANDEM_CUDA_F32, &b, mean,
+                                                        variance, c->workspace, NULL),
                      0);
     for (size_t i = 0; i < n; i++) assert_true(c->residual[i] == (c->y[i] > 0 ? c->g[i] : 0));
     for (size_t k = 0; k < columns; k++) {
@@ -433,8 +437,9 @@ static void check_norm(const norm_case *c)
         assert_true(fabs((double)of_scale[k] - along) <= 1e-4 * sqrt((double)rows));
         assert_true(fabs((double)of_scale[columns + k] - sum) <= 1e-4 * sqrt((double)rows));
         for (size_t i = k; i < n; i += columns)
-            expected[i] = (double)scale[k] * inverse *
-                          ((double)c->residual[i] - (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
+            expected[i] =
+                (double)scale[k] * inverse *
+                ((double)c->residual[i] - (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
     }
     assert_near(c->gx, expected, n);
     free(expected);
@@ -495,8 +500,8 @@ static void columns_of_images_are_their_windows(void **state)
     const tandem_cuda_pool wide = {2, 5, 4, CHANNELS, 3, 2, 3, 3, 2, 1};
     tandem_cuda_pool thin = wide;
     thin.channels = 1;
-    uint8_t *x = taken((size_t)IN * CHANNELS), *one = taken(IN), *all = taken((size_t)WINDOWS * WINDOW * CHANNELS),
-            *own = taken((size_t)WINDOWS * WINDOW);
+    uint8_t *x = taken((size_t)IN * CHANNELS), *one = taken(IN),
+            *all = taken((size_t)WINDOWS * WINDOW * CHANNELS), *own = taken((size_t)WINDOWS * WINDOW);
     for (int i = 0; i < IN * CHANNELS; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
     assert_int_equal(tandem_cuda_im2col_bytes(all, x, &wide, NULL), 0);
     for (int c = 0; c < CHANNELS; c++) {
