@@ -308,8 +308,10 @@ extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x,
 
 /* --- What an int8 product leaves behind ----------------------------------------------------------------------------------- */
 
-/* A block a row, where there are not too many: without a division for each element, which takes longer than to bring it. */
-static unsigned grid_of_rows(size_t rows) { return grid_of(rows * THREADS); }
+/* A warp a row: without a division for each element, which takes longer than to bring it. */
+static unsigned grid_of_rows(size_t rows) { return grid_of(rows * WARP); }
+static __device__ __forceinline__ size_t first_row(void) { return first_item() / WARP; }
+static __device__ __forceinline__ size_t all_rows(void) { return all_items() / WARP; }
 
 /* y = value, or y + value. */
 template <typename T> static __device__ __forceinline__ void put_one(T *y, float value, int adds)
@@ -346,8 +348,8 @@ static __global__ void __launch_bounds__(THREADS)
                    int adds)
 {
     const float scale = TANDEM_MUL(*scale_a, *scale_b);
-    for (size_t r = blockIdx.x; r < rows; r += gridDim.x)
-        for (size_t c = threadIdx.x; c < columns; c += THREADS)
+    for (size_t r = first_row(); r < rows; r += all_rows())
+        for (size_t c = threadIdx.x % WARP; c < columns; c += WARP)
             put_one(y + r * columns + c, TANDEM_MUL((float)x[r * stride + c], scale), adds);
 }
 
@@ -371,9 +373,9 @@ static __global__ void __launch_bounds__(THREADS)
     crop(T *__restrict__ y /* (batch, rows, columns) */, const float *__restrict__ x /* (batch, x_rows, x_columns) */,
          size_t batch, size_t rows, size_t columns, size_t x_rows, size_t x_columns, int adds)
 {
-    for (size_t r = blockIdx.x; r < batch * rows; r += gridDim.x) {
+    for (size_t r = first_row(); r < batch * rows; r += all_rows()) {
         const float *const row = x + (r / rows * x_rows + r % rows) * x_columns;
-        for (size_t c = threadIdx.x; c < columns; c += THREADS) put_one(y + r * columns + c, row[c], adds);
+        for (size_t c = threadIdx.x % WARP; c < columns; c += WARP) put_one(y + r * columns + c, row[c], adds);
     }
 }
 
