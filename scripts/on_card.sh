@@ -104,6 +104,7 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
     done
     cluster="$device batch=256 + $cpu batch=16"
+    part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" gpt_tiny
     part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20

@@ -1,6 +1,6 @@
 /* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the pools. CPU reference:
  * backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
-#include "backend/cuda/launch.h"
+#include "backend/cuda/octet.h"
 
 /* --- Embedding ------------------------------------------------------------------------------------------------------------ */
 
@@ -25,7 +25,8 @@ extern "C" int tandem_cuda_embedding(void *y, const float *table, tandem_cuda_fl
 
 /* A block a place: that of a token's first place adds up the rows of all of them, in order, and the others have nothing to do. No
  * atomic sums, so that the bits are always the same. Blocks look through the tokens PLACES at a time, each once, from the cache: at
- * n = 16,384 half a GB in all. */
+ * n = 16,384 half a GB in all. Where they find their own is listed first, so that several rows are on their way at once: a token that
+ * hides others is every eighth. */
 enum { PLACES = 4096 };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -34,6 +35,7 @@ static __global__ void __launch_bounds__(THREADS)
                        size_t vocabulary, size_t width)
 {
     __shared__ uint32_t of_warp[WARPS], is_own[PLACES / 32];
+    __shared__ uint16_t found[PLACES];
     const size_t first = blockIdx.x;
     const int32_t own = token[first];
     uint32_t seen_before = 0;
@@ -45,13 +47,18 @@ static __global__ void __launch_bounds__(THREADS)
         for (unsigned i = threadIdx.x; i < PLACES && begin + i < n; i += THREADS)
             if (token[begin + i] == own) atomicOr(&is_own[i / 32], 1u << i % 32);
         __syncthreads();
-        for (size_t j = threadIdx.x; j < width; j += THREADS) {
+        unsigned n_found = 0;
+        for (unsigned w = 0; w < PLACES / 32; w++) {
+            unsigned at = n_found;
+            for (uint32_t left = is_own[w]; left && threadIdx.x == w; left &= left - 1)
+                found[at++] = (uint16_t)(w * 32 + (unsigned)__ffs((int)left) - 1);
+            n_found += (unsigned)__popc(is_own[w]);
+        }
+        __syncthreads();
+        for (size_t j = threadIdx.x; j < width && n_found; j += THREADS) {
             float sum = gradient[(size_t)own * width + j];
-            for (unsigned w = 0; w < PLACES / 32; w++)
-                for (uint32_t left = is_own[w]; left; left &= left - 1) {
-                    const size_t i = begin + w * 32 + (unsigned)__ffs((int)left) - 1;
-                    sum = TANDEM_ADD(sum, load_one(g + i * width + j));
-                }
+#pragma unroll 8
+            for (unsigned k = 0; k < n_found; k++) sum = TANDEM_ADD(sum, load_one(g + (begin + found[k]) * width + j));
             gradient[(size_t)own * width + j] = sum;
         }
         __syncthreads();
@@ -310,15 +317,25 @@ typedef struct pixel {
     int h, w, c;
 } pixel;
 
+/* *i /= n; what is left over. A division of 64 bits takes four times as long as one of 32. */
+static __device__ __forceinline__ int divide(size_t *i, int n)
+{
+    const size_t all = *i;
+    if (all >> 32) {
+        *i = all / (size_t)n;
+        return (int)(all % (size_t)n);
+    }
+    *i = (uint32_t)all / (uint32_t)n;
+    return (int)((uint32_t)all % (uint32_t)n);
+}
+
 static __device__ __forceinline__ pixel pixel_at(size_t i, int height, int width, int channels)
 {
     pixel p;
-    p.c = (int)(i % (size_t)channels);
-    i /= (size_t)channels;
-    p.w = (int)(i % (size_t)width);
-    i /= (size_t)width;
-    p.h = (int)(i % (size_t)height);
-    p.image = i / (size_t)height;
+    p.c = divide(&i, channels);
+    p.w = divide(&i, width);
+    p.h = divide(&i, height);
+    p.image = i;
     return p;
 }
 
@@ -347,6 +364,32 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* Where channels are octets. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    maxpool_octets(T *__restrict__ y, uint8_t *__restrict__ place, const T *__restrict__ x, tandem_cuda_pool p, size_t n)
+{
+    for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
+        const pixel out = pixel_at(o, p.out_h, p.out_w, p.channels / OCTET);
+        float top[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
+        uint32_t best[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
+        int any = 0;
+        for (int k = 0; k < p.kernel_h * p.kernel_w; k++) {
+            const int h = out.h * p.stride + k / p.kernel_w - p.pad, w = out.w * p.stride + k % p.kernel_w - p.pad;
+            if (h < 0 || h >= p.in_h || w < 0 || w >= p.in_w) continue;
+            float value[OCTET];
+            load_octet(value, x + index_of(out.image, h, w, out.c * OCTET, p.in_h, p.in_w, p.channels));
+#pragma unroll
+            for (int i = 0; i < OCTET; i++)
+                if (!any || value[i] > top[i]) top[i] = value[i], best[i] = (uint32_t)k;
+            any = 1;
+        }
+        store_octet(y + o * OCTET, top);
+        ((uint2 *)place)[o] = make_uint2(best[0] | best[1] << 8 | best[2] << 16 | best[3] << 24,
+                                         best[4] | best[5] << 8 | best[6] << 16 | best[7] << 24);
+    }
+}
+
 /* Gathered, so that no two threads add to the same place: each input looks at the windows that it lies in. `place` NULL: a mean. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -362,6 +405,30 @@ static __global__ void __launch_bounds__(THREADS)
                 if (!place || place[at] == own) sum += load_one(g + at);
             }
         store_one(gx + i, place ? sum : sum / (float)(p.kernel_h * p.kernel_w));
+    }
+}
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    pool_backward_octets(T *__restrict__ gx, const T *__restrict__ g, const uint8_t *__restrict__ place, tandem_cuda_pool p, size_t n)
+{
+    for (size_t o = first_item(); o < n / OCTET; o += all_items()) {
+        const pixel in = pixel_at(o, p.in_h, p.in_w, p.channels / OCTET);
+        float sum[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
+        for (int oy = tandem_cuda_first_window(in.h, p.kernel_h, &p); oy < p.out_h && oy * p.stride - p.pad <= in.h; oy++)
+            for (int ox = tandem_cuda_first_window(in.w, p.kernel_w, &p); ox < p.out_w && ox * p.stride - p.pad <= in.w; ox++) {
+                const size_t at = index_of(in.image, oy, ox, in.c * OCTET, p.out_h, p.out_w, p.channels);
+                const int own = (in.h - oy * p.stride + p.pad) * p.kernel_w + in.w - ox * p.stride + p.pad;
+                const uint2 best = place ? *(const uint2 *)(place + at) : make_uint2(0, 0);
+                float value[OCTET];
+                load_octet(value, g + at);
+#pragma unroll
+                for (int i = 0; i < OCTET; i++)
+                    if (!place || ((i < 4 ? best.x : best.y) >> (8 * (i % 4)) & 0xFFu) == (uint32_t)own) sum[i] += value[i];
+            }
+#pragma unroll
+        for (int i = 0; i < OCTET && !place; i++) sum[i] /= (float)(p.kernel_h * p.kernel_w);
+        store_octet(gx + o * OCTET, sum);
     }
 }
 
@@ -395,6 +462,9 @@ extern "C" int tandem_cuda_maxpool(void *y, uint8_t *place, const void *x, tande
     const tandem_cuda_pool p = *pool;
     const size_t n = n_output(pool);
     if (p.kernel_h * p.kernel_w > 256) return (int)cudaErrorInvalidValue;
+    if (p.channels % OCTET == 0) {
+        RETURN_FOR(type, LAUNCH(maxpool_octets, grid_of(n / OCTET), THREADS, stream, (T *)y, place, (const T *)x, p, n));
+    }
     RETURN_FOR(type, LAUNCH(maxpool, grid_of(n), THREADS, stream, (T *)y, place, (const T *)x, p, n));
 }
 
@@ -412,27 +482,35 @@ extern "C" int tandem_cuda_pool_backward(void *gx, const void *g, const uint8_t 
 {
     const tandem_cuda_pool p = *pool;
     const size_t n = n_input(pool);
+    if (p.channels % OCTET == 0) {
+        RETURN_FOR(type, LAUNCH(pool_backward_octets, grid_of(n / OCTET), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
+    }
     RETURN_FOR(type, LAUNCH(pool_backward, grid_of(n), THREADS, stream, (T *)gx, (const T *)g, place, p, n));
 }
 
+/* U: what is moved at once; channels of the pool are so many. */
+template <typename U>
 static __global__ void __launch_bounds__(THREADS)
-    im2col_bytes(uint8_t *__restrict__ columns, const uint8_t *__restrict__ x, tandem_cuda_pool p, size_t n)
+    im2col(U *__restrict__ columns, const U *__restrict__ x, tandem_cuda_pool p, size_t n)
 {
-    const size_t a_row = (size_t)(p.kernel_h * p.kernel_w * p.channels);
     for (size_t i = first_item(); i < n; i += all_items()) {
-        const int k = (int)(i % a_row), c = k % p.channels, kx = k / p.channels % p.kernel_w, ky = k / p.channels / p.kernel_w;
-        const pixel out = pixel_at(i / a_row, p.out_h, p.out_w, 1);
+        size_t rest = i;
+        const int c = divide(&rest, p.channels), kx = divide(&rest, p.kernel_w), ky = divide(&rest, p.kernel_h);
+        const pixel out = pixel_at(rest, p.out_h, p.out_w, 1);
         const int h = out.h * p.stride + ky - p.pad, w = out.w * p.stride + kx - p.pad;
         const int inside = h >= 0 && h < p.in_h && w >= 0 && w < p.in_w;
-        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : (uint8_t)0;
+        columns[i] = inside ? x[index_of(out.image, h, w, c, p.in_h, p.in_w, p.channels)] : U();
     }
 }
 
 extern "C" int tandem_cuda_im2col_bytes(void *columns, const void *x, const tandem_cuda_pool *pool, tandem_cuda_stream stream)
 {
-    const tandem_cuda_pool p = *pool;
-    const size_t n = n_output(pool) / (size_t)p.channels * (size_t)(p.kernel_h * p.kernel_w * p.channels);
-    return LAUNCH(im2col_bytes, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
+    tandem_cuda_pool p = *pool;
+    const int wide = p.channels % SIXTEEN == 0;
+    if (wide) p.channels /= SIXTEEN;
+    const size_t n = n_output(&p) * (size_t)(p.kernel_h * p.kernel_w);
+    if (wide) return LAUNCH(im2col<uint4>, grid_of(n), THREADS, stream, (uint4 *)columns, (const uint4 *)x, p, n);
+    return LAUNCH(im2col<uint8_t>, grid_of(n), THREADS, stream, (uint8_t *)columns, (const uint8_t *)x, p, n);
 }
 
 /* Sum: int32_t, whose scales are given, or float. */

@@ -1,7 +1,7 @@
 /* norm.cu: layer and batch normalisation with their gradients, in f32; of images in any float. CPU reference: oneDNN's, in
  * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
  * finds its data in the cache. */
-#include "backend/cuda/launch.h"
+#include "backend/cuda/octet.h"
 
 /* --- Layer normalisation: a block a row ------------------------------------------------------------------------------- */
 
@@ -56,7 +56,35 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* --- Sums over rows, for each column: what both norms need of their parameters ----------------------------------------- */
 
-enum { ROWS_A_BLOCK = 256 };
+/* Of rows there are few parts, since one block adds up what all of them have of WARP columns: no more than fill a card. */
+enum { LEAST_ROWS = 256, MOST_PARTS = 512 };
+static __host__ __device__ __forceinline__ size_t rows_of_part(size_t rows)
+{
+    const size_t many = n_tile(rows, MOST_PARTS);
+    return many > LEAST_ROWS ? many : (size_t)LEAST_ROWS;
+}
+static __host__ __device__ __forceinline__ size_t parts_of(size_t rows) { return n_tile(rows, rows_of_part(rows)); }
+
+/* Sums over the warps of a block, a lane each, which the first warp has. */
+static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARPS][WARP])
+{
+    const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    of_warp[warp][lane] = x;
+    __syncthreads();
+    for (unsigned w = 1; w < WARPS && warp == 0; w++) x += of_warp[w][lane];
+    return x;
+}
+
+/* Of one column, whose first part `part` is; NULL: of none. */
+static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride, float of_warp[WARPS][WARP])
+{
+    float sum = 0;
+    if (part) {
+#pragma unroll 8 /* as many on their way */
+        for (size_t p = threadIdx.x / WARP; p < parts; p += WARPS) sum += part[p * stride];
+    }
+    return sum_of_warps(sum, of_warp);
+}
 
 static __device__ __forceinline__ float above_zero(float g, float y) { return y > 0 ? g : 0; }
 
@@ -76,7 +104,7 @@ static __device__ __forceinline__ void store_as(void *to, tandem_cuda_float type
         store_one((f16 *)to + i, value);
 }
 
-/* Σ g and Σ g·x̂ of ROWS_A_BLOCK rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
+/* Σ g and Σ g·x̂ of a part of the rows and WARP columns. mean and inverse deviation belong to rows or to columns; scale and shift
  * are given where a rectifier stands behind, y and `residual` where a sum and a rectifier do: the residual is given what of g passes. */
 template <int BY_ROW, typename T>
 static __global__ void __launch_bounds__(THREADS)
@@ -88,11 +116,12 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[2][WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const size_t some = rows_of_part(rows), first = own.row * some, end = first + some < rows ? first + some : rows;
     float of_scale = 0, of_shift = 0;
-    if (column < columns)
+    if (column < columns) {
+#pragma unroll 4 /* rows on their way */
         for (size_t r = first + warp; r < end; r += WARPS) {
             const size_t k = BY_ROW ? r : column, i = r * columns + column;
             const float normal = (load_one(x + i) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
@@ -102,14 +131,10 @@ static __global__ void __launch_bounds__(THREADS)
             of_shift += gradient;
             of_scale += gradient * normal;
         }
-    of_warp[0][warp][lane] = of_scale;
-    of_warp[1][warp][lane] = of_shift;
-    __syncthreads();
-    if (warp != 0 || column >= columns) return;
-    for (int w = 1; w < WARPS; w++) {
-        of_scale += of_warp[0][w][lane];
-        of_shift += of_warp[1][w][lane];
     }
+    of_scale = sum_of_warps(of_scale, of_warp[0]);
+    of_shift = sum_of_warps(of_shift, of_warp[1]);
+    if (warp != 0 || column >= columns) return;
     part[own.row * 2 * columns + column] = of_scale;
     part[(own.row * 2 + 1) * columns + column] = of_shift;
 }
@@ -118,18 +143,15 @@ static __global__ void __launch_bounds__(THREADS)
     gradient_whole(float *__restrict__ of_scale, float *__restrict__ of_shift /* [columns] */,
                    const float *__restrict__ part /* (parts, 2, columns) */, size_t parts, size_t columns)
 {
-    for (size_t c = first_item(); c < columns; c += all_items()) {
-        float scale = 0, shift = 0;
-        for (size_t p = 0; p < parts; p++) {
-            scale += part[p * 2 * columns + c];
-            shift += part[(p * 2 + 1) * columns + c];
-        }
-        of_scale[c] = scale;
-        of_shift[c] = shift;
-    }
+    __shared__ float of_warp[2][WARPS][WARP];
+    const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    const float *const own = column < columns ? part + column : NULL;
+    const float scale = sum_of_parts(own, parts, 2 * columns, of_warp[0]);
+    const float shift = sum_of_parts(own ? own + columns : NULL, parts, 2 * columns, of_warp[1]);
+    if (threadIdx.x >= WARP || !own) return;
+    of_scale[column] = scale;
+    of_shift[column] = shift;
 }
-
-static size_t parts_of(size_t rows) { return n_tile(rows, ROWS_A_BLOCK); }
 
 extern "C" size_t tandem_cuda_norm_workspace(size_t rows, size_t columns)
 {
@@ -147,7 +169,7 @@ extern "C" int tandem_cuda_layernorm_backward(float *gx, float *gscale, float *g
     int failed = LAUNCH((gradient_part<1, float>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon,
                         none, none, none, no_residual, TANDEM_CUDA_F32);
     if (!failed)
-        failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
     return LAUNCH(layernorm_backward, (unsigned)rows, THREADS, stream, gx, g, x, scale, mean, variance, columns, epsilon);
 }
@@ -162,21 +184,20 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS][WARP];
     const unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const place_of_tile own = own_tile(n_tile(columns, WARP), n_tile(rows, ROWS_A_BLOCK));
+    const place_of_tile own = own_tile(n_tile(columns, WARP), parts_of(rows));
     const size_t column = own.column * WARP + lane;
-    const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
+    const size_t some = rows_of_part(rows), first = own.row * some, end = first + some < rows ? first + some : rows;
     float sum = 0;
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
+#pragma unroll 8 /* rows on their way */
         for (size_t r = first + warp; r < end; r += WARPS) {
             const float off = load_one(x + r * columns + column) - centre;
             sum += mean ? off * off : off;
         }
     }
-    of_warp[warp][lane] = sum;
-    __syncthreads();
+    sum = sum_of_warps(sum, of_warp);
     if (warp != 0 || column >= columns) return;
-    for (int w = 1; w < WARPS; w++) sum += of_warp[w][lane];
     part[own.row * columns + column] = sum;
 }
 
@@ -184,11 +205,11 @@ static __global__ void __launch_bounds__(THREADS)
     moment_whole(float *__restrict__ moment /* [columns] */, const float *__restrict__ part /* (parts, columns) */,
                  size_t parts, size_t rows, size_t columns)
 {
-    for (size_t c = first_item(); c < columns; c += all_items()) {
-        float sum = 0;
-        for (size_t p = 0; p < parts; p++) sum += part[p * columns + c];
-        moment[c] = sum / (float)rows;
-    }
+    __shared__ float of_warp[WARPS][WARP];
+    const size_t column = (size_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    const float *const own = column < columns ? part + column : NULL;
+    const float sum = sum_of_parts(own, parts, columns, of_warp);
+    if (threadIdx.x < WARP && own) moment[column] = sum / (float)rows;
 }
 
 template <typename T>
@@ -206,6 +227,36 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+/* Octets of channels that come again with each row of a block's threads: one is a thread's own for good. */
+static int is_octets_of_block(size_t columns) { return columns % OCTET == 0 && THREADS % (columns / OCTET) == 0; }
+
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    batchnorm_octets(T *__restrict__ y, const T *__restrict__ x, const float *__restrict__ scale,
+                     const float *__restrict__ shift, const float *__restrict__ mean, const float *__restrict__ variance,
+                     size_t n, size_t columns, float epsilon, int rectifies, const T *__restrict__ residual)
+{
+    const size_t c = threadIdx.x * OCTET % columns;
+    float factor[OCTET], centre[OCTET], offset[OCTET];
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) {
+        factor[i] = 1.0f / sqrtf(variance[c + i] + epsilon) * scale[c + i];
+        centre[i] = mean[c + i], offset[i] = shift[c + i];
+    }
+    const auto put = [&](size_t o, float value[OCTET], const float *more) {
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) {
+            const float own = (value[i] - centre[i]) * factor[i] + offset[i] + (more ? more[i] : 0);
+            value[i] = rectifies && own < 0 ? 0 : own;
+        }
+        store_octet(y + o * OCTET, value);
+    };
+    if (residual)
+        for_octets_of_two(x, residual, n, put);
+    else
+        for_octets<READ_ONLY>(x, n, [&](size_t o, float value[OCTET]) { put(o, value, NULL); });
+}
+
 template <typename T>
 static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *mean, float *variance, void *workspace,
                      tandem_cuda_stream stream)
@@ -216,15 +267,18 @@ static int normalise(T *y, const T *x, const tandem_cuda_batchnorm *b, float *me
     const int rectifies = b->rectifies;
     const T *residual = (const T *)b->residual;
     float *part = (float *)workspace;
-    const unsigned grid = (unsigned)(n_tile(columns, WARP) * parts);
+    const unsigned wide = (unsigned)n_tile(columns, WARP), grid = wide * (unsigned)parts;
     int failed = 0;
     if (part) {
         failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, no_mean, rows, columns);
-        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, mean, part, parts, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, wide, THREADS, stream, mean, part, parts, rows, columns);
         if (!failed) failed = LAUNCH(moment_part<T>, grid, THREADS, stream, part, x, own_mean, rows, columns);
-        if (!failed) failed = LAUNCH(moment_whole, grid_of(columns), THREADS, stream, variance, part, parts, rows, columns);
+        if (!failed) failed = LAUNCH(moment_whole, wide, THREADS, stream, variance, part, parts, rows, columns);
     }
     if (failed) return failed;
+    if (is_octets_of_block(columns))
+        return LAUNCH(batchnorm_octets<T>, grid_of_octets<T>(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance,
+                      n, columns, epsilon, rectifies, residual);
     return LAUNCH(batchnorm<T>, grid_of(n), THREADS, stream, y, x, scale, shift, own_mean, own_variance, n, columns, epsilon,
                   rectifies, residual);
 }
@@ -253,6 +307,44 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
+static __device__ __forceinline__ void store_octet_as(void *to, tandem_cuda_float type, size_t i, const float x[OCTET])
+{
+    if (type == TANDEM_CUDA_F32)
+        store_octet((float *)to + i, x);
+    else if (type == TANDEM_CUDA_BF16)
+        store_octet((bf16 *)to + i, x);
+    else
+        store_octet((f16 *)to + i, x);
+}
+
+/* The same, of g as it is or behind a rectifier. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    batchnorm_backward_octets(void *__restrict__ gx, tandem_cuda_float gx_type, const T *__restrict__ g,
+                              const T *__restrict__ x /* (rows, columns) */, const float *__restrict__ gscale,
+                              const float *__restrict__ gshift, const float *__restrict__ scale,
+                              const float *__restrict__ shift, const float *__restrict__ mean,
+                              const float *__restrict__ variance /* [columns] */, size_t rows, size_t columns, float epsilon)
+{
+    const size_t c = threadIdx.x * OCTET % columns;
+    float inverse[OCTET], centre[OCTET], of_scale[OCTET], of_shift[OCTET], own_scale[OCTET], own_shift[OCTET];
+#pragma unroll
+    for (int i = 0; i < OCTET; i++) {
+        inverse[i] = 1.0f / sqrtf(variance[c + i] + epsilon), centre[i] = mean[c + i];
+        of_scale[i] = gscale[c + i] / (float)rows, of_shift[i] = gshift[c + i] / (float)rows;
+        own_scale[i] = scale[c + i], own_shift[i] = shift ? shift[c + i] : 0;
+    }
+    for_octets_of_two(g, x, rows * columns, [&](size_t o, float gradient[OCTET], const float value[OCTET]) {
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) {
+            const float normal = (value[i] - centre[i]) * inverse[i];
+            const float own = shift ? above_zero(gradient[i], normal * own_scale[i] + own_shift[i]) : gradient[i];
+            gradient[i] = own_scale[i] * inverse[i] * (own - (of_shift[i] + normal * of_scale[i]));
+        }
+        store_octet_as(gx, gx_type, o * OCTET, gradient);
+    });
+}
+
 /* y: of a sum, else NULL. What its residual was given as it is, is read again instead of g and y. */
 template <typename T>
 static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const T *x, const T *y, tandem_cuda_float type,
@@ -268,13 +360,16 @@ static int go_back(const tandem_cuda_batchnorm_gradients *out, const T *g, const
     int failed = LAUNCH((gradient_part<0, T>), grid, THREADS, stream, part, g, x, mean, variance, rows, columns, epsilon, scale,
                         shift, y, residual, residual_type);
     if (!failed)
-        failed = LAUNCH(gradient_whole, grid_of(columns), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
+        failed = LAUNCH(gradient_whole, (unsigned)n_tile(columns, WARP), THREADS, stream, gscale, gshift, part, parts_of(rows), columns);
     if (failed) return failed;
     const float *of_scale = gscale, *of_shift = gshift;
     if (y && residual_type == type) {
         g = (const T *)residual;
         y = NULL;
     }
+    if (!y && is_octets_of_block(columns))
+        return LAUNCH(batchnorm_backward_octets<T>, grid_of(rows * columns / OCTET), THREADS, stream, gx, gx_type, g, x, of_scale,
+                      of_shift, scale, shift, mean, variance, rows, columns, epsilon);
     return LAUNCH(batchnorm_backward<T>, grid_of(rows * columns), THREADS, stream, gx, gx_type, g, x, y, of_scale, of_shift,
                   scale, shift, mean, variance, rows, columns, epsilon);
 }

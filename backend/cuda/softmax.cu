@@ -90,15 +90,16 @@ extern "C" int tandem_cuda_cross_entropy(float *loss, float *p, const float *x, 
 
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy_backward(float *__restrict__ gx, const float *__restrict__ p /* (rows, classes) */,
-                           const int32_t *__restrict__ label /* [rows] */, size_t n, size_t classes, float row_weight,
+                           const int32_t *__restrict__ label /* [rows] */, size_t classes, float row_weight,
                            const float *factor, float smoothing)
 {
     const float weight = factor ? TANDEM_MUL(row_weight, *factor) : row_weight;
-    for (size_t i = first_item(); i < n; i += all_items()) {
-        const int32_t own = label[i / classes];
-        const float hit = own >= 0 && (size_t)own == i % classes ? 1 - smoothing : 0.0f;
-        const float wrong = TANDEM_DIV(smoothing, (float)classes);
-        gx[i] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(p[i], wrong), hit), weight);
+    const float wrong = TANDEM_DIV(smoothing, (float)classes);
+    const size_t start = (size_t)blockIdx.x * classes;
+    const int32_t own = label[blockIdx.x];
+    for (size_t j = threadIdx.x; j < classes; j += THREADS) {
+        const float hit = own >= 0 && (size_t)own == j ? 1 - smoothing : 0.0f;
+        gx[start + j] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(p[start + j], wrong), hit), weight);
     }
 }
 
@@ -106,6 +107,5 @@ extern "C" int tandem_cuda_cross_entropy_backward(float *gx, const float *p, con
                                                   size_t classes, float row_weight, const float *factor,
                                                   float smoothing, tandem_cuda_stream stream)
 {
-    return LAUNCH(cross_entropy_backward, grid_of(rows * classes), THREADS, stream, gx, p, label, rows * classes, classes,
-                  row_weight, factor, smoothing);
+    return LAUNCH(cross_entropy_backward, (unsigned)rows, THREADS, stream, gx, p, label, classes, row_weight, factor, smoothing);
 }

@@ -13,6 +13,7 @@ typedef struct bench {
     const tandem_device *row;
     void *device;
     int narrow_gradients; /* gradients of bf16 convolutions are rounded to bf16 before they become f32 */
+    int is_card;          /* cases that are for the CPU's ways are left out */
     int complaints, checks;
 } bench;
 

@@ -33,12 +33,13 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {4, 4, 2}, .out = 1, .window_h = 4, .stride = 1, .pad = 0},
     /* Winograd's, where there is AVX-512: tiles of 4x4 that the image fills, or does not, in one block or several, of more
      * channels than there are tiles, or fewer; then one too few, another number of channels, an image smaller than a tile */
-    {OF(CONV2D), .batch = 5, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {5, 13, 32}, .out = 96, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {17, 18, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 4, .n_dim = 3, .dim = {5, 6, 160}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 15, .n_dim = 3, .dim = {4, 4, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 5, .n_dim = 3, .dim = {7, 7, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 32}, .out = 96, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {17, 18, 64}, .out = 32, .window_h = 3, .stride = 1,
+     .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 4, .n_dim = 3, .dim = {5, 6, 160}, .out = 64, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 15, .n_dim = 3, .dim = {4, 4, 32}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 3, .n_dim = 3, .dim = {5, 13, 48}, .out = 80, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 2, 64}, .out = 32, .window_h = 3, .stride = 1, .pad = 1},
     /* of the large models: stem, strided 3x3, bottleneck, shortcut, patches */
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {16, 15, 3}, .out = 32, .window_h = 7, .stride = 2, .pad = 3},
@@ -47,8 +48,9 @@ const operator_case operator_cases[] = {
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 5, 128}, .out = 96, .window_h = 1, .stride = 2, .pad = 0},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {32, 16, 3}, .out = 48, .window_h = 16, .stride = 16, .pad = 0},
     /* int8 weight gradients of several shares, by their bytes and by their number */
-    {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {47, 47, 32}, .out = 2, .window_h = 3, .stride = 1, .pad = 1},
-    {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {363, 363, 1}, .out = 1, .window_h = 1, .stride = 1, .pad = 0},
+    {OF(CONV2D), .cpu = 1, .batch = 2, .n_dim = 3, .dim = {47, 47, 32}, .out = 2, .window_h = 3, .stride = 1, .pad = 1},
+    {OF(CONV2D), .cpu = 1, .batch = 1, .n_dim = 3, .dim = {363, 363, 1}, .out = 1, .window_h = 1, .stride = 1,
+     .pad = 0},
     /* where oneDNN 2.6.3 reads what it has not written, or writes where it may not (conv2d.c) */
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {1, 1, 32}, .out = 32, .window_h = 3, .stride = 2, .pad = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {3, 2, 3}, .out = 5, .window_h = 4, .stride = 3, .pad = 1},

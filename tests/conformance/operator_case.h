@@ -21,6 +21,7 @@ typedef struct operator_case {
     int window_h, window_w, stride, pad, flag; /* flag: transpose_b, causal, tied; slice: the first row */
     int axis[4];
     float scale;
+    int cpu; /* for a way in which CPUs alone compute it; other devices would see one more of the same */
 } operator_case;
 
 extern const operator_case operator_cases[];

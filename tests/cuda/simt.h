@@ -97,12 +97,12 @@ inline void enter(void)
     }
 }
 
-inline int at_place(int k) /* the thread that is resumed in place k: a permutation, since n and the step have no common divisor */
+/* From one to the next that is resumed: a permutation, since n and the step have no common divisor. */
+inline int step_of_order(void)
 {
-    const uint64_t n = (uint64_t)n_thread;
     static const int steps[] = {1, 7, 11, 13, 31, 61, 127, 251};
-    const uint64_t step = (uint64_t)steps[order % 8];
-    return (int)((order / 8 + (uint64_t)k * (n % step || n < step ? step : 1)) % n);
+    const int step = steps[order % 8];
+    return n_thread % step || n_thread < step ? step % n_thread : 1 % n_thread;
 }
 
 inline void make_stack(fiber *f)
@@ -150,27 +150,41 @@ inline bool all_done(void)
     return true;
 }
 
-inline void run_block(void)
+/* Each thread that can go on does, until it waits or is done; whether there was one. */
+inline bool resume_all(int first, int step)
 {
-    for (int t = 0; t < n_thread; t++) {
-        fiber &f = fibers[t];
-        if (f.stack.empty()) make_stack(&f);
-        f.at = READY;
-        const unsigned u = (unsigned)t;
-        f.index = dim3(u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y));
-    }
-    for (;;) {
-        bool ran = false;
-        for (int k = 0; k < n_thread; k++) {
-            const int t = at_place(k);
-            if (fibers[t].at != READY) continue;
+    bool ran = false;
+    for (int k = 0, t = first; k < n_thread; k++) {
+        if (fibers[t].at == READY) {
             current = t;
-            leave(&scheduler_top, fibers[current].top);
+            leave(&scheduler_top, fibers[t].top);
             ran = true;
         }
+        t += step;
+        if (t >= n_thread) t -= n_thread;
+    }
+    return ran;
+}
+
+inline void run_block(void)
+{
+    const int first = (int)(order / 8 % (uint64_t)n_thread), step = step_of_order();
+    for (int t = 0; t < n_thread; t++) fibers[t].at = READY;
+    for (;;) {
+        const bool ran = resume_all(first, step);
         if (all_done()) return;
         if (!release_shuffles() && !release_barrier() && !ran)
             fail("threads of a block wait for one another");
+    }
+}
+
+inline void begin_threads(void)
+{
+    for (int t = 0; t < n_thread; t++) {
+        fiber &f = fibers[t];
+        const unsigned u = (unsigned)t;
+        if (f.stack.empty()) make_stack(&f);
+        f.index = dim3(u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y));
     }
 }
 
@@ -196,6 +210,7 @@ inline void run(dim3 grid, dim3 threads, const std::function<void()> &kernel)
     grid_size = grid;
     block_size = threads;
     body = &kernel;
+    begin_threads();
     order++; /* each launch in another one than the last */
     for (unsigned z = 0; z < grid.z; z++)
         for (unsigned y = 0; y < grid.y; y++)
@@ -253,6 +268,7 @@ static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
 }
 
 static inline int __ffs(int value) { return __builtin_ffs(value); }
+static inline int __popc(uint32_t value) { return __builtin_popcount(value); }
 
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {

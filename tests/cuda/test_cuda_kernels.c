@@ -364,6 +364,157 @@ static void rows_of_a_table_add_up_in_order(void **state)
     given(g);
 }
 
+/* --- Norms and pools ------------------------------------------------------------------------------------------------------ */
+
+static void assert_near(const float *y, const double *expected, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        assert_true(fabs((double)y[i] - expected[i]) <= 2e-5 * (1 + fabs(expected[i])));
+}
+
+typedef struct norm_case {
+    size_t rows, columns;
+    float *x, *residual, *g, *y, *gx, *own, *workspace; /* own: scale, shift, mean, variance, their gradients */
+} norm_case;
+
+static norm_case norm_of(size_t rows, size_t columns)
+{
+    const size_t n = rows * columns;
+    norm_case c = {rows,       columns,    numbers(n),           numbers(n), numbers(n),
+                   numbers(n), numbers(n), numbers(6 * columns), NULL};
+    for (size_t i = 0; i < n; i++)
+        c.residual[i] = number((uint32_t)i + 77), c.g[i] = number((uint32_t)i + 99);
+    c.workspace = taken(tandem_cuda_norm_workspace(rows, columns));
+    return c;
+}
+
+static void end_norm(const norm_case *c)
+{
+    given(c->workspace);
+    given(c->own);
+    given(c->gx);
+    given(c->y);
+    given(c->g);
+    given(c->residual);
+    given(c->x);
+}
+
+/* In double: y of the norm, its sum with a residual and a rectifier; then all gradients. */
+static void check_norm(const norm_case *c)
+{
+    const size_t rows = c->rows, columns = c->columns, n = rows * columns;
+    const float *scale = c->own, *shift = scale + columns;
+    float *mean = c->own + 2 * columns, *variance = mean + columns, *of_scale = variance + columns;
+    const tandem_cuda_batchnorm b = {rows, columns, scale, shift, 1e-5f, 1, c->residual};
+    const tandem_cuda_batchnorm_gradients out = {c->gx,           c->residual, TANDEM_CUDA_F32,
+                                                 TANDEM_CUDA_F32, of_scale,    of_scale + columns};
+    double *expected = calloc(n, sizeof *expected);
+    assert_non_null(expected);
+    assert_int_equal(
+        tandem_cuda_batchnorm_forward(c->y, c->x, TANDEM_CUDA_F32, &b, mean, variance, c->workspace, NULL), 0);
+    for (size_t k = 0; k < columns; k++) {
+        double sum = 0, square = 0;
+        for (size_t r = 0; r < rows; r++) sum += (double)c->x[r * columns + k] / (double)rows;
+        for (size_t r = 0; r < rows; r++)
+            square += pow((double)c->x[r * columns + k] - sum, 2) / (double)rows;
+        for (size_t i = k; i < n; i += columns)
+            expected[i] = fmax(((double)c->x[i] - sum) / sqrt(square + 1e-5) * (double)scale[k] +
+                                   (double)shift[k] + (double)c->residual[i],
+                               0);
+    }
+    assert_near(c->y, expected, n);
+    assert_int_equal(tandem_cuda_batchnorm_add_backward(&out, c->g, c->x, c->y, TANDEM_CUDA_F32, &b, mean,
+                                                        variance, c->workspace, NULL),
+                     0);
+    for (size_t i = 0; i < n; i++) assert_true(c->residual[i] == (c->y[i] > 0 ? c->g[i] : 0));
+    for (size_t k = 0; k < columns; k++) {
+        const double inverse = 1 / sqrt((double)variance[k] + 1e-5), centre = (double)mean[k];
+        double sum = 0, along = 0;
+        for (size_t i = k; i < n; i += columns) {
+            sum += (double)c->residual[i];
+            along += (double)c->residual[i] * ((double)c->x[i] - centre) * inverse;
+        }
+        assert_true(fabs((double)of_scale[k] - along) <= 1e-4 * sqrt((double)rows));
+        assert_true(fabs((double)of_scale[columns + k] - sum) <= 1e-4 * sqrt((double)rows));
+        for (size_t i = k; i < n; i += columns)
+            expected[i] =
+                (double)scale[k] * inverse *
+                ((double)c->residual[i] - (sum + ((double)c->x[i] - centre) * inverse * along) / (double)rows);
+    }
+    assert_near(c->gx, expected, n);
+    free(expected);
+}
+
+/* Channels that are octets of a block and others, and more rows than parts of the least size are. */
+static void norms_are_those_of_the_channels(void **state)
+{
+    (void)state;
+    static const size_t side[][2] = {{301, 16}, {37, 264}, {50, 5}, {140001, 1}};
+    for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
+        const norm_case c = norm_of(side[k][0], side[k][1]);
+        check_norm(&c);
+        end_norm(&c);
+    }
+}
+
+/* Eight channels more at once have what each has by itself; windows overlap and leave the image. */
+static void pools_of_octets_are_those_of_channels(void **state)
+{
+    (void)state;
+    enum { IN = 2 * 7 * 6, OUT = 2 * 4 * 3, CHANNELS = 16 };
+    const tandem_cuda_pool wide = {2, 7, 6, CHANNELS, 4, 3, 3, 3, 2, 1};
+    tandem_cuda_pool thin = wide;
+    thin.channels = 1;
+    float *x = numbers((size_t)IN * CHANNELS), *one = numbers(IN), *y = numbers((size_t)OUT * CHANNELS),
+          *y_of = numbers(OUT), *gx = numbers((size_t)IN * CHANNELS), *gx_of = numbers(IN);
+    uint8_t *place = taken((size_t)OUT * CHANNELS), *place_of = taken(OUT);
+    assert_int_equal(tandem_cuda_maxpool(y, place, x, TANDEM_CUDA_F32, &wide, NULL), 0);
+    assert_int_equal(tandem_cuda_pool_backward(gx, y, place, TANDEM_CUDA_F32, &wide, NULL), 0);
+    for (int c = 0; c < CHANNELS; c++) {
+        for (int i = 0; i < IN; i++) one[i] = x[i * CHANNELS + c];
+        assert_int_equal(tandem_cuda_maxpool(y_of, place_of, one, TANDEM_CUDA_F32, &thin, NULL), 0);
+        assert_int_equal(tandem_cuda_pool_backward(gx_of, y_of, place_of, TANDEM_CUDA_F32, &thin, NULL), 0);
+        for (int i = 0; i < OUT; i++) assert_true(y[i * CHANNELS + c] == y_of[i]);
+        for (int i = 0; i < OUT; i++) assert_int_equal(place[i * CHANNELS + c], place_of[i]);
+        for (int i = 0; i < IN; i++) assert_true(gx[i * CHANNELS + c] == gx_of[i]);
+    }
+    assert_int_equal(tandem_cuda_pool_backward(gx, y, NULL, TANDEM_CUDA_F32, &wide, NULL), 0); /* of a mean */
+    for (int i = 0; i < OUT; i++) y_of[i] = y[i * CHANNELS + 11];
+    assert_int_equal(tandem_cuda_pool_backward(gx_of, y_of, NULL, TANDEM_CUDA_F32, &thin, NULL), 0);
+    for (int i = 0; i < IN; i++) assert_true(gx[i * CHANNELS + 11] == gx_of[i]);
+    given(place_of);
+    given(place);
+    given(gx_of);
+    given(gx);
+    given(y_of);
+    given(y);
+    given(one);
+    given(x);
+}
+
+/* Sixteen channels are moved at once, by the same windows as one. */
+static void columns_of_images_are_their_windows(void **state)
+{
+    (void)state;
+    enum { IN = 2 * 5 * 4, WINDOWS = 2 * 3 * 2, CHANNELS = 32, WINDOW = 9 };
+    const tandem_cuda_pool wide = {2, 5, 4, CHANNELS, 3, 2, 3, 3, 2, 1};
+    tandem_cuda_pool thin = wide;
+    thin.channels = 1;
+    uint8_t *x = taken((size_t)IN * CHANNELS), *one = taken(IN),
+            *all = taken((size_t)WINDOWS * WINDOW * CHANNELS), *own = taken((size_t)WINDOWS * WINDOW);
+    for (int i = 0; i < IN * CHANNELS; i++) x[i] = (uint8_t)(i * 37 / 5 + 1);
+    assert_int_equal(tandem_cuda_im2col_bytes(all, x, &wide, NULL), 0);
+    for (int c = 0; c < CHANNELS; c++) {
+        for (int i = 0; i < IN; i++) one[i] = x[i * CHANNELS + c];
+        assert_int_equal(tandem_cuda_im2col_bytes(own, one, &thin, NULL), 0);
+        for (int i = 0; i < WINDOWS * WINDOW; i++) assert_int_equal(all[i * CHANNELS + c], own[i]);
+    }
+    given(own);
+    given(all);
+    given(one);
+    given(x);
+}
+
 /* --- The optimizer -------------------------------------------------------------------------------------------------------- */
 
 static void updates_are_the_same(void **state)
@@ -428,6 +579,9 @@ int main(void)
         cmocka_unit_test(draws_are_those_of_the_step),
         cmocka_unit_test(a_loss_is_scaled_first),
         cmocka_unit_test(rows_of_a_table_add_up_in_order),
+        cmocka_unit_test(norms_are_those_of_the_channels),
+        cmocka_unit_test(pools_of_octets_are_those_of_channels),
+        cmocka_unit_test(columns_of_images_are_their_windows),
         cmocka_unit_test(updates_are_the_same),
     };
     return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);

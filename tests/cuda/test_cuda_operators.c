@@ -20,7 +20,7 @@ static void every_operator_agrees_with_the_reference(void **state)
 {
     (void)state;
     const tandem_device row = {.name = "cuda:0", .precisions = all_precisions, .wider = TANDEM_BF16};
-    bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1};
+    bench b = {.backend = &mirror_backend, .row = &row, .narrow_gradients = 1, .is_card = 1};
     tandem_error error = {0};
     assert_int_equal(mirror_backend.open(&b.device, "cuda:0", &error), TANDEM_OK);
     bench_check_every_case(&b);
