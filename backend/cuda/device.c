@@ -364,9 +364,21 @@ static tandem_status queue_copy(void *device, tandem_lane lane, void *to, const 
 
 /* --- Graphs --------------------------------------------------------------------------------------------------------------- */
 
+static tandem_status try_marks_in_a_graph(cuda_device *cuda, tandem_error *error)
+{
+    const int failed = cuda->outside_waits ? 0 : cuda->vendor->outside_waits(&cuda->outside_waits, cuda->stream);
+    if (failed) return failed_to(cuda, "try a graph", failed, error);
+    return cuda->outside_waits
+               ? TANDEM_OK
+               : tandem_error_set(error, TANDEM_NO_DEVICE,
+                                  "cuda:%d: nobody can wait for an event in a graph with this driver", cuda->index);
+}
+
 static tandem_status record(void *device, tandem_error *error)
 {
     cuda_device *cuda = device;
+    const tandem_status status = try_marks_in_a_graph(cuda, error);
+    if (status != TANDEM_OK) return status;
     const int failed = cuda->vendor->capture_begin(cuda->stream);
     if (failed) return failed_to(cuda, "begin a graph", failed, error);
     cuda->records = 1;

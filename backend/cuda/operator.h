@@ -25,6 +25,7 @@ typedef struct cuda_device {
     tandem_cuda_event behind[TANDEM_N_LANE];  /* what a lane follows */
     int records;                              /* work is put down in a graph; is_forked: on this lane, too */
     int is_forked[TANDEM_N_LANE];
+    int outside_waits; /* it has been tried, and marks in a graph can be waited for */
     int failed_update; /* error of a launch of the optimizer, until `settle` tells it */
     cuda_card card;
     cuda_choices *choices;

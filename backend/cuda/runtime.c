@@ -1,4 +1,6 @@
 /* runtime.c: memory, streams and events from cudart, and the table of all that comes from NVIDIA's libraries. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -143,6 +145,47 @@ static int graph_run(tandem_cuda_graph graph, tandem_cuda_stream stream)
 }
 static void graph_close(tandem_cuda_graph graph) { (void)cudaGraphExecDestroy(graph); }
 
+static void hold_up(void *gate)
+{
+    while (!atomic_load((atomic_int *)gate)) (void)sched_yield();
+}
+
+static cudaError_t try_held_up(int *waits, tandem_cuda_graph *graph, tandem_cuda_event event, tandem_cuda_stream stream)
+{
+    atomic_int gate = 0;
+    cudaGraph_t captured = NULL;
+    cudaError_t failed = cudaEventRecord(event, stream);
+    if (failed == cudaSuccess) failed = cudaStreamSynchronize(stream);
+    if (failed == cudaSuccess) failed = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (failed != cudaSuccess) return failed;
+    failed = cudaLaunchHostFunc(stream, hold_up, &gate);
+    if (failed == cudaSuccess) failed = cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+    const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
+    if (failed == cudaSuccess) failed = ended;
+    if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
+    if (captured) (void)cudaGraphDestroy(captured);
+    if (failed != cudaSuccess) return failed;
+    failed = cudaGraphLaunch(*graph, stream);
+    const cudaError_t state = cudaEventQuery(event);
+    atomic_store(&gate, 1);
+    const cudaError_t reached = cudaStreamSynchronize(stream); /* the gate is needed until then */
+    if (failed != cudaSuccess) return failed;
+    *waits = state == cudaErrorNotReady;
+    return reached;
+}
+
+static int outside_waits(int *waits, tandem_cuda_stream stream)
+{
+    tandem_cuda_event event = NULL;
+    tandem_cuda_graph graph = NULL;
+    cudaError_t failed = cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
+    if (failed == cudaSuccess) failed = try_held_up(waits, &graph, event, stream);
+    if (graph) (void)cudaGraphExecDestroy(graph);
+    if (event) (void)cudaEventDestroy(event);
+    (void)cudaGetLastError(); /* that the event was not ready is no error of the next launch */
+    return cuda_from_cudart(failed);
+}
+
 /* --- The libraries' handles ----------------------------------------------------------------------------------------------- */
 
 static void close_libraries(cuda_libraries *libraries)
@@ -210,6 +253,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .capture_begin = capture_begin,
+                                        .outside_waits = outside_waits,
                                         .capture_end = capture_end,
                                         .record_outside = record_outside,
                                         .graph_run = graph_run,

@@ -391,6 +391,15 @@ static int elapsed_ns(int64_t *ns, tandem_cuda_event from, tandem_cuda_event to)
     return stand_in_fate();
 }
 
+int stand_in_marks_are_early;
+
+static int outside_waits(int *waits, tandem_cuda_stream stream)
+{
+    (void)stream;
+    *waits = !stand_in_marks_are_early;
+    return stand_in_fate();
+}
+
 static int capture_begin(tandem_cuda_stream stream)
 {
     int failed = stand_in_fate();
@@ -729,6 +738,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .reach = reach,
                                         .elapsed_ns = elapsed_ns,
                                         .capture_begin = capture_begin,
+                                        .outside_waits = outside_waits,
                                         .capture_end = capture_end,
                                         .record_outside = record_outside,
                                         .graph_run = graph_run,

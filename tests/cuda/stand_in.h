@@ -29,6 +29,7 @@ extern int stand_in_breaks;     /* whether the third fails when it is run */
 extern int stand_in_runs;       /* of work, so far */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
+extern int stand_in_marks_are_early; /* 1: events in graphs count as reached before the graph comes there */
 extern int stand_in_refuses_capture; /* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
 int stand_in_open_things(void); /* what was opened or taken and not given back */
 

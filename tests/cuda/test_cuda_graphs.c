@@ -16,7 +16,7 @@
 #include "tests/cuda/stand_in_library.h"
 #include "tests/property/training_run.h"
 
-static int *fails_after, *is_apart, *graph_runs, *refuses_capture;
+static int *fails_after, *is_apart, *graph_runs, *refuses_capture, *marks_are_early;
 static int (*open_things)(void);
 
 static int open_stand_in(void **state)
@@ -27,8 +27,9 @@ static int open_stand_in(void **state)
     is_apart = dlsym(library, "stand_in_is_apart");
     graph_runs = dlsym(library, "stand_in_graph_runs");
     refuses_capture = dlsym(library, "stand_in_refuses_capture");
+    marks_are_early = dlsym(library, "stand_in_marks_are_early");
     *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
-    assert_true(fails_after && is_apart && graph_runs && refuses_capture && open_things);
+    assert_true(fails_after && is_apart && graph_runs && refuses_capture && marks_are_early && open_things);
     *is_apart = 1;
     return training_folder_open(state);
 }
@@ -269,27 +270,32 @@ static void there_are_none_for_who_looks_between_tasks(void **state)
     close_one(&o);
 }
 
-/* A library whose work cannot be captured. */
-static void where_none_can_be_made_steps_are_launched(void **state)
+static void check_without_graphs(int *why, const char *said)
 {
-    (void)state;
     double right[4];
     opened o = open_one(0);
     for (int i = 0; i < 4; i++) right[i] = step(&o, i);
     close_one(&o);
     const int before = *graph_runs;
-    *refuses_capture = 1;
+    *why = 1;
     o = open_one(0);
     for (int i = 0; i < 4; i++) {
         assert_true(step(&o, i) == right[i]);
         assert_int_equal(*o.backend->executor_note(o.executor) != '\0', i > 0);
     }
     const char *note = o.backend->executor_note(o.executor);
-    if (!strstr(note, "no graph") || !strstr(note, "cuda:0") || !strstr(note, "not permitted in a capture"))
-        fail_msg("%s", note);
+    if (!strstr(note, "no graph") || !strstr(note, "cuda:0") || !strstr(note, said)) fail_msg("%s", note);
     close_one(&o);
-    *refuses_capture = 0;
+    *why = 0;
     assert_int_equal(*graph_runs, before);
+}
+
+/* A library whose work cannot be captured; a driver whose events in graphs nobody can wait for. */
+static void where_none_can_be_made_steps_are_launched(void **state)
+{
+    (void)state;
+    check_without_graphs(refuses_capture, "not permitted in a capture");
+    check_without_graphs(marks_are_early, "wait for an event in a graph");
 }
 
 /* Call or node number n of the fourth step fails, and all behind it. Returns how many were left to come. */
