@@ -90,7 +90,10 @@ static tandem_status open_case(cli_subject *subject, const demo *d, int k, tande
 {
     static const char *const name[N_CASE] = {"all fp32", "lowest", "allocated"};
     cli_options options = d->options;
-    options.plan = k == 2 ? plan_path : NULL;
+    if (k == 2) { /* a plan says its cluster itself */
+        options.plan = plan_path;
+        options.cluster = NULL;
+    }
     options.uniform = k == 1 ? d->lowest : NULL;
     const tandem_status status = cli_subject_open(subject, &options, error);
     if (status == TANDEM_OK) (void)snprintf(subject->plan->name, sizeof subject->plan->name, "%s", name[k]);

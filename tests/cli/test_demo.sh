@@ -1,0 +1,18 @@
+#!/bin/bash
+# The whole loop as a new user runs it, with few steps: `tandem demo` to its end. Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+if [ "$(basename "$build")" != build ]; then
+    skip "tandem demo" "a profile takes minutes with a sanitizer; test_loop.sh has its commands one by one"
+elif run 0 doctor --json && [ "$(field ready out)" = true ]; then
+    run 0 demo --steps 4 --eval 100 --json && [ "$(field measured_ns out | wc -l)" -ge 3 ] && positive "$(field measured_ns out | head -1)" &&
+        [ -s tandem-demo-plan.json ] && [ -s tandem.db ]
+    report "tandem demo: three cases, predicted and measured" $?
+    left_over && report "no files are left over" 1 || report "no files are left over" 0
+else
+    skip "tandem demo" "doctor finds something missing here"
+fi
+echo "1..$n"
+[ $failed = 0 ]
