@@ -10,7 +10,8 @@ elif run 0 doctor --json && [ "$(field ready out)" = true ]; then
     run 0 demo --steps 4 --eval 100 --json && [ "$(field measured_ns out | wc -l)" -ge 3 ] && positive "$(field measured_ns out | head -1)" &&
         [ -s tandem-demo-plan.json ] && [ -s tandem.db ]
     report "tandem demo: three cases, predicted and measured" $?
-    left_over && report "no files are left over" 1 || report "no files are left over" 0
+    left_over
+    report "no files are left over" $((!$?))
 else
     skip "tandem demo" "doctor finds something missing here"
 fi
