@@ -331,7 +331,7 @@ static void check_types(const run *r, const tandem_task *task)
     const tandem_precision_row *row = tandem_precision_get(task->precision);
     const int is_product =
         task->op >= 0 && tandem_op_row_get(r->step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE;
-    tandem_dtype from = task->from, second = task->from;
+    tandem_dtype from = task->from, second = from;
     if (is_product && task->kind == TANDEM_TASK_FORWARD) from = second = row->forward;
     if (is_product && task->kind == TANDEM_TASK_DGRAD) from = row->dgrad, second = row->second;
     if (is_product && task->kind == TANDEM_TASK_WGRAD) from = row->wgrad, second = row->second;

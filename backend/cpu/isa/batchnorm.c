@@ -96,7 +96,7 @@ INLINE void fetch_block(const void *x, size_t at, size_t begin, size_t n, int pa
 
 static size_t chunk_rows(size_t channels)
 {
-    return channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
+    return channels > 0 && channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
 }
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
