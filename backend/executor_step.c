@@ -29,10 +29,11 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     void *place = input_place(executor, b);
     if (input->dtype == TANDEM_F32)
         tandem_noise_fill(executor->noise, place, (size_t)n, executor->options.seed, stream);
+    tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
         const uint32_t counter[4] = {(uint32_t)(i / 4), stream[0], stream[1], stream[2]};
-        const uint32_t word = tandem_philox(counter, executor->options.seed).word[i % 4];
-        ((int32_t *)place)[i] = (int32_t)(word % (uint32_t)graph->vocabulary);
+        if (i % 4 == 0) block = tandem_philox(counter, executor->options.seed);
+        ((int32_t *)place)[i] = (int32_t)(block.word[i % 4] % (uint32_t)graph->vocabulary);
     }
     for (int64_t i = 0; i < graph->length; i++) {
         const uint32_t counter[4] = {(uint32_t)i, (uint32_t)sample, 1, TANDEM_DRAW_SHUFFLE};

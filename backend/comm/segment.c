@@ -52,20 +52,20 @@ static tandem_status allocate(const tandem_segment *segment, uint64_t begin, uin
     return failed ? refuse("allocate it", error) : TANDEM_OK;
 }
 
-/* Who makes a file longer than this gets a signal that ends the process: memory counts as one. */
-static bool may_be_so_long(uint64_t bytes)
+/* Who makes a file longer than a limit gets a signal that ends the process, and memory counts as a file. Under any limit none is
+ * shared, so that ranks which share some have room for all. */
+static bool are_files_limited(void)
 {
     struct rlimit most;
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur))
-        return true;
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur == RLIM_INFINITY) return false;
     errno = EFBIG;
-    return false;
+    return true;
 }
 
 static tandem_status make(ticket *told, tandem_segment *segment, tandem_error *error)
 {
     struct stat is;
-    if (!may_be_so_long(segment->mapped_bytes)) return refuse("make it", error);
+    if (are_files_limited()) return refuse("make it", error);
     segment->file = memfd_create("tandem", MFD_CLOEXEC);
     if (segment->file < 0 || ftruncate(segment->file, (off_t)segment->mapped_bytes) != 0 ||
         fstat(segment->file, &is) != 0)

@@ -465,13 +465,10 @@ void ISA(batchnorm_backward_f32)(const tandem_batchnorm *norm, const tandem_batc
 void ISA(batchnorm_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                   const uint16_t *g, const uint16_t *x)
 {
-    const backward_pass b = {.norm = norm, .g = g, .x = x, .narrow = 1};
-    backward_pass in_pairs = b;
-    in_pairs.paired = 1;
     if (norm->channels % 2)
-        backward_alone(b, out);
+        backward_alone((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1}, out);
     else
-        backward_alone(in_pairs, out);
+        backward_alone((backward_pass){.norm = norm, .g = g, .x = x, .narrow = 1, .paired = 1}, out);
 }
 
 /* b of a sum, but for the type of the residual's gradient. */
@@ -504,11 +501,8 @@ void ISA(batchnorm_add_backward_f32)(const tandem_batchnorm *norm, const tandem_
 void ISA(batchnorm_add_backward_bf16)(const tandem_batchnorm *norm, const tandem_batchnorm_gradients *out,
                                       const uint16_t *g, const uint16_t *x, const uint16_t *y)
 {
-    const backward_pass b = {.norm = norm, .g = g, .x = x, .y = y, .narrow = 1};
-    backward_pass in_pairs = b;
-    in_pairs.paired = 1;
     if (norm->channels % 2)
-        backward_into(b, out);
+        backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1}, out);
     else
-        backward_into(in_pairs, out);
+        backward_into((backward_pass){.norm = norm, .g = g, .x = x, .y = y, .narrow = 1, .paired = 1}, out);
 }
