@@ -151,6 +151,15 @@ static tandem_status recall(rank_run *run, const cli_options *options, tandem_er
     return status;
 }
 
+/* What a plan was replayed with is then not what it is run with. */
+static void note_exchange(const rank_run *run, const cli_options *options)
+{
+    const char *why = run->backend->worker_why_apart(run->worker);
+    if (*why)
+        cli_note(options, "gradients go over the network, since rank %d shares no memory with the others: %s",
+                 run->place.rank, why);
+}
+
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error)
 {
@@ -186,7 +195,10 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
             error);
     if (status == TANDEM_OK) status = recall(run, options, error);
     if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
-    if (status != TANDEM_OK) rank_run_close(run);
+    if (status == TANDEM_OK)
+        note_exchange(run, options);
+    else
+        rank_run_close(run);
     return status;
 }
 
