@@ -58,12 +58,13 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
 {
     if (!tandem_cluster_shares_memory(&rank->subject->cluster) || rank->backend->worker_shares(rank->worker))
         return TANDEM_OK;
-    const char *why = rank->backend->worker_why_apart(rank->worker);
-    return tandem_error_set(error, TANDEM_USAGE,
-                            "the cluster's ranks are on one machine, but these share no memory%s%s; on machines of their "
-                            "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
-                            "the network wherever they are",
-                            *why ? ": " : "", why);
+    (void)tandem_error_set(error, TANDEM_USAGE,
+                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on machines of their "
+                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
+                           "the network wherever they are",
+                           rank->backend->worker_why_apart(rank->worker));
+    error->rank = 0; /* the same on all */
+    return TANDEM_USAGE;
 }
 
 static tandem_status open_rank(profile_rank *rank, tandem_error *error)
@@ -153,7 +154,7 @@ static int run_rank(const cli_options *options, const cli_subject *subject, cons
         status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;
     if (status != TANDEM_OK)
-        code = cli_fail(&error);
+        code = cli_fail_as(place->rank, &error);
     else if (place->rank == 0)
         code = print_report(&rank, all, tandem_now_ns() - begin);
     close_rank(&rank);

@@ -155,9 +155,8 @@ static tandem_status recall(rank_run *run, const cli_options *options, tandem_er
 static void note_exchange(const rank_run *run, const cli_options *options)
 {
     const char *why = run->backend->worker_why_apart(run->worker);
-    if (*why)
-        cli_note(options, "gradients go over the network, since rank %d shares no memory with the others: %s",
-                 run->place.rank, why);
+    if (*why && run->place.rank == 0)
+        cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
 }
 
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,

@@ -214,6 +214,22 @@ static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
+/* The first reason that a rank has is the reason of all. */
+static tandem_status share_reason(tandem_comm *comm, const char *own, uint32_t tag, tandem_error *error)
+{
+    enum { REASON_BYTES = TANDEM_ERROR_TEXT - 32 };
+    char *all = malloc((size_t)comm->n_rank * REASON_BYTES);
+    if (!all) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
+    const tandem_status status = tandem_comm_gather(comm, own, all, REASON_BYTES, tag, error);
+    for (int r = 0; r < comm->n_rank && status == TANDEM_OK; r++) {
+        const char *why = all + (size_t)r * REASON_BYTES;
+        if (*why && !*comm->why_apart)
+            (void)snprintf(comm->why_apart, sizeof comm->why_apart, "rank %d: %.*s", r, REASON_BYTES - 1, why);
+    }
+    free(all);
+    return status;
+}
+
 /* TANDEM_IO where ranks share no memory; from then on none is taken. */
 static tandem_status open_segment(tandem_segment *segment, tandem_comm *comm, uint64_t bytes, int refuses,
                                   uint32_t tag, tandem_error *error)
@@ -229,10 +245,10 @@ static tandem_status open_segment(tandem_segment *segment, tandem_comm *comm, ui
     const tandem_status status = tandem_segment_open(segment, comm, &options, &own);
     if (status == TANDEM_IO) {
         comm->shares = false;
-        memcpy(comm->why_apart, own.text, sizeof comm->why_apart);
-    } else if (status != TANDEM_OK && error) {
-        *error = own;
+        const tandem_status told = share_reason(comm, own.text, tag, error);
+        return told == TANDEM_OK ? TANDEM_IO : told;
     }
+    if (status != TANDEM_OK && error) *error = own;
     return status;
 }
 

@@ -70,7 +70,7 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
 /* Whether the ranks share memory: all on one machine, tried when the communicator was opened, and given up where a later take
  * failed for another reason than that there is none left. The same on every rank. */
 int tandem_comm_shares(const tandem_comm *comm);
-/* Why they do not, where it is for this rank and nobody asked for it; else "". */
+/* Why they do not, where nobody chose so: "rank 1: …", the same on every rank; else "". */
 const char *tandem_comm_why_apart(const tandem_comm *comm);
 /* All ranks together, with the same bytes: memory of this rank, cleared, locked, that the others can reach too. A sum
  * of data in it must name the same place on every rank; it needs no copies and one thread at a time. *memory

@@ -239,7 +239,7 @@ typedef struct tandem_backend_api {
     /* Whether the ranks exchange gradients in memory that they share: all on one machine, where nobody chose the network, and as
      * far as it has been tried; an executor or a measurement that is opened may find that they cannot. */
     int (*worker_shares)(const tandem_worker *worker);
-    /* Why they do not, where that is for this rank, and nobody chose so: a sentence without its end; else "". */
+    /* Why they do not, where nobody chose so: a sentence without its end, the same on every rank; else "". */
     const char *(*worker_why_apart)(const tandem_worker *worker);
     /* How this rank's device does what its libraries can do in several ways (tandem_device_backend: recall, tried). */
     tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,

@@ -1084,6 +1084,8 @@ static int do_without(board *my, int rank)
                                          .over_network = my->choice == rank};
     EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
     EXPECT(!tandem_comm_shares(comm));
+    EXPECT(!strstr(tandem_comm_why_apart(comm), "rank 0: shared memory: cannot make it") == (my->choice != 2));
+    EXPECT(!*tandem_comm_why_apart(comm) == (my->choice != 2)); /* somebody chose the network */
     void *memory = comm;
     EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
     float one = 1;
@@ -1225,7 +1227,7 @@ static int lock_too_little(board *my, int rank)
     if (my->choice) EXPECT(tandem_comm_take(comm, &before, 100, 5, error) == TANDEM_OK && before);
     EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == TANDEM_OK && !memory);
     EXPECT(!tandem_comm_shares(comm) && k.n_locked == my->choice && n_left() == my->choice);
-    EXPECT(strcmp(tandem_comm_why_apart(comm), rank == 1 ? "the keeper is full" : "") == 0);
+    EXPECT(strcmp(tandem_comm_why_apart(comm), "rank 1: the keeper is full") == 0);
     const int calls = k.n_calls;
     memory = comm;
     EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory); /* nor later */
