@@ -151,11 +151,11 @@ static tandem_status recall(rank_run *run, const cli_options *options, tandem_er
     return status;
 }
 
-/* What a plan was replayed with is then not what it is run with. */
-static void note_exchange(const rank_run *run, const cli_options *options)
+void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
+                            const cli_options *options)
 {
-    const char *why = run->backend->worker_why_apart(run->worker);
-    if (*why && run->place.rank == 0)
+    const char *why = backend->worker_why_apart(worker);
+    if (*why && rank == 0)
         cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
 }
 
@@ -195,7 +195,7 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
     if (status == TANDEM_OK) status = recall(run, options, error);
     if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
     if (status == TANDEM_OK)
-        note_exchange(run, options);
+        rank_run_note_exchange(run->backend, run->worker, place->rank, options);
     else
         rank_run_close(run);
     return status;

@@ -1215,6 +1215,28 @@ static void parts_are_locked_while_they_are_taken(void **state)
     run_ranks(3, lock_and_unlock);
 }
 
+/* The reason is not told for want of memory. */
+static int lack_a_reason(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    keeper k = {.most_bytes = 4096};
+    EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
+    void *memory = comm;
+    if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
+    EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    EXPECT(memory == comm && n_left() == 0 && k.n_locked == 0);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_reason_that_finds_no_memory_is_an_error_of_all(void **state)
+{
+    (void)state;
+    run_ranks(3, lack_a_reason);
+    assert_all_blame(3, 2, "rank 2 ran out of memory during the sharing of memory");
+}
+
 /* One rank can lock too little: a page of those that are tried, where choice is 0, or all of what is taken later. */
 static int lock_too_little(board *my, int rank)
 {
@@ -1305,6 +1327,7 @@ int main(void)
         TEST(too_little_shared_memory_is_said_by_all),
         TEST(parts_are_locked_while_they_are_taken),
         TEST(where_one_cannot_lock_nobody_shares),
+        TEST(a_reason_that_finds_no_memory_is_an_error_of_all),
     };
     const int failed = cmocka_run_group_tests_name("comm over a network", tests, NULL, NULL);
     tests_sharing = true;
