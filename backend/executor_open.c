@@ -376,9 +376,9 @@ void tandem_executor_close(tandem_executor *executor)
     if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);
     tandem_worker *worker = executor->worker;
     if (!executor->evaluates) tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
+    tandem_worker_give_exchanged(worker, executor->host_gradient);
     if (executor->gradient != executor->host_gradient)
         tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);
-    tandem_worker_give_exchanged(worker, executor->host_gradient);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);

@@ -262,6 +262,15 @@ static void give(void *device, void *memory, int is_staging)
     if (memory) cuda->vendor->give(memory, is_staging);
 }
 
+static tandem_status lock(void *device, void *memory, uint64_t bytes, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->lock(memory, bytes);
+    return failed ? failed_to(cuda, "page-lock memory that ranks share", failed, error) : TANDEM_OK;
+}
+
+static void unlock(void *device, void *memory) { ((const cuda_device *)device)->vendor->unlock(memory); }
+
 static uint64_t free_bytes(void *device)
 {
     const cuda_device *cuda = device;
@@ -458,6 +467,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .version = version,
     .take = take,
     .give = give,
+    .lock = lock,
+    .unlock = unlock,
     .free_bytes = free_bytes,
     .copy = copy,
     .settle = settle,

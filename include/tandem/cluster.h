@@ -112,8 +112,8 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
-/* Whether its ranks exchange gradients in memory that they share: more than one, all CPUs, all of one node,
- * not over_network. */
+/* Whether its ranks exchange gradients in memory that they share: more than one, all of them CPUs and cards that kernels run on, all of
+ * one node, not over_network. */
 int tandem_cluster_shares_memory(const tandem_cluster *cluster);
 /* Under which collectives are filed: names of all ranks' devices, sorted, joined by '+', equal ones as
  * N*NAME; and behind them " in shared memory" where they share it, so that what was measured over a network
