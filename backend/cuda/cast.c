@@ -16,22 +16,26 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
 {
     const cuda_device *device = kernel->device;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
-    const size_t n = elements(kernel);
+    const tandem_cuda_codes to = {.code = cuda_code_of(kernel->task.to),
+                                  .batch = 1,
+                                  .rows = 1,
+                                  .columns = elements(kernel),
+                                  .q = call->out[0],
+                                  .scale = call->out_scale[0]};
     const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
         call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
     if (call->history)
         return cuda_kernel_result(kernel,
-                                  tandem_cuda_quantise_delayed(call->out[0], cuda_code_of(kernel->task.to),
-                                                               call->out_scale[0], call->in[0], type, n,
-                                                               call->history, call->repeats, device->amax_bits,
-                                                               &rounding, call->draws.since, device->stream),
+                                  tandem_cuda_quantise_delayed(&to, call->in[0], type, call->history,
+                                                               call->repeats, device->amax_bits, &rounding,
+                                                               call->draws.since, device->stream),
                                   error);
     int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
-                           : tandem_cuda_amax(device->amax_bits, call->in[0], type, n, device->stream);
+                           : tandem_cuda_amax(device->amax_bits, call->in[0], type, to.columns, device->stream);
     if (!failed)
-        failed = tandem_cuda_quantise(call->out[0], cuda_code_of(kernel->task.to), call->out_scale[0], call->in[0],
-                                      type, n, device->amax_bits, &rounding, call->draws.since, device->stream);
+        failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding, call->draws.since,
+                                      device->stream);
     return cuda_kernel_result(kernel, failed, error);
 }
 

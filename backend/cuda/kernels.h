@@ -31,22 +31,30 @@ int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_float type,
 /* *word = value: an amax that is known in advance. */
 int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream);
 
+/* Where codes go: of a matrix, or `batch` of them, one behind the other. */
+typedef struct tandem_cuda_codes {
+    tandem_cuda_code code;
+    size_t batch, rows, columns; /* without a column-wise copy 1, 1, n will do */
+    void *q;                     /* (batch, rows, columns) */
+    void *columnwise;            /* (batch, columns, rows): the same codes; NULL: not wanted */
+    float *scale;
+} tandem_cuda_codes;
+
 /* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host between the two
  * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter; *since, on the card, is added to
- * rounding->stream[0] (NULL: 0).  B: n·(size + 1).
+ * rounding->stream[0] (NULL: 0). Element i of all takes half-word i % 8 of block i / 8.  B: n·(size + 1); with a column-wise copy
+ * n·(size + 2) where rows and columns are multiples of 16, else n·(size + 3).
  * CPU: quantise_f32, quantise_bf16. */
-int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
-                         size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
-                         const uint32_t *since, tandem_cuda_stream stream);
+int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, const uint32_t *amax_bits,
+                         const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream);
 
 /* The same with the range that `history` gives, an amax_history.h on the card, which goes on with the amax of x, found in the same
  * pass. Where it gives none, x's own, found by a pass before. repeats: with the range of the last time, and the history stays.
- * words: two, of nobody else's meanwhile. *scale is no number where x is not finite.  B: n·(size + 1).
+ * words: two, of nobody else's meanwhile. *scale is no number where x is not finite.  B: as above.
  * CPU: quantise_amax_f32, quantise_amax_bf16. */
-int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
-                                 tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
-                                 uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
-                                 tandem_cuda_stream stream);
+int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
+                                 tandem_amax_history *history, int repeats, uint32_t *words,
+                                 const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream);
 
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
 int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,

@@ -1,6 +1,7 @@
 /* layout.cu: operators that put rows elsewhere: embedding, labelled, transpose, slice, prepend, and the pools. CPU reference:
  * backend/cpu/op/{embedding,labelled,transpose,slice,prepend,maxpool,avgpool}.c. */
 #include "backend/cuda/octet.h"
+#include "backend/cuda/tile.h"
 
 /* --- Embedding ------------------------------------------------------------------------------------------------------------ */
 
@@ -229,47 +230,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A transpose whose sides are sixteens, by tiles of 128 × 128: 16 bytes a load and a store. A word of the tile is 4 bytes along a row
- * of x; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor columns of words meet in a bank. */
-enum { WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
-static __device__ __forceinline__ unsigned place_in_tile(unsigned row, unsigned word)
-{
-    return row * WORDS + (word ^ (row / SIXTEEN * 4));
-}
-
-/* Bytes k of four words, in order. */
-static __device__ __forceinline__ uint32_t bytes_of(const uint32_t word[4], int k)
-{
-    uint32_t four = 0;
-#pragma unroll
-    for (int i = 0; i < 4; i++) four |= (word[i] >> (8 * k) & 0xFFu) << (8 * i);
-    return four;
-}
-
 static __global__ void __launch_bounds__(THREADS)
     turn_bytes(uint8_t *__restrict__ y /* (batch, columns, rows) */, const uint8_t *__restrict__ x /* (batch, rows, columns) */,
                size_t rows, size_t columns)
 {
-    __shared__ uint4 tile[WIDE * WORDS / 4];
-    uint32_t *const words = (uint32_t *)tile;
-    const place_of_tile place = own_tile(n_tile(columns, WIDE), n_tile(rows, WIDE));
-    const size_t row0 = place.row * WIDE, column0 = place.column * WIDE, start = place.matrix * rows * columns;
-#pragma unroll
-    for (unsigned i = threadIdx.x; i < WIDE * WIDE / SIXTEEN; i += THREADS) {
-        const unsigned r = i / (WIDE / SIXTEEN), c = i % (WIDE / SIXTEEN) * SIXTEEN;
-        if (row0 + r >= rows || column0 + c >= columns) continue;
-        tile[place_in_tile(r, c / 4) / 4] = __ldg((const uint4 *)(x + start + (row0 + r) * columns + column0 + c));
-    }
+    __shared__ tile_bytes tile;
+    const wide_tile own = own_wide_tile(rows, columns);
+    for_sixteens(tile, own, [&](size_t at, uint4 &sixteen) { sixteen = __ldg((const uint4 *)(x + at)); });
     __syncthreads();
-    const unsigned r = threadIdx.x % (WIDE / SIXTEEN) * SIXTEEN, word = threadIdx.x / (WIDE / SIXTEEN);
-    if (row0 + r >= rows || column0 + 4 * word >= columns) return;
-    uint32_t own[SIXTEEN];
-#pragma unroll
-    for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[place_in_tile(r + i, word)];
-#pragma unroll
-    for (int k = 0; k < 4; k++)
-        *(uint4 *)(y + start + (column0 + 4 * word + (unsigned)k) * rows + row0 + r) = make_uint4(
-            bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
+    store_columns(y, tile, own);
 }
 
 extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
@@ -277,10 +246,9 @@ extern "C" int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_
 {
     uint8_t *const to = (uint8_t *)y;
     const uint8_t *const from = (const uint8_t *)x;
-    const int turns = transposed && rows == x_rows && columns == x_columns && rows % SIXTEEN == 0 && columns % SIXTEEN == 0;
-    const size_t side = turns ? (size_t)WIDE : (size_t)TILE;
-    const unsigned grid = (unsigned)(n_tile(rows, side) * n_tile(columns, side) * batch);
-    if (turns) return LAUNCH(turn_bytes, grid, THREADS, stream, to, from, columns, rows);
+    const unsigned grid = (unsigned)(n_tile(rows, TILE) * n_tile(columns, TILE) * batch);
+    if (transposed && rows == x_rows && columns == x_columns && fits_tiles(rows, columns))
+        return LAUNCH(turn_bytes, grid_of_tiles(batch, rows, columns), THREADS, stream, to, from, columns, rows);
     return LAUNCH(pad_bytes, grid, THREADS, stream, to, from, rows, columns, x_rows, x_columns, transposed);
 }
 

@@ -4,6 +4,7 @@
  * Stochastic rounding is the only one that computes more than memory hides easily: eight draws cost 20 wide multiplications
  * (docs/cuda.md has the count). */
 #include "backend/cuda/octet.h"
+#include "backend/cuda/tile.h"
 
 /* --- amax --------------------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +63,11 @@ struct to_s8 {
     {
         const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1],
                                      rounding.stream[2]};
-        const tandem_philox_block draws = tandem_philox(counter, rounding.seed);
+        uint64_t seed = rounding.seed;
+#ifdef __CUDA_ARCH__
+        asm volatile("" : "+l"(seed)); /* keys are made anew each time: kept, they would take 18 registers */
+#endif
+        const tandem_philox_block draws = tandem_philox(counter, seed);
         uint32_t word[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
@@ -126,7 +131,7 @@ __device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_
 
 /* --- Rounding of a tensor ------------------------------------------------------------------------------------------------- */
 
-/* Returns the largest magnitude that this thread has met, where `looks`. */
+/* Returns the largest magnitude that this thread has met, where LOOKS. */
 template <int LOOKS, typename To, typename T>
 static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const T *x /* [n] */, size_t n, float inverse, To round)
 {
@@ -147,34 +152,110 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
     return bits;
 }
 
-template <typename To, typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
-             const uint32_t *__restrict__ amax_bits, To round)
+/* The same of a block's tile. Half of what is moved is stored, and between loads threads wait for one another: so twice as much as
+ * in for_octets is on its way, 64 bytes a thread. A warp has two rows of the tile, whose octets meet in no bank. */
+template <int LOOKS, typename To, typename T>
+static __device__ __forceinline__ uint32_t round_tile(uint4 *tile, const wide_tile &own, const T *x, float inverse, To round)
 {
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(*amax_bits), To::most());
-    if (first_item() == 0) *scale = quantum.scale;
-    (void)round_all<0>(q, x, n, quantum.inverse, round);
-}
-
-template <typename To>
-static int quantise_to(void *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                       const uint32_t *amax_bits, To round, tandem_cuda_stream stream)
-{
-    RETURN_FOR(type, LAUNCH(quantise, grid_of_octets<T>(n), THREADS, stream, (uint8_t *)q, scale, (const T *)x, n,
-                            amax_bits, round));
-}
-
-extern "C" int tandem_cuda_quantise(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
-                                    size_t n, const uint32_t *amax_bits, const tandem_rounding *rounding,
-                                    const uint32_t *since, tandem_cuda_stream stream)
-{
-    switch (code) {
-    case TANDEM_CUDA_S8: return quantise_to(q, scale, x, type, n, amax_bits, to_s8{*rounding, since}, stream);
-    case TANDEM_CUDA_E4M3: return quantise_to(q, scale, x, type, n, amax_bits, to_e4m3(), stream);
-    case TANDEM_CUDA_E5M2: return quantise_to(q, scale, x, type, n, amax_bits, to_e5m2(), stream);
+    enum { N = 2 * octets_of<T>::N, IN_A_ROW = WIDE / OCTET, ROWS = THREADS / IN_A_ROW };
+    const unsigned c = threadIdx.x % IN_A_ROW * OCTET, high = c < own.wide ? own.high : 0;
+    const size_t down = ROWS * own.row;
+    size_t at = own.first + threadIdx.x / IN_A_ROW * own.row + c;
+    uint32_t bits = 0;
+    round.begin();
+#pragma unroll 1
+    for (unsigned first = threadIdx.x / IN_A_ROW; first < WIDE; first += N * ROWS) {
+        packed<T> octet[N];
+#pragma unroll
+        for (unsigned k = 0; k < N; k++)
+            if (first + k * ROWS < high) octet[k].template load<READ_ONLY>(x + at + k * down);
+#pragma unroll
+        for (unsigned k = 0; k < N; k++, at += down) {
+            if (first + k * ROWS >= high) continue;
+            float value[OCTET];
+            unpack(value, octet[k]);
+            if (LOOKS) bits = max(bits, octet_largest(value));
+            ((uint2 *)tile)[place_in_tile(first + k * ROWS, c / 4) / 2] = round(value, at / OCTET, inverse);
+        }
     }
-    return (int)cudaErrorInvalidValue;
+    return bits;
+}
+
+/* words[0]: bits of the range. Where LOOKS, 0 says that there is none, and words[1] is x's own; else it becomes that. */
+template <int LOOKS> static __device__ __forceinline__ tandem_quantum quantum_of(const uint32_t *words, float most)
+{
+    return tandem_quantum_of(tandem_float_of(LOOKS && !words[0] ? words[1] : words[0]), most);
+}
+
+template <int LOOKS> static __device__ __forceinline__ void tell_largest(uint32_t *words, uint32_t bits)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    if (!LOOKS) return;
+    bits = block_largest(bits, of_warp);
+    if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
+}
+
+template <int LOOKS, typename To, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    quantise(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n, uint32_t *words,
+             To round)
+{
+    const tandem_quantum quantum = quantum_of<LOOKS>(words, To::most());
+    if (first_item() == 0) *scale = quantum.scale;
+    tell_largest<LOOKS>(words, round_all<LOOKS>(q, x, n, quantum.inverse, round));
+}
+
+template <int LOOKS, typename To, typename T>
+static __global__ void __launch_bounds__(THREADS)
+    quantise_both(uint8_t *__restrict__ q /* (batch, rows, columns) */, uint8_t *__restrict__ columnwise, float *scale,
+                  const T *__restrict__ x /* (batch, rows, columns) */, size_t rows, size_t columns, uint32_t *words, To round)
+{
+    __shared__ tile_bytes tile;
+    const wide_tile own = own_wide_tile(rows, columns);
+    const tandem_quantum quantum = quantum_of<LOOKS>(words, To::most());
+    if (first_item() == 0) *scale = quantum.scale;
+    const uint32_t bits = round_tile<LOOKS>(tile, own, x, quantum.inverse, round);
+    __syncthreads();
+    for_sixteens(tile, own, [&](size_t at, const uint4 &sixteen) { *(uint4 *)(q + at) = sixteen; });
+    store_columns(columnwise, tile, own);
+    tell_largest<LOOKS>(words, bits);
+}
+
+static int has_both_at_once(const tandem_cuda_codes *to) { return to->columnwise && fits_tiles(to->rows, to->columns); }
+
+template <int LOOKS, typename To>
+static int quantise_to(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words, To round,
+                       tandem_cuda_stream stream)
+{
+    const size_t n = to->batch * to->rows * to->columns;
+    uint8_t *const q = (uint8_t *)to->q, *const columnwise = (uint8_t *)to->columnwise;
+    if (has_both_at_once(to)) {
+        RETURN_FOR(type, LAUNCH((quantise_both<LOOKS, To, T>), grid_of_tiles(to->batch, to->rows, to->columns), THREADS,
+                                stream, q, columnwise, to->scale, (const T *)x, to->rows, to->columns, words, round));
+    }
+    RETURN_FOR(type, LAUNCH((quantise<LOOKS, To, T>), grid_of_octets<T>(n), THREADS, stream, q, to->scale, (const T *)x, n,
+                            words, round));
+}
+
+template <int LOOKS>
+static int quantise_codes(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
+                          const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
+{
+    int failed = (int)cudaErrorInvalidValue;
+    switch (to->code) {
+    case TANDEM_CUDA_S8: failed = quantise_to<LOOKS>(to, x, type, words, to_s8{*rounding, since}, stream); break;
+    case TANDEM_CUDA_E4M3: failed = quantise_to<LOOKS>(to, x, type, words, to_e4m3(), stream); break;
+    case TANDEM_CUDA_E5M2: failed = quantise_to<LOOKS>(to, x, type, words, to_e5m2(), stream); break;
+    }
+    if (failed || !to->columnwise || has_both_at_once(to)) return failed;
+    return tandem_cuda_pad_bytes(to->columnwise, to->q, to->batch, to->columns, to->rows, to->columns, to->rows, 1, stream);
+}
+
+extern "C" int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
+                                    const uint32_t *amax_bits, const tandem_rounding *rounding, const uint32_t *since,
+                                    tandem_cuda_stream stream)
+{
+    return quantise_codes<0>(to, x, type, (uint32_t *)amax_bits /* which it does not write */, rounding, since, stream);
 }
 
 /* --- … with the range of a history ---------------------------------------------------------------------------------------- */
@@ -204,19 +285,6 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) atomicMax(&words[1], bits);
 }
 
-/* Without a range, words[1] is x's own already, and stays it. */
-template <typename To, typename T>
-static __global__ void __launch_bounds__(THREADS)
-    quantise_delayed(uint8_t *__restrict__ q /* [n] */, float *scale, const T *__restrict__ x /* [n] */, size_t n,
-                     uint32_t *words, To round)
-{
-    __shared__ uint32_t of_warp[WARPS];
-    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(words[0] ? words[0] : words[1]), To::most());
-    if (first_item() == 0) *scale = quantum.scale;
-    const uint32_t bits = block_largest(round_all<1>(q, x, n, quantum.inverse, round), of_warp);
-    if (threadIdx.x == 0 && words[0]) atomicMax(&words[1], bits);
-}
-
 /* What is not finite makes the scale no number, as it does without a history, which stays as it is. */
 static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_amax_history *history, int repeats)
 {
@@ -229,40 +297,19 @@ static __global__ void end_delayed(float *scale, const uint32_t *words, tandem_a
     }
 }
 
-template <typename To>
-static int quantise_delayed_to(void *q, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                               uint32_t *words, To round, tandem_cuda_stream stream)
-{
-    RETURN_FOR(type, LAUNCH(quantise_delayed, grid_of_octets<T>(n), THREADS, stream, (uint8_t *)q, scale, (const T *)x, n,
-                            words, round));
-}
-
-static int quantise_delayed_code(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type, size_t n,
-                                 uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
-                                 tandem_cuda_stream stream)
-{
-    switch (code) {
-    case TANDEM_CUDA_S8: return quantise_delayed_to(q, scale, x, type, n, words, to_s8{*rounding, since}, stream);
-    case TANDEM_CUDA_E4M3: return quantise_delayed_to(q, scale, x, type, n, words, to_e4m3(), stream);
-    case TANDEM_CUDA_E5M2: return quantise_delayed_to(q, scale, x, type, n, words, to_e5m2(), stream);
-    }
-    return (int)cudaErrorInvalidValue;
-}
-
 static int launch_amax_without_range(uint32_t *words, const void *x, tandem_cuda_float type, size_t n, tandem_cuda_stream stream)
 {
     RETURN_FOR(type, LAUNCH(amax_without_range, grid_of_octets<T>(n), THREADS, stream, words, (const T *)x, n));
 }
 
-extern "C" int tandem_cuda_quantise_delayed(void *q, tandem_cuda_code code, float *scale, const void *x,
-                                            tandem_cuda_float type, size_t n, tandem_amax_history *history, int repeats,
-                                            uint32_t *words, const tandem_rounding *rounding, const uint32_t *since,
-                                 tandem_cuda_stream stream)
+extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
+                                            tandem_amax_history *history, int repeats, uint32_t *words,
+                                            const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
 {
     int failed = LAUNCH(begin_delayed, 1u, THREADS, stream, words, history, repeats);
-    if (!failed) failed = launch_amax_without_range(words, x, type, n, stream);
-    if (!failed) failed = quantise_delayed_code(q, code, scale, x, type, n, words, rounding, since, stream);
-    if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, scale, words, history, repeats);
+    if (!failed) failed = launch_amax_without_range(words, x, type, to->batch * to->rows * to->columns, stream);
+    if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, since, stream);
+    if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, to->scale, words, history, repeats);
     return failed;
 }
 

@@ -130,16 +130,31 @@ static tandem_cuda_permutation turn_of(const card_arrays *a)
 #define F TANDEM_CUDA_F32
 #define H TANDEM_CUDA_BF16
 
+/* Codes in q, or with their transpose in `turned`. */
+static int quantise_to(const card_arrays *a, tandem_cuda_code code, const void *x, tandem_cuda_float type,
+                       void *columnwise, tandem_cuda_stream s)
+{
+    const tandem_cuda_codes to = {code, 1, a->rows, a->columns, a->q, columnwise, a->of_row};
+    return tandem_cuda_quantise(&to, x, type, a->words, &rounding, NULL, s);
+}
+static int delayed_to(const card_arrays *a, const void *x, tandem_cuda_float type, void *columnwise,
+                      tandem_cuda_stream s)
+{
+    const tandem_cuda_codes to = {TANDEM_CUDA_S8, 1, a->rows, a->columns, a->q, columnwise, a->of_row};
+    return tandem_cuda_quantise_delayed(&to, x, type, a->history, 0, a->words + 4, &rounding, NULL, s);
+}
+
 LAUNCH_OF(amax_f32, tandem_cuda_amax(a->words, a->x, F, a->n, s))
 LAUNCH_OF(amax_bf16, tandem_cuda_amax(a->words, a->half, H, a->n, s))
-LAUNCH_OF(quantise_f32,
-          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n, a->words, &rounding, NULL, s))
-LAUNCH_OF(quantise_bf16,
-          tandem_cuda_quantise(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n, a->words, &rounding, NULL, s))
-LAUNCH_OF(delayed_f32, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->n,
-                                                    a->history, 0, a->words + 4, &rounding, NULL, s))
-LAUNCH_OF(delayed_bf16, tandem_cuda_quantise_delayed(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->n,
-                                                     a->history, 0, a->words + 4, &rounding, NULL, s))
+LAUNCH_OF(quantise_f32, quantise_to(a, TANDEM_CUDA_S8, a->x, F, NULL, s))
+LAUNCH_OF(quantise_bf16, quantise_to(a, TANDEM_CUDA_S8, a->half, H, NULL, s))
+LAUNCH_OF(delayed_f32, delayed_to(a, a->x, F, NULL, s))
+LAUNCH_OF(delayed_bf16, delayed_to(a, a->half, H, NULL, s))
+LAUNCH_OF(both_s8_f32, quantise_to(a, TANDEM_CUDA_S8, a->x, F, a->turned, s))
+LAUNCH_OF(both_s8_bf16, quantise_to(a, TANDEM_CUDA_S8, a->half, H, a->turned, s))
+LAUNCH_OF(both_e4m3_f32, quantise_to(a, TANDEM_CUDA_E4M3, a->x, F, a->turned, s))
+LAUNCH_OF(both_e4m3_bf16, quantise_to(a, TANDEM_CUDA_E4M3, a->half, H, a->turned, s))
+LAUNCH_OF(both_delayed_bf16, delayed_to(a, a->half, H, a->turned, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
@@ -226,6 +241,11 @@ const card_kernel card_kernels[] = {
     {"quantise bf16", 3, quantise_bf16},
     {"quantise f32, delayed", 5, delayed_f32},
     {"quantise bf16, delayed", 3, delayed_bf16},
+    {"quantise both orders f32 s8", 6, both_s8_f32},
+    {"quantise both orders bf16 s8", 4, both_s8_bf16},
+    {"quantise both orders f32 e4m3", 6, both_e4m3_f32},
+    {"quantise both orders bf16 e4m3", 4, both_e4m3_bf16},
+    {"quantise both orders bf16, delayed", 4, both_delayed_bf16},
     {"dequantise to f32", 5, dequantise_f32},
     {"dequantise to bf16", 3, dequantise_bf16},
     {"f32 to bf16", 6, narrow},

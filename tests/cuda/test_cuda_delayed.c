@@ -24,6 +24,12 @@ static void *taken(size_t bytes)
 
 static const tandem_rounding rounding = {12345, {1, 2, 3}, 0};
 
+/* N codes in a row. */
+static tandem_cuda_codes codes_in(void *q, tandem_cuda_code code, float *scale)
+{
+    return (tandem_cuda_codes){.code = code, .batch = 1, .rows = 1, .columns = N, .q = q, .scale = scale};
+}
+
 /* Of cast number k: sizes come and go, so that some casts outgrow their range; the first ones are all 0. */
 static void fill(float *x, uint16_t *half, int k)
 {
@@ -73,8 +79,8 @@ static void casts_go_on_with_their_history(void **state)
             const int repeats = k % 2;
             fill(x, half, k / 2);
             const void *from = wide ? (const void *)x : half;
-            assert_int_equal(tandem_cuda_quantise_delayed(q, TANDEM_CUDA_S8, scale, from,
-                                                          wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16, N,
+            const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, scale);
+            assert_int_equal(tandem_cuda_quantise_delayed(&to, from, wide ? TANDEM_CUDA_F32 : TANDEM_CUDA_BF16,
                                                           history, repeats, words, &rounding, NULL, NULL),
                              0);
             expect(expected, &right, own, repeats, from, wide ? TANDEM_F32 : TANDEM_BF16);
@@ -113,9 +119,9 @@ static void what_is_not_finite_is_seen(void **state)
             memcpy(&before, history, tandem_amax_history_bytes(WINDOW));
             fill(x, half, 3);
             x[N - 1 - 1000 * k] = wrong[k];
-            assert_int_equal(tandem_cuda_quantise_delayed(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, N,
-                                                          history, 0, words, &rounding, NULL, NULL),
-                             0);
+            const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, scale);
+            assert_int_equal(
+                tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL), 0);
             assert_true(isnan(*scale));
             assert_memory_equal(history, &before, tandem_amax_history_bytes(WINDOW));
         }
@@ -142,12 +148,11 @@ static void codes_of_a_range_are_the_same(void **state)
         assert_int_equal(tandem_amax_history_init(history, WINDOW, 0, NULL), TANDEM_OK);
         assert_int_equal(tandem_amax_history_add(history, 2, NULL), TANDEM_OK);
         assert_int_equal(tandem_cuda_set_word(words, tandem_bits_of(2), NULL), 0);
-        assert_int_equal(
-            tandem_cuda_quantise(expected, codes[k], scale, x, TANDEM_CUDA_F32, N, words, &rounding, NULL, NULL), 0);
+        const tandem_cuda_codes to = codes_in(q, codes[k], scale), known = codes_in(expected, codes[k], scale);
+        assert_int_equal(tandem_cuda_quantise(&known, x, TANDEM_CUDA_F32, words, &rounding, NULL, NULL), 0);
         right = *scale;
-        assert_int_equal(tandem_cuda_quantise_delayed(q, codes[k], scale, x, TANDEM_CUDA_F32, N, history, 0,
-                                                      words, &rounding, NULL, NULL),
-                         0);
+        assert_int_equal(
+            tandem_cuda_quantise_delayed(&to, x, TANDEM_CUDA_F32, history, 0, words, &rounding, NULL, NULL), 0);
         assert_memory_equal(q, expected, N);
         assert_memory_equal(scale, &right, sizeof right);
         assert_int_equal(history->updates, 2);

@@ -57,6 +57,12 @@ static uint16_t *narrowed(const float *x, size_t n)
 
 static const tandem_rounding rounding = {12345, {1, 2, 3}, 5};
 
+/* n codes in a row. */
+static tandem_cuda_codes codes_in(void *q, tandem_cuda_code code, size_t n, float *scale)
+{
+    return (tandem_cuda_codes){.code = code, .batch = 1, .rows = 1, .columns = n, .q = q, .scale = scale};
+}
+
 /* --- Types ---------------------------------------------------------------------------------------------------------------- */
 
 static void ranges_are_the_largest_magnitude(void **state)
@@ -90,8 +96,8 @@ static void integers_are_the_same(void **state)
     for (size_t n = 1; n <= N; n = n * 3 + 1) {
         const float amax = cpu()->amax_f32(x, n);
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, n, NULL), 0);
-        assert_int_equal(
-            tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, n, bits, &rounding, NULL, NULL), 0);
+        const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, n, scale);
+        assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, NULL, NULL), 0);
         cpu()->quantise_f32(expected, x, n, amax > 0 ? 127 / amax : 0, &rounding);
         assert_memory_equal(q, expected, n);
         const float own = amax / 127;
@@ -141,7 +147,8 @@ static void codes_are_the_nearest(void **state)
                 const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
                 assert_int_equal(tandem_cuda_amax(bits, in, own, n, NULL), 0);
                 assert_memory_equal(bits, &amax, sizeof amax);
-                assert_int_equal(tandem_cuda_quantise(q, code, scale, in, own, n, bits, NULL, NULL, NULL), 0);
+                const tandem_cuda_codes to = codes_in(q, code, n, scale);
+                assert_int_equal(tandem_cuda_quantise(&to, in, own, bits, NULL, NULL, NULL), 0);
                 assert_true(*scale == amax / most);
                 for (size_t i = 0; i < n; i++) {
                     const float scaled = back[i] * (most / amax);
@@ -159,6 +166,115 @@ static void codes_are_the_nearest(void **state)
     given(x);
 }
 
+/* Codes in both orders, each between bytes that nobody may touch. */
+typedef struct both_orders {
+    tandem_cuda_codes to;
+    size_t n;
+    uint8_t *q, *columnwise;
+} both_orders;
+
+enum { EDGE = 64, EDGE_BYTE = 0x3C };
+
+static both_orders open_both(tandem_cuda_code code, size_t batch, size_t rows, size_t columns)
+{
+    const size_t n = batch * rows * columns;
+    both_orders b = {.n = n, .q = taken(n + 2 * EDGE), .columnwise = taken(n + 2 * EDGE)};
+    b.to = (tandem_cuda_codes){
+        code, batch, rows, columns, b.q + EDGE, b.columnwise + EDGE, taken(sizeof(float))};
+    return b;
+}
+
+static void wipe_both(const both_orders *b)
+{
+    memset(b->q, EDGE_BYTE, b->n + 2 * EDGE);
+    memset(b->columnwise, EDGE_BYTE, b->n + 2 * EDGE);
+    *b->to.scale = -1;
+}
+
+static void close_both(both_orders *b)
+{
+    given(b->to.scale);
+    given(b->columnwise);
+    given(b->q);
+}
+
+/* The row-wise codes are `expected`, the others their transposes, and nothing lies beside them. */
+static void check_both(const both_orders *b, const uint8_t *expected)
+{
+    const size_t rows = b->to.rows, columns = b->to.columns;
+    assert_memory_equal(b->to.q, expected, b->n);
+    for (size_t i = 0; i < b->n; i++) {
+        const size_t c = i % columns, r = i / columns % rows, matrix = i / columns / rows;
+        assert_int_equal(b->columnwise[EDGE + (matrix * columns + c) * rows + r], expected[i]);
+    }
+    for (size_t i = 0; i < EDGE; i++) {
+        assert_true(b->q[i] == EDGE_BYTE && b->q[EDGE + b->n + i] == EDGE_BYTE);
+        assert_true(b->columnwise[i] == EDGE_BYTE && b->columnwise[EDGE + b->n + i] == EDGE_BYTE);
+    }
+}
+
+/* What is written in both orders is what is written in one, with the range of now and with that of a history, which goes on alike. */
+static void check_both_orders(size_t batch, size_t rows, size_t columns, const void *x,
+                              tandem_cuda_float type, tandem_cuda_code code, float first_amax)
+{
+    both_orders b = open_both(code, batch, rows, columns);
+    uint8_t *expected = taken(b.n);
+    float *scale = taken(sizeof *scale);
+    uint32_t *words = taken(2 * sizeof *words);
+    tandem_amax_history *history = taken(sizeof *history), *own = taken(sizeof *own);
+    const tandem_cuda_codes flat = codes_in(expected, code, b.n, scale);
+    wipe_both(&b);
+    assert_int_equal(tandem_cuda_amax(words, x, type, b.n, NULL), 0);
+    assert_int_equal(tandem_cuda_quantise(&flat, x, type, words, &rounding, NULL, NULL), 0);
+    assert_int_equal(tandem_cuda_quantise(&b.to, x, type, words, &rounding, NULL, NULL), 0);
+    check_both(&b, expected);
+    assert_memory_equal(b.to.scale, scale, sizeof *scale);
+    if (code == TANDEM_CUDA_S8 && type == TANDEM_CUDA_F32)
+        cpu()->quantise_f32((int8_t *)expected, x, b.n, 127 / tandem_float_of(*words), &rounding);
+    if (code == TANDEM_CUDA_S8 && type == TANDEM_CUDA_BF16)
+        cpu()->quantise_bf16((int8_t *)expected, x, b.n, 127 / tandem_float_of(*words), &rounding);
+    assert_memory_equal(b.to.q, expected, b.n);
+    assert_int_equal(tandem_amax_history_init(history, 4, 0, NULL), TANDEM_OK);
+    assert_int_equal(tandem_amax_history_init(own, 4, 0, NULL), TANDEM_OK);
+    for (int k = 0; k < 2; k++) { /* without a range, then with the first one's */
+        wipe_both(&b);
+        assert_int_equal(tandem_cuda_quantise_delayed(&flat, x, type, history, 0, words, &rounding, NULL, NULL), 0);
+        assert_int_equal(tandem_cuda_quantise_delayed(&b.to, x, type, own, 0, words, &rounding, NULL, NULL), 0);
+        check_both(&b, expected);
+        assert_memory_equal(b.to.scale, scale, sizeof *scale);
+        assert_memory_equal(own, history, tandem_amax_history_bytes(4));
+        history->amax[0] = own->amax[0] = first_amax;
+    }
+    given(own);
+    given(history);
+    given(words);
+    given(scale);
+    given(expected);
+    close_both(&b);
+}
+
+/* Sides that are sixteens by tiles, with whole and with broken ones; others by two passes. */
+static void codes_are_written_in_both_orders(void **state)
+{
+    (void)state;
+    static const size_t shapes[][3] = {{1, 16, 16}, {2, 144, 272}, {1, 128, 128}, {3, 48, 16},
+                                       {3, 40, 24}, {2, 35, 17},   {1, 1, 40},    {1, 33, 1}};
+    float *x = numbers((size_t)2 * 144 * 272);
+    uint16_t *half = taken((size_t)2 * 144 * 272 * sizeof *half);
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++)
+        for (int type = TANDEM_CUDA_F32; type <= TANDEM_CUDA_F16; type++)
+            for (int code = TANDEM_CUDA_S8; code <= TANDEM_CUDA_E5M2; code++) {
+                const size_t n = shapes[k][0] * shapes[k][1] * shapes[k][2];
+                const tandem_cuda_float from = (tandem_cuda_float)type;
+                if (from != TANDEM_CUDA_F32)
+                    assert_int_equal(tandem_cuda_convert(half, from, x, TANDEM_CUDA_F32, n, NULL), 0);
+                check_both_orders(shapes[k][0], shapes[k][1], shapes[k][2],
+                                  from == TANDEM_CUDA_F32 ? (void *)x : half, from, (tandem_cuda_code)code, 2.5f);
+            }
+    given(half);
+    given(x);
+}
+
 /* A range that is no number gives none: the step is told by the gradients. */
 static void a_range_that_is_none_spoils_the_scale(void **state)
 {
@@ -169,9 +285,8 @@ static void a_range_that_is_none_spoils_the_scale(void **state)
     x[20] = INFINITY;
     for (int type = TANDEM_CUDA_S8; type <= TANDEM_CUDA_E5M2; type++) {
         assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, 24, NULL), 0);
-        assert_int_equal(tandem_cuda_quantise(q, (tandem_cuda_code)type, scale, x, TANDEM_CUDA_F32, 24, bits,
-                                              &rounding, NULL, NULL),
-                         0);
+        const tandem_cuda_codes to = codes_in(q, (tandem_cuda_code)type, 24, scale);
+        assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, NULL, NULL), 0);
         assert_true(isnan(*scale));
     }
     given(bits);
@@ -309,8 +424,8 @@ static void draws_are_those_of_the_step(void **state)
     *since = 8;
     behind.stream[0] += *since;
     assert_int_equal(tandem_cuda_amax(bits, x, TANDEM_CUDA_F32, N, NULL), 0);
-    assert_int_equal(
-        tandem_cuda_quantise(q, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, N, bits, &rounding, since, NULL), 0);
+    const tandem_cuda_codes to = codes_in(q, TANDEM_CUDA_S8, N, scale);
+    assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, &rounding, since, NULL), 0);
     cpu()->quantise_f32(expected, x, N, 127 / cpu()->amax_f32(x, N), &behind);
     assert_memory_equal(q, expected, N);
     assert_int_equal(tandem_cuda_dropout(y, x, TANDEM_CUDA_F32, N, &before, since, NULL), 0);
@@ -571,6 +686,7 @@ int main(void)
         cmocka_unit_test(ranges_are_the_largest_magnitude),
         cmocka_unit_test(integers_are_the_same),
         cmocka_unit_test(codes_are_the_nearest),
+        cmocka_unit_test(codes_are_written_in_both_orders),
         cmocka_unit_test(a_range_that_is_none_spoils_the_scale),
         cmocka_unit_test(bytes_are_transposed_and_padded),
         cmocka_unit_test(tensors_are_permuted),

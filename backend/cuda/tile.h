@@ -1,0 +1,86 @@
+/* tile.h: a tile of 128 × 128 bytes in shared memory, of a matrix whose sides are sixteens: filled along the matrix's rows, emptied
+ * along rows or columns, 16 bytes a load and a store.
+ *
+ * A word of the tile is 4 bytes along a row; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor
+ * columns of words meet in a bank. */
+#ifndef TANDEM_BACKEND_CUDA_TILE_H
+#define TANDEM_BACKEND_CUDA_TILE_H
+
+#include "backend/cuda/launch.h"
+
+enum { WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
+
+/* Shared memory of a tile. */
+typedef uint4 tile_bytes[WIDE * WIDE / SIXTEEN];
+
+/* Where a block's tile lies in the array of all matrices, and in that of their transposes. */
+typedef struct wide_tile {
+    size_t first, turned; /* its first byte */
+    size_t row, column;   /* from one to the next: the matrix's sides */
+    unsigned high, wide;  /* within the matrix */
+} wide_tile;
+
+/* Blocks for `batch` matrices. */
+static inline unsigned grid_of_tiles(size_t batch, size_t rows, size_t columns)
+{
+    return (unsigned)(n_tile(rows, WIDE) * n_tile(columns, WIDE) * batch);
+}
+
+static inline int fits_tiles(size_t rows, size_t columns) { return rows % SIXTEEN == 0 && columns % SIXTEEN == 0; }
+
+static __device__ __forceinline__ wide_tile own_wide_tile(size_t rows, size_t columns)
+{
+    const place_of_tile place = own_tile(n_tile(columns, WIDE), n_tile(rows, WIDE));
+    const size_t start = place.matrix * rows * columns, row0 = place.row * WIDE, column0 = place.column * WIDE;
+    wide_tile own;
+    own.first = start + row0 * columns + column0;
+    own.turned = start + column0 * rows + row0;
+    own.row = columns;
+    own.column = rows;
+    own.high = rows - row0 < WIDE ? (unsigned)(rows - row0) : (unsigned)WIDE;
+    own.wide = columns - column0 < WIDE ? (unsigned)(columns - column0) : (unsigned)WIDE;
+    return own;
+}
+
+static __device__ __forceinline__ unsigned place_in_tile(unsigned row, unsigned word)
+{
+    return row * WORDS + (word ^ (row / SIXTEEN * 4));
+}
+
+/* Calls work(index in the array, the tile's sixteen bytes) for each sixteen of a row. */
+template <typename Work>
+static __device__ __forceinline__ void for_sixteens(uint4 *tile, const wide_tile &t, Work work)
+{
+#pragma unroll
+    for (unsigned i = threadIdx.x; i < WIDE * WIDE / SIXTEEN; i += THREADS) {
+        const unsigned r = i / (WIDE / SIXTEEN), c = i % (WIDE / SIXTEEN) * SIXTEEN;
+        if (r < t.high && c < t.wide) work(t.first + r * t.row + c, tile[place_in_tile(r, c / 4) / 4]);
+    }
+}
+
+/* Bytes k of four words, in order. */
+static __device__ __forceinline__ uint32_t bytes_of(const uint32_t word[4], int k)
+{
+    uint32_t four = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) four |= (word[i] >> (8 * k) & 0xFFu) << (8 * i);
+    return four;
+}
+
+/* The tile's transpose, which all threads have filled and met behind. */
+static __device__ __forceinline__ void store_columns(uint8_t *y /* (batch, columns, rows) */, const uint4 *tile,
+                                                     const wide_tile &t)
+{
+    const uint32_t *const words = (const uint32_t *)tile;
+    const unsigned r = threadIdx.x % (WIDE / SIXTEEN) * SIXTEEN, word = threadIdx.x / (WIDE / SIXTEEN);
+    if (r >= t.high || 4 * word >= t.wide) return;
+    uint32_t own[SIXTEEN];
+#pragma unroll
+    for (unsigned i = 0; i < SIXTEEN; i++) own[i] = words[place_in_tile(r + i, word)];
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+        *(uint4 *)(y + t.turned + (4 * word + (unsigned)k) * t.column + r) = make_uint4(
+            bytes_of(own, k), bytes_of(own + 4, k), bytes_of(own + 8, k), bytes_of(own + 12, k));
+}
+
+#endif
