@@ -91,8 +91,8 @@ tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, cons
 {
     const tandem_cluster_class *member = &subject->cluster.member[run->member];
     const tandem_graph *graph = subject->graph[run->member];
-    const tandem_status status = tandem_step_open_with(&run->step, graph, member->device.wider,
-                                                       options->bucket_bytes, &subject->plan->step, error);
+    const tandem_status status = tandem_device_open_step(&run->step, &member->device, graph,
+                                                         options->bucket_bytes, &subject->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)

@@ -30,7 +30,7 @@ static tandem_status open_step(tandem_step **step, const tandem_graph *graph, co
     variant.with_norm = e->clip > 0 || e->loss_scale != 0;
     tandem_status status = tandem_device_find(&device, device_of(e, rank), error);
     if (status == TANDEM_OK)
-        status = tandem_step_open_with(step, graph, device.wider, e->bucket_bytes, &variant, error);
+        status = tandem_device_open_step(step, &device, graph, e->bucket_bytes, &variant, error);
     for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
         const unsigned has = tandem_op_row_get(graph->op[i].kind)->precisions;
         if (!has) continue;
