@@ -54,6 +54,7 @@ static const tandem_backend_api api = {
     .worker_open = tandem_worker_open,
     .worker_close = tandem_worker_close,
     .worker_shares = tandem_worker_shares,
+    .worker_why_apart = tandem_worker_why_apart,
     .worker_recall = tandem_worker_recall,
     .worker_tried = tandem_worker_tried,
     .worker_barrier = tandem_worker_barrier,

@@ -19,8 +19,8 @@ tandem_status tandem_worker_take(void **memory, tandem_worker *worker, tandem_me
                                  uint64_t bytes, tandem_error *error);
 void tandem_worker_give(tandem_worker *worker, tandem_memory_place place, void *memory); /* NULL is fine */
 
-/* Of the host, for what this rank exchanges with all others: where they can reach it too, if they share
- * memory (tandem_comm_take), else staging. All ranks together, with the same bytes; NULL is fine to give. */
+/* Of the host, and fit for the device's copies, for what this rank exchanges with all others: where they can reach it too, if they
+ * share memory (tandem_comm_take), else staging. All ranks together, with the same bytes; NULL is fine to give. */
 tandem_status tandem_worker_take_exchanged(void **memory, tandem_worker *worker, uint64_t bytes, tandem_error *error);
 void tandem_worker_give_exchanged(tandem_worker *worker, void *memory);
 

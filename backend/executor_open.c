@@ -130,8 +130,9 @@ static void *address(const tandem_executor *executor, int id, int gradient)
 static float *scale_of(const tandem_executor *executor, int id)
 {
     if (id < 0) return NULL;
-    const tandem_dtype dtype = executor->step->value[id].dtype;
-    return dtype == TANDEM_S8 || dtype == TANDEM_E4M3 || dtype == TANDEM_E5M2 ? &executor->scale[id] : NULL;
+    const tandem_step *step = executor->step;
+    const int has_scale = tandem_dtype_bytes(step->value[id].dtype) == 1;
+    return has_scale ? &executor->scale[tandem_value_rowwise(step, id)] : NULL;
 }
 
 static tandem_draws draws_of(const tandem_executor *executor, const tandem_task *task)
@@ -375,9 +376,9 @@ void tandem_executor_close(tandem_executor *executor)
     if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);
     tandem_worker *worker = executor->worker;
     if (!executor->evaluates) tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
+    tandem_worker_give_exchanged(worker, executor->host_gradient);
     if (executor->gradient != executor->host_gradient)
         tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);
-    tandem_worker_give_exchanged(worker, executor->host_gradient);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[0]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->state[1]);
     tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->arena);

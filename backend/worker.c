@@ -67,7 +67,9 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
                                                     .store = options->store,
                                                     .timeout_ns = options->timeout_ns,
                                                     .cpu = options->cpu,
-                                                    .over_network = options->over_network || worker->backend->take},
+                                                    .over_network = options->over_network,
+                                                    .locking = {worker->backend->lock,
+                                                                worker->backend->unlock, worker->device}},
                              error);
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
@@ -88,6 +90,11 @@ void tandem_worker_close(tandem_worker *worker)
 int tandem_worker_shares(const tandem_worker *worker)
 {
     return worker->comm && tandem_comm_shares(worker->comm);
+}
+
+const char *tandem_worker_why_apart(const tandem_worker *worker)
+{
+    return worker->comm ? tandem_comm_why_apart(worker->comm) : "";
 }
 
 tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,

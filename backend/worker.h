@@ -26,6 +26,7 @@ enum { TAG_WORKER = 1 };
 tandem_status tandem_worker_open(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
 void tandem_worker_close(tandem_worker *worker);
 int tandem_worker_shares(const tandem_worker *worker);
+const char *tandem_worker_why_apart(const tandem_worker *worker);
 tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error);
 const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "cli/rank_run.h"
 
 enum { REPETITIONS = 20, MOST_REPETITIONS = 1000, WARM_UP = 2 };
 static const uint64_t size_bytes[] = {UINT64_C(4) << 10, UINT64_C(1) << 20, UINT64_C(12) << 20,
@@ -15,6 +16,7 @@ enum { N_SIZE = sizeof size_bytes / sizeof *size_bytes };
 static const int64_t timeout_ns = INT64_C(60000000000);
 
 typedef struct exchange_bench {
+    const cli_options *options;
     bench_result *result;
     const tandem_backend_api *backend;
     tandem_worker *worker;
@@ -112,15 +114,17 @@ static tandem_status measure_all(exchange_bench *b, const cli_subject *subject, 
                                  .timeout_ns = timeout_ns,
                                  .over_network = !tandem_cluster_shares_memory(&subject->cluster)},
         error);
-    if (status == TANDEM_OK) b->shares = b->backend->worker_shares(b->worker);
     for (int s = 0; s < N_SIZE && status == TANDEM_OK; s++) status = measure_size(b, size_bytes[s], error);
-    return status;
+    if (status != TANDEM_OK) return status;
+    b->shares = b->backend->worker_shares(b->worker);
+    rank_run_note_exchange(b->backend, b->worker, place->rank, b->options);
+    return TANDEM_OK;
 }
 
 static int run_rank(const cli_options *options, const cli_subject *subject, const cli_rank *place)
 {
     bench_result result = {.options = place->rank == 0 ? options : NULL};
-    exchange_bench b = {.result = &result, .n = REPETITIONS};
+    exchange_bench b = {.options = options, .result = &result, .n = REPETITIONS};
     tandem_error error = {0};
     if (options->repetitions > 0)
         b.n = options->repetitions < MOST_REPETITIONS ? (int)options->repetitions : MOST_REPETITIONS;

@@ -77,7 +77,7 @@ tandem_status bench_linear(bench_result *result, const cli_options *given, int64
         .device = subject.cluster.member[0].device.name, .n_rank = 1, .cpu = -1, .timeout_ns = timeout_ns};
     if (status == TANDEM_OK) status = backend->worker_open(&worker, &here, error);
     if (status == TANDEM_OK)
-        status = tandem_step_open(&step, subject.graph[0], subject.cluster.member[0].device.wider, 0, error);
+        status = tandem_device_open_step(&step, &subject.cluster.member[0].device, subject.graph[0], 0, NULL, error);
     const int layer = status == TANDEM_OK ? find_layer(subject.graph[0]) : 0;
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         if (!(subject.cluster.member[0].device.precisions >> p & 1)) continue;

@@ -54,7 +54,7 @@ static tandem_status fill_class(const making *m, int c, tandem_error *error)
 {
     tandem_step *step = NULL;
     tandem_status status =
-        tandem_step_open(&step, m->graph[c], m->cluster->member[c].device.wider, m->bucket_bytes, error);
+        tandem_device_open_step(&step, &m->cluster->member[c].device, m->graph[c], m->bucket_bytes, NULL, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (unsigned forms = tandem_step_forms(step, t, m->cluster->member[c].device.precisions);
              forms && status == TANDEM_OK; forms &= forms - 1) {

@@ -144,6 +144,8 @@ void cli_options_parse(cli_options *options, const cli_command *command, int arg
 /* --- Output --------------------------------------------------------------------------------------------------------- */
 /* Prints "tandem: text" on stderr; returns the exit code of the error. */
 int cli_fail(const tandem_error *error);
+/* The same by a rank: an error that all ranks have is printed once. */
+int cli_fail_as(int rank, const tandem_error *error);
 /* The same for an error born in the command line: status and printf text. */
 int cli_refuse(tandem_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A new object with "schema": "tandem.<command>/1". NULL without memory (jansson's setters pass that on). */

@@ -25,6 +25,12 @@ int cli_fail(const tandem_error *error)
     return tandem_status_exit_code(error->status);
 }
 
+int cli_fail_as(int rank, const tandem_error *error)
+{
+    const int tells = error->status == TANDEM_PEER || error->rank < 0 || error->rank == rank;
+    return tells ? cli_fail(error) : tandem_status_exit_code(error->status);
+}
+
 int cli_refuse(tandem_status status, const char *format, ...)
 {
     tandem_error error = {.status = status, .rank = -1};

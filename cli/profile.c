@@ -54,6 +54,19 @@ static tandem_status profile_all(profile_rank *rank, stage_counts *counts, tande
     return status;
 }
 
+tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *error)
+{
+    if (!tandem_cluster_shares_memory(&rank->subject->cluster) || rank->backend->worker_shares(rank->worker))
+        return TANDEM_OK;
+    (void)tandem_error_set(error, TANDEM_USAGE,
+                           "the cluster's ranks are on one machine, but these cannot share memory (%s); on machines of their "
+                           "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
+                           "the network wherever they are",
+                           rank->backend->worker_why_apart(rank->worker));
+    error->rank = 0; /* the same on all */
+    return TANDEM_USAGE;
+}
+
 static tandem_status open_rank(profile_rank *rank, tandem_error *error)
 {
     const cli_options *options = rank->options;
@@ -70,7 +83,6 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
     if (status == TANDEM_OK)
         status = tandem_store_set_environment(rank->store,
                                               rank->backend->libraries(libraries, sizeof libraries), 1, error);
-    const int shares = tandem_cluster_shares_memory(&rank->subject->cluster);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(&rank->worker,
@@ -80,14 +92,9 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
                                                                      .store = rank->place.store,
                                                                      .cpu = rank->place.cpu,
                                                                      .timeout_ns = patience_ns,
-                                                                     .over_network = !shares},
+                                                                     .over_network = !tandem_cluster_shares_memory(&rank->subject->cluster)},
                                             error);
-    if (status == TANDEM_OK && shares && !rank->backend->worker_shares(rank->worker))
-        status = tandem_error_set(error, TANDEM_USAGE,
-                                  "the cluster's ranks are on one machine, but these share no memory; on machines of their "
-                                  "own they are DEVICE@1 in --cluster, and with TANDEM_EXCHANGE=network they exchange over "
-                                  "the network wherever they are");
-    return status;
+    return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
 }
 
 static void close_rank(profile_rank *rank)
@@ -147,7 +154,7 @@ static int run_rank(const cli_options *options, const cli_subject *subject, cons
         status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;
     if (status != TANDEM_OK)
-        code = cli_fail(&error);
+        code = cli_fail_as(place->rank, &error);
     else if (place->rank == 0)
         code = print_report(&rank, all, tandem_now_ns() - begin);
     close_rank(&rank);

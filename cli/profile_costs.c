@@ -327,8 +327,8 @@ tandem_status profile_costs(profile_rank *rank, const char *neighbour, profile_c
     cost_profile profile = {
         .rank = rank, .neighbour = neighbour, .begin_ns = tandem_now_ns(), .precisions = device->precisions};
     profile.n_plan = count_plans(rank);
-    tandem_status status = tandem_step_open_with(&profile.step, rank->subject->graph[rank->member], device->wider,
-                                                 rank->options->bucket_bytes, &rank->subject->plan->step, error);
+    tandem_status status = tandem_device_open_step(&profile.step, device, rank->subject->graph[rank->member],
+                                                   rank->options->bucket_bytes, &rank->subject->plan->step, error);
     if (status == TANDEM_OK && !rank->options->again)
         status = tandem_store_load_costs(&profile.known, rank->store, rank->device, neighbour, profile.step, error);
     if (status == TANDEM_OK && !(profile.key_of = calloc((size_t)profile.step->n_task, sizeof *profile.key_of)))

@@ -69,6 +69,7 @@ static tandem_status measure_point(profile_rank *rank, const char *group, int lo
     double slowdown = 1;
     tandem_status status =
         rank->backend->measure_all_reduce(rank->worker, bytes, loaded, sample, REPETITIONS, &slowdown, error);
+    if (status == TANDEM_OK) status = profile_check_sharing(rank, error);
     if (status == TANDEM_OK && loaded)
         status = tandem_store_put_interference(rank->store, rank->device, group, "compute_under_comm", bytes,
                                                slowdown, REPETITIONS, error);

@@ -91,8 +91,8 @@ tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, cons
 {
     const tandem_cluster_class *member = &subject->cluster.member[run->member];
     const tandem_graph *graph = subject->graph[run->member];
-    const tandem_status status = tandem_step_open_with(&run->step, graph, member->device.wider,
-                                                       options->bucket_bytes, &subject->plan->step, error);
+    const tandem_status status = tandem_device_open_step(&run->step, &member->device, graph,
+                                                         options->bucket_bytes, &subject->plan->step, error);
     if (status != TANDEM_OK) return status;
     for (int i = 0; i < graph->n_op; i++)
         if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
@@ -151,6 +151,14 @@ static tandem_status recall(rank_run *run, const cli_options *options, tandem_er
     return status;
 }
 
+void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
+                            const cli_options *options)
+{
+    const char *why = backend->worker_why_apart(worker);
+    if (*why && rank == 0)
+        cli_note(options, "gradients go over the network, since ranks cannot share memory; %s", why);
+}
+
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error)
 {
@@ -186,7 +194,10 @@ tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli
             error);
     if (status == TANDEM_OK) status = recall(run, options, error);
     if (status == TANDEM_OK) status = open_executor(run, subject, options, error);
-    if (status != TANDEM_OK) rank_run_close(run);
+    if (status == TANDEM_OK)
+        rank_run_note_exchange(run->backend, run->worker, place->rank, options);
+    else
+        rank_run_close(run);
     return status;
 }
 

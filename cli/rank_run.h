@@ -25,6 +25,9 @@ typedef struct rank_run {
 tandem_status rank_run_open(rank_run *run, const cli_subject *subject, const cli_options *options,
                             const cli_rank *place, tandem_error *error);
 void rank_run_close(rank_run *run);
+/* Rank 0 says why ranks that were to share memory do not: what a plan was replayed with is then not what it is run with. */
+void rank_run_note_exchange(const tandem_backend_api *backend, const tandem_worker *worker, int rank,
+                            const cli_options *options);
 /* Hands the algorithms in the store (NULL: none) to the rank's device; tries: for work without one it is to try them. */
 tandem_status rank_run_recall(const tandem_backend_api *backend, tandem_worker *worker, tandem_store *store,
                               int tries, tandem_error *error);

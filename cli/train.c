@@ -486,12 +486,6 @@ static tandem_status train(training *t, const cli_rank *place, tandem_error *err
     return status;
 }
 
-/* Whether this rank is to tell an error: one that all ranks have is told once. */
-static int tells(const tandem_error *error, int rank)
-{
-    return error->status == TANDEM_PEER || error->rank < 0 || error->rank == rank;
-}
-
 static int run(const cli_options *given)
 {
     cli_options options = *given;
@@ -517,7 +511,7 @@ static int run(const cli_options *given)
     if (place.rank == 0) cli_note_loss_scale(&options, subject.plan, subject.graph[0], "add");
     training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
     if (train(&t, &place, &error) != TANDEM_OK)
-        code = tells(&error, place.rank) ? cli_fail(&error) : tandem_status_exit_code(error.status);
+        code = cli_fail_as(place.rank, &error);
     else if (place.rank == 0)
         code = options.json ? print_json(&t) : print_text(&t);
     release(&t);

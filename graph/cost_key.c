@@ -28,6 +28,7 @@ static int cast_key(const tandem_step *step, const tandem_task *task, int varian
     else
         key->elements = tandem_shape_elements(restores ? &step->graph->op[op->input[task->slot]].shape : &op->shape);
     key->range = step_range(step, task, to);
+    key->columnwise = !restores && to != TANDEM_F32 && step_has_columns(step, step_cast_value(step, task, to));
     return 1;
 }
 

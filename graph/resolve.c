@@ -6,7 +6,7 @@
  * out is one in which everything is stale. */
 #include <limits.h>
 
-#include "graph/step_index.h"
+#include "graph/columnwise.h"
 #include "graph/types.h"
 
 /* --- Values by role ----------------------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static int is_again(const tandem_step *step, int op)
 static int saved_activation(const tandem_step *step, int tensor, tandem_dtype dtype)
 {
     const int root = step->graph->view[tensor];
-    if (is_again(step, root)) return more_of(step, root, MORE_ACTIVATION, (int)dtype);
+    if (is_again(step, root)) return step_value_again(step, root, dtype);
     return tandem_value_activation(step, tensor, dtype);
 }
 
@@ -346,6 +346,13 @@ static void leave_out(tandem_step *step)
     }
 }
 
+/* Of a cast: value `id`, and its column-wise copy. */
+static void writes_cast(tandem_step *step, int t, int id, int op, tandem_dtype dtype, uint64_t bytes)
+{
+    writes(step, t, id, op, dtype, bytes);
+    if (step_has_columns(step, id)) writes(step, t, step_columnwise(step, id), op, dtype, bytes);
+}
+
 static uint64_t output_bytes(const tandem_graph *graph, int op, tandem_dtype dtype)
 {
     return (uint64_t)tandem_shape_elements(&graph->op[op].shape) * tandem_dtype_bytes(dtype);
@@ -357,8 +364,8 @@ static void resolve_weight_cast(tandem_step *step, int t, tandem_dtype to)
     const int p = task->parameter;
     begin(step, t, TANDEM_F32, to, cast_form(TANDEM_F32, to));
     reads(step, t, TANDEM_PARAMETER(p));
-    writes(step, t, tandem_value_weight(step, task->op, to), task->op, to,
-           (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
+    writes_cast(step, t, tandem_value_weight(step, task->op, to), task->op, to,
+                (uint64_t)step->graph->parameter[p].elements * tandem_dtype_bytes(to));
 }
 
 /* first_value: of the versions of what is cast. */
@@ -370,7 +377,7 @@ static void resolve_casts(tandem_step *step, int first_task, int tensor, unsigne
         const tandem_dtype to = (tandem_dtype)d;
         begin(step, t, native, to, cast_form(native, to));
         reads(step, t, first_value + (int)native);
-        writes(step, t, first_value + d, tensor, to, output_bytes(step->graph, tensor, to));
+        writes_cast(step, t, first_value + d, tensor, to, output_bytes(step->graph, tensor, to));
     }
 }
 
@@ -388,11 +395,14 @@ static void resolve_forward_task(tandem_step *step, int i, int t)
     for (int slot = 0; slot < row->n_input; slot++) {
         const int source = op->input[slot];
         const tandem_dtype type = graph->op[source].dtype == TANDEM_F32 ? from : TANDEM_S32;
-        reads(step, t, again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type));
+        const int x = again ? saved_activation(step, source, type) : tandem_value_activation(step, source, type);
+        reads(step, t, step_operand(step, i, TANDEM_PASS_FORWARD, slot ? OPERAND_SECOND : OPERAND_INPUT, x));
     }
     for (int j = 0; j < row->n_parameter; j++)
         reads(step, t,
-              reads_copy(row, op->kind) ? tandem_value_weight(step, i, from) : TANDEM_PARAMETER(op->parameter[j]));
+              reads_copy(row, op->kind)
+                  ? step_operand(step, i, TANDEM_PASS_FORWARD, OPERAND_SECOND, tandem_value_weight(step, i, from))
+                  : TANDEM_PARAMETER(op->parameter[j]));
     const tandem_dtype stored = op->dtype == TANDEM_F32 ? to : op->dtype;
     writes(step, t, again ? saved_activation(step, i, stored) : tandem_value_activation(step, i, stored), i,
            stored, output_bytes(graph, i, stored));
@@ -504,8 +514,8 @@ static void resolve_wgrad(tandem_step *step, int i)
         step->task[t].second = second_type(step, i);
     else
         step->task[t].variant = native_place(from);
-    if (x >= 0) reads(step, t, x);
-    reads(step, t, tandem_value_gradient(step, i, from));
+    if (x >= 0) reads(step, t, step_operand(step, i, TANDEM_PASS_WGRAD, OPERAND_INPUT, x));
+    reads(step, t, step_operand(step, i, TANDEM_PASS_WGRAD, OPERAND_GRADIENT, tandem_value_gradient(step, i, from)));
     if (row->n_parameter == 0)
         write_contribution(step, t, i, 1);
     else
@@ -517,7 +527,7 @@ static void read_backward_weight(tandem_step *step, int t, int i, tandem_dtype t
     const tandem_dtype forward = tandem_precision_get(step->precision[i])->forward;
     if (type != TANDEM_F32 && type != forward)
         resolve_weight_cast(step, step->index->backward_weight_cast[i], type);
-    reads(step, t, tandem_value_weight(step, i, type));
+    reads(step, t, step_operand(step, i, TANDEM_PASS_DGRAD, OPERAND_SECOND, tandem_value_weight(step, i, type)));
 }
 
 static void resolve_dgrad(tandem_step *step, int i)
@@ -539,7 +549,7 @@ static void resolve_dgrad(tandem_step *step, int i)
     else
         reads(step, t, tandem_value_gradient(step, i, from));
     if (second >= 0)
-        reads(step, t, second);
+        reads(step, t, step_operand(step, i, TANDEM_PASS_DGRAD, OPERAND_SECOND, second));
     else if (row->op_class == TANDEM_ADJUSTABLE)
         read_backward_weight(step, t, i, task->second);
     else if (row->saves & TANDEM_SAVES_INPUT)
@@ -610,7 +620,7 @@ static void resolve_units(tandem_step *step, int i, int stale)
                       value_of(i, VALUE_ACTIVATION, 0));
     if (stale & STALE_CASTS && is_again(step, i))
         resolve_casts(step, index->cast_again[i], i, index->again_need[i], step->native[i],
-                      more_of(step, i, MORE_ACTIVATION, 0));
+                      step_value_again(step, i, TANDEM_F32));
     if (stale & STALE_GRADIENT_CASTS && index->gradient_cast[i] >= 0)
         resolve_casts(step, index->gradient_cast[i], i, index->gradient_need[i], index->gradient_native[i],
                       value_of(i, VALUE_GRADIENT, 0));

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph/step_index.h"
+#include "graph/columnwise.h"
 #include "tandem/amax_history.h"
 
 enum { DEFAULT_BUCKET_BYTES = 25 << 20, ALIGNMENT_ELEMENTS = 16 };
@@ -406,6 +406,7 @@ static int allocate_plan(struct tandem_step_index *index, size_t n_task, size_t 
 static void free_index(struct tandem_step_index *index)
 {
     if (!index) return;
+    free(index->has_columns);
     free(index->is_loose);
     free(index->touched);
     free(index->read_place);
@@ -465,7 +466,8 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     step->graph = graph;
     step->wider = wider;
     step->bucket_bytes = bucket_bytes ? bucket_bytes : DEFAULT_BUCKET_BYTES;
-    step->n_value = (int)n_op * (VALUES_AN_OP + WEIGHTS_AN_OP + (is_plain ? 0 : MORE_AN_OP));
+    const int n_rowwise = (int)n_op * (FIRST_MORE + (is_plain ? 0 : MORE_AN_OP));
+    step->n_value = n_rowwise * (options.columnwise ? 2 : 1);
     step->index = calloc(1, sizeof *step->index);
     step->precision = array(n_op, sizeof *step->precision);
     step->native = array(n_op, sizeof *step->native);
@@ -477,6 +479,8 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (!step->index || !step->precision || !step->native || !step->task || !step->value || !step->bucket ||
         !step->parameter_order || !step->parameter_start || !allocate_index(step->index, n_op, n_parameter))
         goto no_memory;
+    step->index->n_rowwise = n_rowwise;
+    if (options.columnwise && !(step->index->has_columns = array((size_t)n_rowwise, 1))) goto no_memory;
 
     count_contributions(graph, step->index);
     find_gradient_roots(graph, step->index);
@@ -487,6 +491,7 @@ tandem_status tandem_step_open_with(tandem_step **out, const tandem_graph *graph
     if (!step_cut(step)) goto no_memory;
     append_all(step);
     assert((size_t)step->n_task <= most_tasks);
+    if (options.columnwise) step_find_columnwise(step);
     if (!allocate_plan(step->index, (size_t)step->n_task, (size_t)step->n_value)) goto no_memory;
     tandem_step_resolve_all(step);
     *out = step;

@@ -63,10 +63,12 @@ struct tandem_step_index {
     int *forward_again, *cast_again;
     int *segment_begin; /* of the operator that ends a segment to recompute, its first one; −1 = all others */
     int *sum;           /* [n_op × TANDEM_MAX_PARAMETER] over micro-steps */
-    int *edge_place;    /* place of an edge among the contributions to its tensor */
-    int *edge_before;   /* the edge at the place before */
-    int *accumulate;    /* of an edge whose place is not the first */
-    int *bucket_of;     /* [n_parameter] */
+    int n_rowwise; /* values with ids below are as casts and operators write them; from there on, their column-wise copies */
+    unsigned char *has_columns; /* [n_rowwise] the cast that writes it writes a column-wise copy, too; NULL: none does */
+    int *edge_place;            /* place of an edge among the contributions to its tensor */
+    int *edge_before; /* the edge at the place before */
+    int *accumulate;  /* of an edge whose place is not the first */
+    int *bucket_of;   /* [n_parameter] */
     /* who a change reaches: CSR, both [n_op + 1] starts */
     int *reader_start, *reader;  /* operators, no reshapes, that read the tensor or a view of it; each once */
     int *member_start, *member;  /* operators whose gradient_root the tensor is */
@@ -185,14 +187,33 @@ int step_cut(tandem_step *step);
 /* tandem_step_resolve_all: as tandem_step_resolve, of all operators, whatever changed: how a new program begins. */
 void tandem_step_resolve_all(tandem_step *step);
 
+/* Value v's column-wise copy. */
+static inline int step_columnwise(const tandem_step *step, int v) { return step->index->n_rowwise + v; }
+static inline int step_has_columns(const tandem_step *step, int v)
+{
+    return v >= 0 && step->index->has_columns && step->index->has_columns[v];
+}
+/* The version in `type` of operator op's output that is computed again. */
+static inline int step_value_again(const tandem_step *step, int op, tandem_dtype type)
+{
+    return step->graph->n_op * FIRST_MORE + op * MORE_AN_OP + MORE_ACTIVATION + (int)type;
+}
+/* What a weight cast, a cast or a gradient cast to `type` writes; of one that runs again, what the first one does. */
+static inline int step_cast_value(const tandem_step *step, const tandem_task *task, tandem_dtype type)
+{
+    if (task->kind == TANDEM_TASK_WEIGHT_CAST) return tandem_value_weight(step, task->op, type);
+    return task->kind == TANDEM_TASK_CAST ? tandem_value_activation(step, task->op, type)
+                                          : tandem_value_gradient(step, task->op, type);
+}
+
 /* What a value is for. */
-static inline tandem_memory_category step_value_category(const tandem_step *step, int v)
+static inline tandem_memory_category step_value_category(const tandem_step *step, int id)
 {
     static const tandem_memory_category activation[] = {
         [TANDEM_F32] = TANDEM_MEMORY_ACTIVATIONS_F32,   [TANDEM_BF16] = TANDEM_MEMORY_ACTIVATIONS_BF16,
         [TANDEM_S8] = TANDEM_MEMORY_ACTIVATIONS_S8,     [TANDEM_F16] = TANDEM_MEMORY_ACTIVATIONS_F16,
         [TANDEM_E4M3] = TANDEM_MEMORY_ACTIVATIONS_E4M3, [TANDEM_S32] = TANDEM_MEMORY_ACTIVATIONS_S32};
-    const int n_op = step->graph->n_op;
+    const int n_op = step->graph->n_op, v = tandem_value_rowwise(step, id);
     if (v >= n_op * FIRST_MORE) {
         const int role = (v - n_op * FIRST_MORE) % MORE_AN_OP;
         if (role >= MORE_WEIGHT_GRADIENT) return TANDEM_MEMORY_WEIGHT_GRADIENTS;

@@ -55,10 +55,11 @@ struct tandem_latency {
 
 /* --- Classes ------------------------------------------------------------------------------------ */
 
-/* Of level 0; a cast's "pass" is where its range is from. */
+/* Of level 0; a cast's "pass" is where its range is from, and whether it writes columns. */
 static likeness class_of(const tandem_cost_key *key, const tandem_work *work)
 {
-    const int pass = key->kind == TANDEM_COST_CAST ? (int)key->range : (int)key->pass;
+    const int pass =
+        key->kind == TANDEM_COST_CAST ? (int)key->range + TANDEM_N_RANGE * key->columnwise : (int)key->pass;
     return (likeness){0, work->kind, work->is_product, pass, (int)work->type, (int)key->to};
 }
 

@@ -212,12 +212,14 @@ static const struct {
 
 /* --- Any key --------------------------------------------------------------------------------------------- */
 
-/* To one byte of a range that is not known: once more over all of it, for the largest magnitude. */
+/* To one byte of a range that is not known: once more over all of it, for the largest magnitude. A column-wise copy is as large as
+ * the row-wise one. */
 static void cast(tandem_work *work, const tandem_cost_key *key)
 {
     const int reads = tandem_dtype_bytes(key->to) == 1 && key->range == TANDEM_RANGE_FOUND ? 2 : 1;
     work->kind = "cast";
-    work->bytes = (double)key->elements * (reads * bytes_of(key->from) + bytes_of(key->to));
+    work->bytes =
+        (double)key->elements * (reads * bytes_of(key->from) + (1 + key->columnwise) * bytes_of(key->to));
 }
 
 static int is_kind(const char *signature, const char *name)

@@ -510,7 +510,7 @@ int tandem_cluster_shares_memory(const tandem_cluster *cluster)
     for (int c = 0; c < cluster->n_class; c++) {
         const tandem_cluster_class *const member = &cluster->member[c];
         const int is_whole = cluster->n_class == 1 && member->per_node >= member->n_rank;
-        if (strncmp(member->device.name, "cpu:", 4) != 0 || (member->per_node != 0 && !is_whole)) return 0;
+        if (tandem_device_is_described(&member->device) || (member->per_node != 0 && !is_whole)) return 0;
     }
     return 1;
 }

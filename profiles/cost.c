@@ -105,7 +105,7 @@ void tandem_cost_key_print_op(char *text, size_t size, const char *signature, co
 }
 
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
-                                tandem_range range)
+                                tandem_range range, int columnwise)
 {
     joined j = {text, 0, size};
     add(&j, "cast n=");
@@ -114,7 +114,10 @@ void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const
     add(&j, from);
     add(&j, ">");
     add(&j, to);
-    add(&j, range == TANDEM_RANGE_KNOWN ? " | known range" : range == TANDEM_RANGE_DELAYED ? " | delayed" : "");
+    add(&j, range == TANDEM_RANGE_KNOWN     ? " | known range"
+            : range == TANDEM_RANGE_DELAYED ? " | delayed"
+                                            : "");
+    if (columnwise) add(&j, " | columns");
     if (size) text[j.used] = '\0';
 }
 
@@ -127,7 +130,7 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key)
         tandem_cost_key_print_op(text, size, key->signature, key->precision, tandem_pass_name(key->pass), from, to);
         return;
     case TANDEM_COST_CAST:
-        tandem_cost_key_print_cast(text, size, key->elements, from, to, key->range);
+        tandem_cost_key_print_cast(text, size, key->elements, from, to, key->range, key->columnwise);
         return;
     case TANDEM_COST_COLLECTIVE: {
         joined j = {text, 0, size};

@@ -11,6 +11,6 @@
 void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision,
                               const char *pass, const char *from, const char *to);
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
-                                tandem_range range);
+                                tandem_range range, int columnwise);
 
 #endif

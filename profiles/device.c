@@ -40,7 +40,7 @@ static const struct {
 /* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, wider, precisions, meaning)                                                      \
-    {name, meaning, precisions, TANDEM_##wider, 0, {.n_unit = 0}},
+    {name, meaning, precisions, TANDEM_##wider, 0, 0, {.n_unit = 0}},
 #include "profiles/devices/cpu.def"
 #undef ROW
 #define ROW(name, capability, memory_gb, meaning, ...)                                                       \
@@ -49,6 +49,7 @@ static const tandem_device devices[] = {
      PRECISIONS_##capability,                                                                                \
      (tandem_dtype)WIDER_##capability,                                                                       \
      memory_gb * UINT64_C(1000000000),                                                                       \
+     1,                                                                                                      \
      {__VA_ARGS__}},
 #include "profiles/devices/cards.def"
 #undef ROW
@@ -64,8 +65,8 @@ enum { N_DEVICE = (int)(sizeof devices / sizeof devices[0]) };
 
 /* Cards that kernels run on, by number. What there is of them is known where they are (backend/cuda/device.c); one that is older than
  * Ampere says itself that it has no bf16. */
-static const tandem_device a_card = {"cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89,
-                                     0,        {.n_unit = 0}};
+static const tandem_device a_card = {
+    "cuda:N", "NVIDIA card number N", PRECISIONS_89, (tandem_dtype)WIDER_89, 0, 1, {.n_unit = 0}};
 enum { MOST_CARD_DIGITS = 3 };
 
 /* Whether it is cuda: and a number. */
@@ -151,6 +152,14 @@ int tandem_device_capability(tandem_device *device, int major, int minor)
         found = 1;
     }
     return found;
+}
+
+tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device, const tandem_graph *graph,
+                                      uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error)
+{
+    tandem_step_options laid_out = options ? *options : (tandem_step_options){0};
+    laid_out.columnwise = device->columnwise;
+    return tandem_step_open_with(step, graph, device->wider, bucket_bytes, &laid_out, error);
 }
 
 int tandem_device_is_described(const tandem_device *device) { return device->facts.n_unit > 0; }

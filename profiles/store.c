@@ -16,34 +16,45 @@
 
 _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 
-/* To version 3: a cast's range may also be delayed. SQLite cannot change a CHECK in place. */
-#define CAST_COSTS(NAME)                                                                                     \
-    "device, neighbour, elements, operand, result, " NAME                                                    \
-    ", n, n_outlier, sum_ns, sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns"
-static const char delayed_casts[] =
-    "CREATE TABLE cast_cost_3 (\n"
-    "    device INTEGER NOT NULL REFERENCES device (id),\n"
-    "    neighbour TEXT NOT NULL,\n"
-    "    elements INTEGER NOT NULL,\n"
-    "    operand TEXT NOT NULL,\n"
-    "    result TEXT NOT NULL,\n"
-    "    \"range\" TEXT NOT NULL, -- found by a pass of its own, known in advance, delayed: from the casts before\n"
-    "    n INTEGER NOT NULL CHECK (n > 0),\n"
-    "    n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),\n"
-    "    sum_ns REAL NOT NULL,\n"
-    "    sum_squares_ns2 REAL NOT NULL,\n"
-    "    median_ns INTEGER NOT NULL,\n"
-    "    p10_ns INTEGER NOT NULL,\n"
-    "    p90_ns INTEGER NOT NULL,\n"
-    "    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),\n"
-    "    host INTEGER NOT NULL REFERENCES host (id),\n"
-    "    time_ns INTEGER NOT NULL,\n"
-    "    PRIMARY KEY (device, neighbour, elements, operand, result, \"range\")\n"
+/* The table of casts, which SQLite cannot change in place: its key ends in what is known of how they are made. */
+#define CAST_TABLE(name, key_columns, key)                                                                   \
+    "CREATE TABLE " name " (\n"                                                                              \
+    "    device INTEGER NOT NULL REFERENCES device (id),\n"                                                  \
+    "    neighbour TEXT NOT NULL,\n"                                                                         \
+    "    elements INTEGER NOT NULL,\n"                                                                       \
+    "    operand TEXT NOT NULL,\n"                                                                           \
+    "    result TEXT NOT NULL,\n" key_columns "    n INTEGER NOT NULL CHECK (n > 0),\n"                      \
+    "    n_outlier INTEGER NOT NULL CHECK (n_outlier >= 0),\n"                                               \
+    "    sum_ns REAL NOT NULL,\n"                                                                            \
+    "    sum_squares_ns2 REAL NOT NULL,\n"                                                                   \
+    "    median_ns INTEGER NOT NULL,\n"                                                                      \
+    "    p10_ns INTEGER NOT NULL,\n"                                                                         \
+    "    p90_ns INTEGER NOT NULL,\n"                                                                         \
+    "    workspace_bytes INTEGER NOT NULL CHECK (workspace_bytes >= 0),\n"                                   \
+    "    host INTEGER NOT NULL REFERENCES host (id),\n"                                                      \
+    "    time_ns INTEGER NOT NULL,\n"                                                                        \
+    "    PRIMARY KEY (device, neighbour, elements, operand, result, " key ")\n"                              \
     ") STRICT, WITHOUT ROWID;\n"
-    "INSERT INTO cast_cost_3 (" CAST_COSTS("\"range\"") ")\n"
-    "SELECT " CAST_COSTS("CASE known_range WHEN 0 THEN 'found' ELSE 'known' END") " FROM cast_cost;\n"
-    "DROP TABLE cast_cost;\n"
-    "ALTER TABLE cast_cost_3 RENAME TO cast_cost;\n";
+#define CAST_COSTS(KEY)                                                                                      \
+    "device, neighbour, elements, operand, result, " KEY                                                     \
+    ", n, n_outlier, sum_ns, sum_squares_ns2, median_ns, p10_ns, p90_ns, workspace_bytes, host, time_ns"
+#define CASTS_FROM(name, key, old_key)                                                                       \
+    "INSERT INTO " name                                                                                      \
+    " (" CAST_COSTS(key) ")\nSELECT " CAST_COSTS(old_key) " FROM cast_cost;\n"                               \
+                                                          "DROP TABLE cast_cost;\nALTER TABLE " name         \
+                                                          " RENAME TO cast_cost;\n"
+
+/* To version 3: a cast's range may also be delayed. */
+#define RANGE                                                                                                \
+    "    \"range\" TEXT NOT NULL, -- found by a pass of its own, known in advance, delayed: from the casts before\n"
+static const char delayed_casts[] = CAST_TABLE("cast_cost_3", RANGE, "\"range\"")
+    CASTS_FROM("cast_cost_3", "\"range\"", "CASE known_range WHEN 0 THEN 'found' ELSE 'known' END");
+
+/* To version 4: it may write a column-wise copy beside the row-wise one. */
+static const char columnwise_casts[] = CAST_TABLE(
+    "cast_cost_4",
+    RANGE "    columnwise INTEGER NOT NULL CHECK (columnwise IN (0, 1)), -- writes a column-wise copy, too\n",
+    "\"range\", columnwise") CASTS_FROM("cast_cost_4", "\"range\", columnwise", "\"range\", 0");
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay
  * as they are. */
@@ -54,6 +65,7 @@ static const char *const migration[] = {
     "CREATE TABLE algorithm (spec TEXT PRIMARY KEY, choice TEXT NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
     "time_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
     delayed_casts,
+    columnwise_casts,
 };
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 

@@ -61,13 +61,13 @@ static tandem_status put_cast(tandem_store *store, const char *device, const cha
                               const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)
 {
     static const char sql[] =
-        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", " TANDEM_COST_COLUMNS
+        "INSERT OR REPLACE INTO cast_cost (device, neighbour, elements, operand, result, \"range\", columnwise, " TANDEM_COST_COLUMNS
         ", host, time_ns) VALUES ((SELECT id FROM device WHERE name = ?1), ?2, ?3, ?4, ?5, ?6, "
-        "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
-    return tandem_store_execute(store, error, sql, "ssisss" TANDEM_COST_TYPES "ii", device, neighbour,
+        "?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+    return tandem_store_execute(store, error, sql, "ssisssi" TANDEM_COST_TYPES "ii", device, neighbour,
                                 key->elements, tandem_dtype_name(key->from), tandem_dtype_name(key->to),
-                                tandem_range_name(key->range), TANDEM_COST_VALUES(cost), store->host,
-                                tandem_store_now_ns());
+                                tandem_range_name(key->range), (int64_t)key->columnwise,
+                                TANDEM_COST_VALUES(cost), store->host, tandem_store_now_ns());
 }
 
 tandem_status tandem_store_put_cost(tandem_store *store, const char *device, const char *neighbour,
@@ -239,6 +239,7 @@ static tandem_status read_cast(tandem_cost_key *key, bool *known, const walk *w,
     key->kind = TANDEM_COST_CAST;
     key->precision = "";
     key->elements = sqlite3_column_int64(row, 0);
+    key->columnwise = sqlite3_column_int(row, 4) != 0;
     tandem_status status = read_range(&key->range, known, w, row, 3);
     if (status == TANDEM_OK) status = read_dtype(&key->from, known, w, row, 1);
     return status == TANDEM_OK ? read_dtype(&key->to, known, w, row, 2) : status;
@@ -264,13 +265,13 @@ static tandem_status visit_rows(const walk *w, sqlite3_stmt *row, read_key *read
     return status;
 }
 
-enum { OP_COST_COLUMN = 5, CAST_COST_COLUMN = 4 };
+enum { OP_COST_COLUMN = 5, CAST_COST_COLUMN = 5 };
 #define OP_ROWS                                                                                              \
     "SELECT o.signature, c.\"precision\", c.pass, c.operand, c.result, " TANDEM_COST_COLUMNS                 \
     " FROM operator AS o JOIN op_cost AS c ON c.operator = o.id"                                             \
     " WHERE c.device = (SELECT id FROM device WHERE name = ?1) AND c.neighbour = ?2"
 #define CAST_ROWS                                                                                            \
-    "SELECT elements, operand, result, \"range\", " TANDEM_COST_COLUMNS                                    \
+    "SELECT elements, operand, result, \"range\", columnwise, " TANDEM_COST_COLUMNS                          \
     " FROM cast_cost WHERE device = (SELECT id FROM device WHERE name = ?1) AND neighbour = ?2"
 
 static tandem_status visit_all(const walk *w)
@@ -317,7 +318,7 @@ static tandem_status visit_step(const walk *w, const tandem_step *step)
         char text[TANDEM_COST_KEY_TEXT];
         if (!key_of_task(step, t, &key)) continue;
         if (key.kind == TANDEM_COST_CAST)
-            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", TANDEM_RANGE_FOUND);
+            tandem_cost_key_print_cast(text, sizeof text, key.elements, "", "", TANDEM_RANGE_FOUND, 0);
         else
             memcpy(text, key.signature, sizeof key.signature);
         const int64_t n = done.count;

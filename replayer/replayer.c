@@ -100,8 +100,8 @@ static tandem_status open_member(tandem_replayer *replayer, int c, const tandem_
     tandem_replay_member *member = &replayer->member[c];
     find_neighbour(member, &replayer->cluster, c);
     member->slowed = 1;
-    tandem_status status = tandem_step_open_with(&member->step, graph, replayer->cluster.member[c].device.wider,
-                                                 options->bucket_bytes, &options->step, error);
+    tandem_status status = tandem_device_open_step(&member->step, &replayer->cluster.member[c].device, graph,
+                                                   options->bucket_bytes, &options->step, error);
     if (status == TANDEM_OK && !allocate_lists(member)) status = no_memory(graph, error);
     const tandem_cluster_class *class = &replayer->cluster.member[c];
     const tandem_cost_source source = {store, &class->device, member->neighbour, options->predict,

@@ -106,6 +106,10 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
     cluster="$device batch=256 + $cpu batch=16"
     part "graphs on $device" 20 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$device batch=32" gpt_tiny
     part "graphs on $cluster" 30 hybrid.txt "$root/bench/cuda/same_losses.sh" "$tandem" "$cluster" resnet20
+    part "all-reduces on $cluster" 30 hybrid.txt "$tandem" bench exchange --cluster "$cluster" --repetitions 5
+    grep -q 'all-reduce in shared memory' "$out/hybrid.txt" || export TANDEM_EXCHANGE=network # the driver locks none, as it says
+    part "all-reduces on $cluster over the network" 30 hybrid.txt env TANDEM_EXCHANGE=network \
+        "$tandem" bench exchange -q --cluster "$cluster" --repetitions 5
     part "profile of $cluster" 40 hybrid.txt "$tandem" profile -q --model resnet20 --cluster "$cluster"
     part "resnet20 on $cluster" 20 hybrid.txt "$tandem" compare -q --model resnet20 --cluster "$cluster" --uniform bf16,fp32 --steps 20
     for one in "resnet20 128 30" "bert_base:seq=128 32 60" "resnet50 64 90" "gpt_tiny 32 30" "vit_tiny 64 30"; do

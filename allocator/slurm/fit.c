@@ -33,7 +33,7 @@ static tandem_status open_trial(trial *t, const tandem_graph *graph, const tande
                                     .member[0] = {.device = *device, .n_rank = 1, .batch = graph->batch}};
     *t = (trial){.graph = graph, .device = device};
     tandem_status status = tandem_plan_open(&t->plan, graph, &cluster, "", error);
-    if (status == TANDEM_OK) status = tandem_step_open(&t->step, graph, device->wider, 0, error);
+    if (status == TANDEM_OK) status = tandem_device_open_step(&t->step, device, graph, 0, NULL, error);
     if (status != TANDEM_OK) close_trial(t);
     return status;
 }
@@ -66,9 +66,10 @@ static void count_alive(uint64_t *alive, const tandem_step *step, int now)
 {
     const int n_op = step->graph->n_op;
     for (int k = 0; k < n_op * N_ROLE; k++) alive[k] = 0;
-    for (int v = 0; v < n_op * VALUES_AN_OP; v++) {
-        const tandem_value *value = &step->value[v];
-        if (value->bytes && value->first <= now && now <= value->last)
+    for (int id = 0; id < step->n_value; id++) {
+        const tandem_value *value = &step->value[id];
+        const int v = tandem_value_rowwise(step, id);
+        if (v < n_op * VALUES_AN_OP && value->bytes && value->first <= now && now <= value->last)
             alive[v / VALUES_AN_OP * N_ROLE + role_of(v)] += value->bytes;
     }
 }

@@ -27,6 +27,8 @@ typedef struct shared {
 struct tandem_comm {
     int rank, n_rank;
     bool shares; /* memory, with all ranks */
+    char why_apart[TANDEM_ERROR_TEXT];
+    tandem_comm_lock locking;
     int64_t timeout_ms;
     tandem_presence presence;
     tandem_gloo *gloo;   /* NULL for one rank */
@@ -212,15 +214,52 @@ static tandem_status connect_ranks(tandem_comm *comm, const char *store, int64_t
     return status == TANDEM_OK ? tandem_comm_barrier(comm, 0, error) : status;
 }
 
+/* The first reason that a rank has is the reason of all. */
+static tandem_status share_reason(tandem_comm *comm, const char *own, uint32_t tag, tandem_error *error)
+{
+    enum { REASON_BYTES = TANDEM_ERROR_TEXT - 32 };
+    char *all = malloc((size_t)comm->n_rank * REASON_BYTES);
+    if (!all) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
+    const tandem_status status = tandem_comm_gather(comm, own, all, REASON_BYTES, tag, error);
+    for (int r = 0; r < comm->n_rank && status == TANDEM_OK; r++) {
+        const char *why = all + (size_t)r * REASON_BYTES;
+        if (*why && !*comm->why_apart)
+            (void)snprintf(comm->why_apart, sizeof comm->why_apart, "rank %d: %.*s", r, REASON_BYTES - 1, why);
+    }
+    free(all);
+    return status;
+}
+
+/* TANDEM_IO where ranks share no memory; from then on none is taken. */
+static tandem_status open_segment(tandem_segment *segment, tandem_comm *comm, uint64_t bytes, int refuses,
+                                  uint32_t tag, tandem_error *error)
+{
+    tandem_error own = {TANDEM_OK, -1, ""};
+    const tandem_segment_options options = {.rank = comm->rank,
+                                            .n_rank = comm->n_rank,
+                                            .bytes = bytes,
+                                            .common_bytes = tandem_shared_sum_bytes(comm->n_rank),
+                                            .refuses = refuses,
+                                            .locking = comm->locking,
+                                            .tag = tag};
+    const tandem_status status = tandem_segment_open(segment, comm, &options, &own);
+    if (status == TANDEM_IO) {
+        comm->shares = false;
+        const tandem_status told = share_reason(comm, own.text, tag, error);
+        return told == TANDEM_OK ? TANDEM_IO : told;
+    }
+    if (status != TANDEM_OK && error) *error = own;
+    return status;
+}
+
+/* With a part, since a device may not be able to lock any. */
 static tandem_status try_sharing(tandem_comm *comm, int refuses, tandem_error *error)
 {
     tandem_segment trial;
-    const tandem_status status = tandem_segment_open(&trial, comm, (tandem_segment_size){0, 1}, comm->rank,
-                                                     comm->n_rank, refuses, 0, error);
-    if (status != TANDEM_OK) return status;
-    comm->shares = trial.memory != NULL;
-    tandem_segment_close(&trial);
-    return TANDEM_OK;
+    const tandem_status status = open_segment(&trial, comm, 1, refuses, 0, error);
+    comm->shares = status == TANDEM_OK;
+    if (status == TANDEM_OK) tandem_segment_close(&trial);
+    return status == TANDEM_IO ? TANDEM_OK : status;
 }
 
 static tandem_status join(tandem_comm *comm, const tandem_comm_options *options, tandem_error *error)
@@ -252,6 +291,7 @@ tandem_status tandem_comm_open(tandem_comm **out, const tandem_comm_options *opt
     if (!comm) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a communicator");
     comm->rank = options->rank;
     comm->n_rank = options->n_rank;
+    comm->locking = options->locking;
     const int64_t timeout_ms = options->timeout_ns / 1000000 + (options->timeout_ns % 1000000 != 0);
     comm->timeout_ms = timeout_ms < INT32_MAX ? timeout_ms : INT32_MAX;
     comm->presence = (tandem_presence){.directory = -1, .lock = -1};
@@ -441,6 +481,8 @@ tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all,
 
 int tandem_comm_shares(const tandem_comm *comm) { return comm->shares; }
 
+const char *tandem_comm_why_apart(const tandem_comm *comm) { return comm->why_apart; }
+
 tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error)
 {
     if (!comm->shares) {
@@ -449,13 +491,11 @@ tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes,
     }
     shared *taken = calloc(1, sizeof *taken);
     if (!taken) return fail(comm, TANDEM_GLOO_NO_MEMORY, "the sharing of memory", "", error);
-    const tandem_segment_size size = {bytes, tandem_shared_sum_bytes(comm->n_rank)};
-    const tandem_status status =
-        tandem_segment_open(&taken->sum.segment, comm, size, comm->rank, comm->n_rank, 0, tag, error);
-    if (status != TANDEM_OK || !taken->sum.segment.memory) {
+    const tandem_status status = open_segment(&taken->sum.segment, comm, bytes, 0, tag, error);
+    if (status != TANDEM_OK) {
         free(taken);
-        if (status == TANDEM_OK) *memory = NULL;
-        return status;
+        if (status == TANDEM_IO) *memory = NULL;
+        return status == TANDEM_IO ? TANDEM_OK : status;
     }
     pthread_mutex_lock(&comm->mutex);
     taken->next = comm->first;

@@ -14,7 +14,7 @@
  * differ the timeout ends it (error.rank = -1). What an unsuccessful collective leaves in the data is
  * undefined. Ranks talk over the loopback address, or over the network interface that the environment names
  * in TANDEM_IFACE. Where all of them run on one machine they sum gradients in memory that they share
- * (tandem_comm_take).
+ * (tandem_comm_take), and each can have its own part of that page-locked for its device.
  *
  * Thread-safe, with a tag for each thread that calls at once; only open and close want a thread to themselves. */
 #ifndef TANDEM_BACKEND_COMM_COMM_H
@@ -27,12 +27,21 @@
 
 typedef struct tandem_comm tandem_comm;
 
+/* What a rank does with its part of shared memory before it is used, and again to undo it; whole pages. Rows of a device's table
+ * (tandem/backend.h). A rank whose `lock` fails shares none. */
+typedef struct tandem_comm_lock {
+    tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error); /* NULL: nothing */
+    void (*unlock)(void *device, void *memory);
+    void *device;
+} tandem_comm_lock;
+
 typedef struct tandem_comm_options {
     int rank, n_rank;
     const char *store; /* existing directory on a file system with locks, fresh for this run; NULL for one rank */
     int64_t timeout_ns; /* a peer silent for longer is dead */
     int cpu;            /* core that Gloo's own thread is pinned to; -1 = leave it */
     int over_network;   /* 1: this rank shares no memory, so that none does */
+    tandem_comm_lock locking;
 } tandem_comm_options;
 
 /* Connects all ranks; blocks until all are there or the timeout passes (TANDEM_PEER, error.rank = a missing rank).
@@ -58,10 +67,12 @@ tandem_status tandem_comm_broadcast(tandem_comm *comm, void *data, size_t bytes,
 tandem_status tandem_comm_gather(tandem_comm *comm, const void *mine, void *all, size_t bytes, uint32_t tag,
                                  tandem_error *error);
 
-/* Whether the ranks share memory: all on one machine, tried when the communicator was opened. The same on
- * every rank. */
+/* Whether the ranks share memory: all on one machine, tried when the communicator was opened, and given up where a later take
+ * failed for another reason than that there is none left. The same on every rank. */
 int tandem_comm_shares(const tandem_comm *comm);
-/* All ranks together, with the same bytes: memory of this rank, cleared, that the others can reach too. A sum
+/* Why they do not, where nobody chose so: "rank 1: …", the same on every rank; else "". */
+const char *tandem_comm_why_apart(const tandem_comm *comm);
+/* All ranks together, with the same bytes: memory of this rank, cleared, locked, that the others can reach too. A sum
  * of data in it must name the same place on every rank; it needs no copies and one thread at a time. *memory
  * is NULL where the ranks share none, and unchanged on error: what a collective says, or TANDEM_NO_MEMORY on
  * every rank. The memory is anonymous, and gone with the ranks. */

@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/comm/comm.h"
 #include "base/boot_id.h"
 
 #ifndef MADV_COLLAPSE
@@ -89,9 +88,9 @@ static tandem_status find(tandem_segment *segment, const ticket *told, tandem_er
     struct stat is;
     tandem_boot_id(machine);
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)told->process, (int)told->file);
+    if (told->process == 0) return TANDEM_IO; /* for a reason that is not this rank's */
     errno = EXDEV;
-    if (told->process == 0 || memcmp(machine, told->machine, sizeof machine) != 0 || stat(path, &is) != 0 ||
-        !is_it(&is, told))
+    if (memcmp(machine, told->machine, sizeof machine) != 0 || stat(path, &is) != 0 || !is_it(&is, told))
         return refuse("reach that of rank 0", error);
     segment->file = open(path, O_RDWR | O_CLOEXEC);
     if (segment->file < 0 || fstat(segment->file, &is) != 0 || !is_it(&is, told))
@@ -135,6 +134,17 @@ static tandem_status take_part(const tandem_segment *segment, tandem_error *erro
     return TANDEM_OK;
 }
 
+/* Whole pages, which are this rank's alone. */
+static tandem_status lock_part(tandem_segment *segment, const tandem_comm_lock *locking, tandem_error *error)
+{
+    char *part = segment->memory + (uint64_t)segment->rank * segment->stride_bytes;
+    if (!locking->lock || segment->bytes == 0) return TANDEM_OK;
+    if (locking->lock(locking->device, part, round_up(segment->bytes, PAGE_BYTES), error) != TANDEM_OK)
+        return TANDEM_IO;
+    segment->locking = *locking;
+    return TANDEM_OK;
+}
+
 /* The others' parts are there by now: the first use of each of their pages would cost a fault. */
 static void look_up_all(const tandem_segment *segment)
 {
@@ -145,11 +155,13 @@ static void look_up_all(const tandem_segment *segment)
 
 /* --- All together ------------------------------------------------------------------------------------------------- */
 
-static tandem_status enter(tandem_segment *segment, const ticket *told, tandem_error *error)
+static tandem_status enter(tandem_segment *segment, const ticket *told, const tandem_comm_lock *locking,
+                           tandem_error *error)
 {
     tandem_status status = segment->rank == 0 ? TANDEM_OK : find(segment, told, error);
     if (status == TANDEM_OK) status = map(segment, error);
-    return status == TANDEM_OK ? take_part(segment, error) : status;
+    if (status == TANDEM_OK) status = take_part(segment, error);
+    return status == TANDEM_OK ? lock_part(segment, locking, error) : status;
 }
 
 /* The worst of all ranks' results, the same on every rank: TANDEM_NO_MEMORY, then TANDEM_IO. */
@@ -164,45 +176,44 @@ static tandem_status agree(tandem_comm *comm, uint64_t bytes, tandem_status own,
     return without[0] > 0 ? TANDEM_NO_MEMORY : without[1] > 0 ? TANDEM_IO : TANDEM_OK;
 }
 
-static tandem_segment describe(tandem_segment_size size, int rank, int n_rank)
+static tandem_segment describe(const tandem_segment_options *options)
 {
-    const uint64_t page_bytes = size.bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
-    tandem_segment s = {.rank = rank, .n_rank = n_rank, .bytes = size.bytes, .file = -1};
-    s.stride_bytes = round_up(size.bytes, page_bytes);
-    s.common_bytes = round_up(size.common_bytes, PAGE_BYTES);
+    const uint64_t bytes = options->bytes, page_bytes = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : PAGE_BYTES;
+    tandem_segment s = {.rank = options->rank, .n_rank = options->n_rank, .bytes = bytes, .file = -1};
+    s.stride_bytes = round_up(bytes, page_bytes);
+    s.common_bytes = round_up(options->common_bytes, PAGE_BYTES);
     s.mapped_bytes = parts_bytes(&s) + s.common_bytes;
     return s;
 }
 
-tandem_status tandem_segment_open(tandem_segment *out, tandem_comm *comm, tandem_segment_size size, int rank,
-                                  int n_rank, int refuses, uint32_t tag, tandem_error *error)
+tandem_status tandem_segment_open(tandem_segment *out, tandem_comm *comm,
+                                  const tandem_segment_options *options, tandem_error *error)
 {
-    tandem_segment segment = describe(size, rank, n_rank);
+    tandem_segment segment = describe(options);
     ticket told = {.process = 0};
     tandem_error own = {TANDEM_OK, -1, ""};
-    tandem_status status = refuses ? TANDEM_IO : TANDEM_OK;
-    if (rank == 0) tandem_boot_id(told.machine);
-    if (rank == 0 && status == TANDEM_OK) status = make(&told, &segment, &own);
-    const tandem_status heard = tandem_comm_broadcast(comm, &told, sizeof told, 0, tag, &own);
-    if (heard == TANDEM_OK && status == TANDEM_OK) status = enter(&segment, &told, &own);
-    status = heard == TANDEM_OK ? agree(comm, size.bytes, status, tag, &own) : heard;
-    if (status == TANDEM_OK && segment.memory) {
-        look_up_all(&segment);
-        (void)close(segment.file);
-        segment.file = -1;
-    } else {
+    tandem_status status = options->refuses ? TANDEM_IO : TANDEM_OK;
+    if (segment.rank == 0) tandem_boot_id(told.machine);
+    if (segment.rank == 0 && status == TANDEM_OK) status = make(&told, &segment, &own);
+    const tandem_status heard = tandem_comm_broadcast(comm, &told, sizeof told, 0, options->tag, &own);
+    if (heard == TANDEM_OK && status == TANDEM_OK) status = enter(&segment, &told, &options->locking, &own);
+    status = heard == TANDEM_OK ? agree(comm, segment.bytes, status, options->tag, &own) : heard;
+    if (status != TANDEM_OK) {
         tandem_segment_close(&segment);
-    }
-    if (status != TANDEM_OK && status != TANDEM_IO) {
         if (error) *error = own;
         return status;
     }
+    look_up_all(&segment);
+    (void)close(segment.file);
+    segment.file = -1;
     *out = segment;
     return TANDEM_OK;
 }
 
 void tandem_segment_close(tandem_segment *segment)
 {
+    if (segment->locking.lock)
+        segment->locking.unlock(segment->locking.device, tandem_segment_part(segment, segment->rank));
     if (segment->memory) (void)munmap(segment->memory, segment->mapped_bytes);
     if (segment->file >= 0) (void)close(segment->file);
     segment->memory = segment->common = NULL;

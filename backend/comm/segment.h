@@ -9,30 +9,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "tandem/status.h"
-
-typedef struct tandem_comm tandem_comm;
+#include "backend/comm/comm.h"
 
 typedef struct tandem_segment {
     int rank, n_rank;
     uint64_t bytes, stride_bytes; /* of a part; from one part to the next */
-    char *memory;                 /* part behind part; NULL: there is none */
+    char *memory;                 /* part behind part */
     char *common;                 /* behind the last part, at a multiple of a page */
     size_t common_bytes, mapped_bytes;
     int file; /* -1: nobody can open it any more */
+    tandem_comm_lock locking; /* of this rank's part; lock NULL: it is not locked */
 } tandem_segment;
 
-typedef struct tandem_segment_size {
+typedef struct tandem_segment_options {
+    int rank, n_rank;
     uint64_t bytes;      /* of a part; 0 is fine */
     size_t common_bytes; /* > 0 */
-} tandem_segment_size;
+    int refuses;         /* this rank wants none, so that there is none */
+    tandem_comm_lock locking;
+    uint32_t tag;
+} tandem_segment_options;
 
-/* All ranks of comm together, with the same size; all is cleared and in memory. Where some rank cannot reach
- * the memory of rank 0 (it runs on another machine, or has other process ids or another user, or refuses),
- * segment->memory is NULL on every rank, and the result TANDEM_OK. *segment is unchanged on error:
- * TANDEM_NO_MEMORY on every rank, what a collective says. */
-tandem_status tandem_segment_open(tandem_segment *segment, tandem_comm *comm, tandem_segment_size size,
-                                  int rank, int n_rank, int refuses, uint32_t tag, tandem_error *error);
+/* All ranks of comm together, with the same sizes; all is cleared and in memory, and this rank's part locked. TANDEM_IO
+ * on every rank: there is none, since some rank refuses, or cannot lock its part, or cannot reach the memory of rank 0 (it runs on
+ * another machine, or has other process ids or another user); error->text: this rank's reason, "" where it has none.
+ * TANDEM_NO_MEMORY on every rank; what a collective says. *segment is unchanged on error. */
+tandem_status tandem_segment_open(tandem_segment *segment, tandem_comm *comm,
+                                  const tandem_segment_options *options, tandem_error *error);
 /* What others still do with it goes on. */
 void tandem_segment_close(tandem_segment *segment);
 

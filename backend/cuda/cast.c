@@ -12,16 +12,28 @@ static size_t elements(const tandem_kernel *kernel)
     return cuda_elements(kernel);
 }
 
+static tandem_cuda_codes codes_of(const tandem_kernel *kernel, const tandem_kernel_call *call)
+{
+    tandem_cuda_codes to = {.code = cuda_code_of(kernel->task.to),
+                            .batch = 1,
+                            .rows = 1,
+                            .columns = elements(kernel),
+                            .q = call->out[0],
+                            .scale = call->out_scale[0]};
+    if (kernel->task.n_write > 1) {
+        to.batch = (size_t)kernel->matrices.batch;
+        to.rows = (size_t)kernel->matrices.rows;
+        to.columns = (size_t)kernel->matrices.columns;
+        to.columnwise = call->out[1];
+    }
+    return to;
+}
+
 static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kernel_call *call, tandem_error *error)
 {
     const cuda_device *device = kernel->device;
     const tandem_cuda_float type = cuda_float_of(kernel->task.from);
-    const tandem_cuda_codes to = {.code = cuda_code_of(kernel->task.to),
-                                  .batch = 1,
-                                  .rows = 1,
-                                  .columns = elements(kernel),
-                                  .q = call->out[0],
-                                  .scale = call->out_scale[0]};
+    const tandem_cuda_codes to = codes_of(kernel, call);
     const float range = kernel->task.kind == TANDEM_TASK_CAST ? tandem_op_row_get(kernel->op->kind)->range : 0;
     const tandem_rounding rounding = {
         call->draws.seed, {call->draws.stream[0], call->draws.stream[1], call->draws.stream[2]}, 0};
@@ -31,8 +43,9 @@ static tandem_status run_quantise(const tandem_kernel *kernel, const tandem_kern
                                                                call->repeats, device->amax_bits, &rounding,
                                                                call->draws.since, device->stream),
                                   error);
-    int failed = range > 0 ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
-                           : tandem_cuda_amax(device->amax_bits, call->in[0], type, to.columns, device->stream);
+    int failed = range > 0
+                     ? tandem_cuda_set_word(device->amax_bits, tandem_bits_of(range), device->stream)
+                     : tandem_cuda_amax(device->amax_bits, call->in[0], type, elements(kernel), device->stream);
     if (!failed)
         failed = tandem_cuda_quantise(&to, call->in[0], type, device->amax_bits, &rounding, call->draws.since,
                                       device->stream);

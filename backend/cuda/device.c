@@ -162,6 +162,10 @@ static tandem_status prepare(void *device, const tandem_step *step, int task, ta
     prepared->graph = step->graph;
     prepared->op = op;
     prepared->task = *form;
+    for (int k = 0; k < 2 && k < form->n_read; k++)
+        prepared->columnwise[k] = form->read[k] >= 0 && tandem_value_rowwise(step, form->read[k]) != form->read[k];
+    if (kernel_row_of(form, op) == KERNEL_ROW_CAST && form->n_write > 1)
+        prepared->matrices = tandem_step_matrices(step, task);
     const tandem_status status = found->prepare(prepared, error);
     if (status != TANDEM_OK) {
         free(prepared);
@@ -257,6 +261,15 @@ static void give(void *device, void *memory, int is_staging)
     const cuda_device *cuda = device;
     if (memory) cuda->vendor->give(memory, is_staging);
 }
+
+static tandem_status lock(void *device, void *memory, uint64_t bytes, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed = cuda->vendor->lock(memory, bytes);
+    return failed ? failed_to(cuda, "page-lock memory that ranks share", failed, error) : TANDEM_OK;
+}
+
+static void unlock(void *device, void *memory) { ((const cuda_device *)device)->vendor->unlock(memory); }
 
 static uint64_t free_bytes(void *device)
 {
@@ -454,6 +467,8 @@ const tandem_device_backend tandem_cuda_backend = {
     .version = version,
     .take = take,
     .give = give,
+    .lock = lock,
+    .unlock = unlock,
     .free_bytes = free_bytes,
     .copy = copy,
     .settle = settle,

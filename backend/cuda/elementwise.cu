@@ -1,6 +1,7 @@
 /* elementwise.cu: operators whose every element depends on the same places of their inputs only. CPU reference:
  * backend/cpu/isa/{elementwise,bias}.c, and oneDNN's for gelu and tanh. All are as fast as memory; a thread works on octets. */
 #include "backend/cuda/octet.h"
+#include "backend/cuda/rows.h"
 
 /* --- One input ---------------------------------------------------------------------------------------------------------- */
 
@@ -100,45 +101,66 @@ extern "C" int tandem_cuda_activate_backward(void *gx, const void *g, const void
 
 /* --- Dropout -------------------------------------------------------------------------------------------------------------- */
 
-/* A thread works on the eight places of one block of the generator, which need not begin where x does; where they do, on an octet. */
+static __device__ __forceinline__ tandem_philox_block draws_of(const tandem_dropout &mask, uint64_t block)
+{
+    const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1], mask.stream[2] | (uint32_t)(block >> 32) << 8};
+    return tandem_philox(counter, mask.seed);
+}
+
+static __device__ __forceinline__ float drop_one(float x, const tandem_dropout &mask, tandem_philox_block draws, int k)
+{
+    const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
+    return draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, x);
+}
+
+/* Where octets are the blocks of the generator. n: whole octets. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask, const uint32_t *since)
+    dropout_octets(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, tandem_dropout mask, const uint32_t *since)
 {
     if (since) mask.stream[0] += *since;
-    const uint64_t first = mask.first / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
-    for (uint64_t block = first + first_item(); block < end; block += all_items()) {
-        const uint32_t counter[4] = {(uint32_t)block, mask.stream[0], mask.stream[1],
-                                     mask.stream[2] | (uint32_t)(block >> 32) << 8};
-        const tandem_philox_block draws = tandem_philox(counter, mask.seed);
-        if (mask.first % OCTET == 0 && OCTET * (block + 1) <= mask.first + n) {
-            const size_t i = (size_t)(OCTET * block - mask.first);
-            float value[OCTET];
-            load_octet(value, x + i);
+    for_octets<IN_PLACE>(x, n, [&](size_t o, float value[OCTET]) {
+        const tandem_philox_block draws = draws_of(mask, mask.first / OCTET + o);
 #pragma unroll
-            for (int k = 0; k < OCTET; k++) {
-                const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
-                value[k] = draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, value[k]);
-            }
-            store_octet(y + i, value);
-            continue;
-        }
+        for (int k = 0; k < OCTET; k++) value[k] = drop_one(value[k], mask, draws, k);
+        store_octet(y + o * OCTET, value);
+    });
+}
+
+/* A thread works on the places of one block of the generator that are in x, `skip` of which are somebody else's. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    dropout(T *y /* [n]; may be x */, const T *x /* [n] */, size_t n, size_t skip, tandem_dropout mask, const uint32_t *since)
+{
+    if (since) mask.stream[0] += *since;
+    const uint64_t first = (mask.first + skip) / OCTET, end = (mask.first + n + OCTET - 1) / OCTET;
+    for (uint64_t block = first + first_item(); block < end; block += all_items()) {
+        const tandem_philox_block draws = draws_of(mask, block);
+#pragma unroll
         for (int k = 0; k < OCTET; k++) {
             const uint64_t place = OCTET * block + (uint64_t)k;
             if (place < mask.first || place >= mask.first + n) continue;
             const size_t i = (size_t)(place - mask.first);
-            const uint32_t draw = draws.word[k / 2] >> (16 * (k % 2)) & 0xFFFFu;
-            store_one(y + i, draw < mask.threshold ? 0 : TANDEM_MUL(mask.scale, load_one(x + i)));
+            store_one(y + i, drop_one(load_one(x + i), mask, draws, k));
         }
     }
+}
+
+template <typename T>
+static int drop(T *y, const T *x, size_t n, const tandem_dropout *mask, const uint32_t *since, tandem_cuda_stream stream)
+{
+    const tandem_dropout own = *mask;
+    const size_t whole = own.first % OCTET == 0 ? n / OCTET * OCTET : 0;
+    int failed = 0;
+    if (whole) failed = LAUNCH(dropout_octets, grid_of_octets<T>(whole), THREADS, stream, y, x, whole, own, since);
+    if (!failed && whole < n) failed = LAUNCH(dropout, grid_of((n - whole) / OCTET + 1), THREADS, stream, y, x, n, whole, own, since);
+    return failed;
 }
 
 extern "C" int tandem_cuda_dropout(void *y, const void *x, tandem_cuda_float type, size_t n, const tandem_dropout *mask,
                                    const uint32_t *since, tandem_cuda_stream stream)
 {
-    const tandem_dropout own = *mask;
-    const unsigned grid = grid_of(n / OCTET + 1);
-    RETURN_FOR(type, LAUNCH(dropout, grid, THREADS, stream, (T *)y, (const T *)x, n, own, since));
+    RETURN_FOR(type, drop((T *)y, (const T *)x, n, mask, since, stream));
 }
 
 /* --- Bias ----------------------------------------------------------------------------------------------------------------- */
@@ -257,10 +279,7 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t column = own.column * WARP + lane;
     const size_t first = own.row * ROWS_A_BLOCK, end = first + ROWS_A_BLOCK < rows ? first + ROWS_A_BLOCK : rows;
     float sum = 0;
-    if (column < columns) {
-#pragma unroll 8 /* as many rows on their way */
-        for (size_t r = first + warp; r < end; r += WARPS) sum += load_one(g + r * columns + column);
-    }
+    if (column < columns) for_rows_of(g + column, first + warp, end, columns, [&](float x) { sum += x; });
     of_warp[warp][lane] = sum;
     __syncthreads();
     if (warp != 0 || column >= columns) return;

@@ -2,6 +2,7 @@
  * backend/cpu/op/{layernorm,batchnorm}.c. Variance is of all n, from the differences to the mean: two passes, the second of which
  * finds its data in the cache. */
 #include "backend/cuda/octet.h"
+#include "backend/cuda/rows.h"
 
 /* --- Layer normalisation: a block a row ------------------------------------------------------------------------------- */
 
@@ -79,10 +80,7 @@ static __device__ __forceinline__ float sum_of_warps(float x, float of_warp[WARP
 static __device__ __forceinline__ float sum_of_parts(const float *part, size_t parts, size_t stride, float of_warp[WARPS][WARP])
 {
     float sum = 0;
-    if (part) {
-#pragma unroll 8 /* as many on their way */
-        for (size_t p = threadIdx.x / WARP; p < parts; p += WARPS) sum += part[p * stride];
-    }
+    if (part) for_rows_of(part, threadIdx.x / WARP, parts, stride, [&](float x) { sum += x; });
     return sum_of_warps(sum, of_warp);
 }
 
@@ -120,18 +118,28 @@ static __global__ void __launch_bounds__(THREADS)
     const size_t column = own.column * WARP + lane;
     const size_t some = rows_of_part(rows), first = own.row * some, end = first + some < rows ? first + some : rows;
     float of_scale = 0, of_shift = 0;
-    if (column < columns) {
-#pragma unroll 4 /* rows on their way */
-        for (size_t r = first + warp; r < end; r += WARPS) {
-            const size_t k = BY_ROW ? r : column, i = r * columns + column;
-            const float normal = (load_one(x + i) - mean_of[k]) * (1.0f / sqrtf(variance_of[k] + epsilon));
-            const float gradient =
-                y ? above_zero(load_one(g + i), load_one(y + i)) : let_through(load_one(g + i), normal, scale, shift, column);
-            if (residual) store_as(residual, residual_type, i, gradient);
-            of_shift += gradient;
-            of_scale += gradient * normal;
-        }
-    }
+    struct place {
+        T g, x, y;
+        float mean, variance;
+    };
+    const float mean = BY_ROW || column >= columns ? 0 : mean_of[column];
+    const float inverse = BY_ROW || column >= columns ? 0 : 1.0f / sqrtf(variance_of[column] + epsilon);
+    const auto ask = [&](size_t r) {
+        const size_t i = r * columns + column;
+        place own = {g[i], x[i], g[i], mean, 0};
+        if (y) own.y = y[i];
+        if (BY_ROW) own.mean = mean_of[r], own.variance = variance_of[r];
+        return own;
+    };
+    const auto add = [&](size_t r, place own) {
+        const float normal = (float_of(own.x) - own.mean) * (BY_ROW ? 1.0f / sqrtf(own.variance + epsilon) : inverse);
+        const float gradient = y ? above_zero(float_of(own.g), float_of(own.y))
+                                 : let_through(float_of(own.g), normal, scale, shift, column);
+        if (residual) store_as(residual, residual_type, r * columns + column, gradient);
+        of_shift += gradient;
+        of_scale += gradient * normal;
+    };
+    if (column < columns) for_rows<16 / sizeof(T)>(first + warp, end, ask, add);
     of_scale = sum_of_warps(of_scale, of_warp[0]);
     of_shift = sum_of_warps(of_shift, of_warp[1]);
     if (warp != 0 || column >= columns) return;
@@ -190,11 +198,10 @@ static __global__ void __launch_bounds__(THREADS)
     float sum = 0;
     if (column < columns) {
         const float centre = mean ? mean[column] : 0;
-#pragma unroll 8 /* rows on their way */
-        for (size_t r = first + warp; r < end; r += WARPS) {
-            const float off = load_one(x + r * columns + column) - centre;
+        for_rows_of(x + column, first + warp, end, columns, [&](float value) {
+            const float off = value - centre;
             sum += mean ? off * off : off;
-        }
+        });
     }
     sum = sum_of_warps(sum, of_warp);
     if (warp != 0 || column >= columns) return;

@@ -37,7 +37,9 @@ struct tandem_kernel {
     const cuda_device *device;
     const tandem_graph *graph;
     const tandem_op *op;
-    tandem_task task; /* a copy: kind, precision, from, to */
+    tandem_task task;         /* a copy: kind, precision, from, to */
+    int columnwise[2];        /* of a product: its operand is a column-wise copy */
+    tandem_matrices matrices; /* of a cast that writes one */
     uint64_t workspace_bytes;
     void *state; /* of the operator; released by `destroy` */
     void (*destroy)(void *state, const cuda_device *device);
@@ -146,7 +148,7 @@ tandem_status cuda_gemm_run(const cuda_gemm *matmul, const tandem_kernel *kernel
                             const void *b, void *c, const float *scale_a, const float *scale_b,
                             void *workspace, tandem_error *error);
 void *cuda_gemm_result(const cuda_gemm *matmul, void *workspace);
-/* A kernel that is one product of its operands; swaps: A is operand 1. */
+/* A kernel that is one product of its operands, as they lie row by row; swaps: A is operand 1. */
 tandem_status cuda_gemm_prepare(tandem_kernel *kernel, const cuda_product_spec *shape, int swaps, tandem_error *error);
 
 #endif

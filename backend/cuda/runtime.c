@@ -73,6 +73,19 @@ static void give(void *memory, int pinned)
     (void)cuda_from_cudart(pinned ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
+/* For the one card of this process: with addresses that are the same on the host and on the card, that is what no flags mean. */
+static int lock(void *memory, uint64_t bytes)
+{
+    return cuda_from_cudart(cudaHostRegister(memory, bytes, cudaHostRegisterDefault));
+}
+
+/* That it waits by itself is written nowhere. */
+static void unlock(void *memory)
+{
+    (void)cuda_from_cudart(cudaDeviceSynchronize());
+    (void)cuda_from_cudart(cudaHostUnregister(memory));
+}
+
 static int clear(void *memory, uint64_t bytes, tandem_cuda_stream stream)
 {
     return cuda_from_cudart(cudaMemsetAsync(memory, 0, bytes, stream));
@@ -240,6 +253,8 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .close = close_libraries,
                                         .take = take,
                                         .give = give,
+                                        .lock = lock,
+                                        .unlock = unlock,
                                         .clear = clear,
                                         .copy = copy,
                                         .stream_open = stream_open,

@@ -2,7 +2,8 @@
  * convolutions (cuDNN). Everything else of the backend reaches them through it, so that its logic also runs where they are not.
  *
  * Functions return 0, or the library's error number, which `text` puts into words; what they have returned is not told again by a
- * later call. Work is put on a stream; only wait, reach, take and give make the host wait. */
+ * later call. Work is put on a stream; only wait, reach, take, give, lock and unlock make the host wait, and copies of memory of the host
+ * that is not page-locked. */
 #ifndef TANDEM_BACKEND_CUDA_VENDOR_H
 #define TANDEM_BACKEND_CUDA_VENDOR_H
 
@@ -94,6 +95,10 @@ typedef struct cuda_vendor {
 
     int (*take)(void **memory, uint64_t bytes, int pinned); /* on the card; pinned: on the host, page-locked. Not cleared */
     void (*give)(void *memory, int pinned);
+    /* Page-locks memory of the host that others have mapped; where that fails, nothing is locked. CUDA Runtime API 13.0:
+     * cudaHostRegister, cudaHostUnregister. */
+    int (*lock)(void *memory, uint64_t bytes);
+    void (*unlock)(void *memory); /* all that was locked there, behind all that the card does */
     int (*clear)(void *memory, uint64_t bytes, tandem_cuda_stream stream);
     int (*copy)(void *to, const void *from, uint64_t bytes, tandem_cuda_stream stream); /* in any direction */
 

@@ -50,7 +50,9 @@ static tandem_status set_precisions(layer *l, const char *name, tandem_error *er
 {
     tandem_precision precision = TANDEM_PRECISION_FP32;
     tandem_status status = tandem_precision_find(&precision, name, error);
-    if (status == TANDEM_OK) status = tandem_step_open(&l->step, l->graph, TANDEM_BF16, 0, error);
+    const tandem_step_options options = {.columnwise = 1};
+    if (status == TANDEM_OK)
+        status = tandem_step_open_with(&l->step, l->graph, TANDEM_BF16, 0, &options, error);
     if (status != TANDEM_OK) return status;
     for (int o = 0; o < l->graph->n_op; o++)
         if (l->graph->op[o].kind == TANDEM_OP_LINEAR)
@@ -98,7 +100,8 @@ static tandem_status place(layer *l, int id, void **at, tandem_error *error)
 
 static float *scale_of(const layer *l, int id)
 {
-    return tandem_dtype_bytes(l->step->value[id].dtype) == 1 ? l->scale + id : NULL; /* types of a byte have scales */
+    const int has_scale = tandem_dtype_bytes(l->step->value[id].dtype) == 1;
+    return has_scale ? l->scale + tandem_value_rowwise(l->step, id) : NULL;
 }
 
 static tandem_status bind(layer *l, const tandem_task *task, tandem_kernel_call *call, tandem_error *error)

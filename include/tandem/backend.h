@@ -116,6 +116,11 @@ typedef struct tandem_device_backend {
      * TANDEM_NO_MEMORY. */
     tandem_status (*take)(void *device, void **memory, uint64_t bytes, int is_staging, tandem_error *error);
     void (*give)(void *device, void *memory, int is_staging);
+    /* Memory of the host that somebody else took, in whole pages, no two of which are locked twice: the device can copy from and to it
+     * beside other work, as it can with staging, until it is unlocked, which waits for all that it does. Where `lock` fails
+     * (TANDEM_NO_DEVICE: the driver refuses), all is as before. */
+    tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error);
+    void (*unlock)(void *device, void *memory);
     uint64_t (*free_bytes)(void *device); /* that take could have; 0 = not known */
     /* In any direction, behind all work that was given to the device before; done when it returns. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
@@ -231,8 +236,11 @@ typedef struct tandem_backend_api {
 
     tandem_status (*worker_open)(tandem_worker **worker, const tandem_worker_options *options, tandem_error *error);
     void (*worker_close)(tandem_worker *worker);
-    /* Whether the ranks exchange gradients in memory that they share. */
+    /* Whether the ranks exchange gradients in memory that they share: all on one machine, where nobody chose the network, and as
+     * far as it has been tried; an executor or a measurement that is opened may find that they cannot. */
     int (*worker_shares)(const tandem_worker *worker);
+    /* Why they do not, where nobody chose so: a sentence without its end, the same on every rank; else "". */
+    const char *(*worker_why_apart)(const tandem_worker *worker);
     /* How this rank's device does what its libraries can do in several ways (tandem_device_backend: recall, tried). */
     tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error);
@@ -312,7 +320,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 6 };
+enum { TANDEM_BACKEND_VERSION = 7 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

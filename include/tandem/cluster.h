@@ -2,7 +2,7 @@
 #ifndef TANDEM_CLUSTER_H
 #define TANDEM_CLUSTER_H
 
-#include "tandem/graph.h"
+#include "tandem/step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,9 +26,11 @@ typedef struct tandem_device_facts {
 typedef struct tandem_device {
     char name[TANDEM_DEVICE_NAME];
     char meaning[96];
-    unsigned precisions;       /* bit p: it can run precision p */
-    tandem_dtype wider;        /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
-    uint64_t memory_bytes;     /* 0 = not known */
+    unsigned precisions;   /* bit p: it can run precision p */
+    tandem_dtype wider;    /* what TANDEM_WIDER means on it: bf16 or f16 where that is fast, else f32 */
+    uint64_t memory_bytes; /* 0 = not known */
+    int columnwise; /* 1: products of numbers of a byte take both operands along the dimension that they sum over, so that casts write
+                     * column-wise copies (step.h): the tensor units of cards */
     tandem_device_facts facts; /* of a described model; all 0 where there are kernels instead */
 } tandem_device;
 /* Whether it is a described model: there are no kernels for it, so that plans for it can be made and replayed, not run. */
@@ -38,6 +40,12 @@ int tandem_device_is_described(const tandem_device *device);
  * device->wider (profiles/devices/capability.def). 0, and *device unchanged, of one that is older than all that are known.
  * Example: tandem_device_capability(&device, 8, 6): as 8.0, the last row that is not above. */
 int tandem_device_capability(tandem_device *device, int major, int minor);
+
+/* The step program of a graph as it is laid out for the device: tandem_step_open_with (step.h) with its `wider` and `columnwise`;
+ * options NULL = all zero. */
+tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,
+                                      const tandem_graph *graph, uint64_t bucket_bytes,
+                                      const tandem_step_options *options, tandem_error *error);
 
 /* Every device tandem knows: the rows of profiles/devices/cpu.def, weakest first, and those of cards.def. */
 int tandem_device_count(void);
@@ -104,8 +112,8 @@ void tandem_cluster_print(char *text, size_t size, const tandem_cluster *cluster
 int tandem_cluster_n_rank(const tandem_cluster *cluster);
 /* The class of a global rank: ranks are numbered class by class. −1 where there is no such rank. */
 int tandem_cluster_class_of(const tandem_cluster *cluster, int rank);
-/* Whether its ranks exchange gradients in memory that they share: more than one, all CPUs, all of one node,
- * not over_network. */
+/* Whether its ranks exchange gradients in memory that they share: more than one, all of them CPUs and cards that kernels run on, all of
+ * one node, not over_network. */
 int tandem_cluster_shares_memory(const tandem_cluster *cluster);
 /* Under which collectives are filed: names of all ranks' devices, sorted, joined by '+', equal ones as
  * N*NAME; and behind them " in shared memory" where they share it, so that what was measured over a network

@@ -17,7 +17,10 @@
  * clips gradients, or scales its loss, must know the norm of all of them before it updates anything; the task that finds it
  * stands before the updates, waits for every bucket, and the updates then follow one another.
  *
- * The gradient of a tensor has the type of the tensor. */
+ * The gradient of a tensor has the type of the tensor.
+ *
+ * On devices that multiply types of a byte along both operands' summed dimension (tandem_step_options.columnwise), a cast to
+ * such a type writes the transpose of its matrices as well, where products read it: the second value of its writes. */
 #ifndef TANDEM_STEP_H
 #define TANDEM_STEP_H
 
@@ -109,7 +112,8 @@ typedef struct tandem_step_options {
         int window; /* > 0: delayed scaling, from the largest magnitudes of so many casts before; 0, −1 = from the tensor itself */
         int margin; /* the range is 2^margin times the largest of them */
     } scaling;      /* of casts to s8 whose range is not known in advance (docs/rounding.md) */
-    int with_norm;  /* 1: no update before the norm of all gradients is known */
+    int columnwise; /* of the device (cluster.h), as `wider` is: 1: casts to types of a byte write column-wise copies */
+    int with_norm;   /* 1: no update before the norm of all gradients is known */
     int parts_apart; /* 1: every part of a tensor's gradient has memory of its own, and no dgrad adds to another one's: for those who
                       * look at the parts */
 } tandem_step_options;
@@ -186,6 +190,15 @@ int tandem_step_history(const tandem_step *step, int task);
 /* What a history takes in memory, padding included; 0 where the step has none. */
 uint64_t tandem_step_history_bytes(const tandem_step *step);
 
+/* The matrices of which an active cast with two writes makes column-wise copies: write[0] is (batch, rows, columns), write[1]
+ * (batch, columns, rows). Cost: O(readers). */
+typedef struct tandem_matrices {
+    int64_t batch, rows, columns;
+} tandem_matrices;
+tandem_matrices tandem_step_matrices(const tandem_step *step, int task);
+/* Of a column-wise copy the value that it is of; of other values themselves. The two have one scale. */
+int tandem_value_rowwise(const tandem_step *step, int value);
+
 /* What a task's cost is filed under. Strings belong to the graph or are static. */
 typedef enum tandem_cost_kind { TANDEM_COST_OP, TANDEM_COST_CAST, TANDEM_COST_COLLECTIVE } tandem_cost_kind;
 typedef struct tandem_cost_key {
@@ -196,6 +209,7 @@ typedef struct tandem_cost_key {
     tandem_dtype from, to; /* of a cast; of an operator: type of the operands and of the result */
     int64_t elements;      /* of a cast or a reduce */
     tandem_range range;    /* of a cast to one byte: FOUND takes two passes, the others one; else FOUND */
+    int columnwise;        /* 1: of a cast that writes a column-wise copy, too */
 } tandem_cost_key;
 /* tandem_step_key: the cost key of a task in its form `variant`; pass task->variant for the current plan's.
  * Returns 0 where the task has no such form. */

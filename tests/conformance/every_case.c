@@ -66,6 +66,16 @@ static void check_scale(bench *b, const tandem_step *step, int t, const task_ope
           "%s: the scale is %.9g, should be %.9g", where, (double)operands->out[0].scale, (double)scale);
 }
 
+/* A column-wise copy has the same codes as the rows. */
+static void check_copy(bench *b, const task_operands *operands, const char *where)
+{
+    const case_array *rows = &operands->out[0], *copy = &operands->out[1];
+    if (operands->n_out < 2 || !copy->columnwise.batch) return;
+    b->copies++;
+    CHECK(b, memcmp(rows->value, copy->value, rows->n * sizeof *rows->value) == 0,
+          "%s: the column-wise copy is another one", where);
+}
+
 static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, const char *what)
 {
     const float row_weight = 0.37f;
@@ -95,6 +105,7 @@ static void check_task(bench *b, const tandem_step *step, int t, uint64_t key, c
         for (int k = 0; k < operands.n_out; k++)
             compare_output(b, &operands.out[k], result[k], bound[k], where, k);
         check_scale(b, step, t, &operands, where);
+        check_copy(b, &operands, where);
     }
     for (int k = 0; k < operands.n_out; k++) {
         free(result[k]);
@@ -205,7 +216,8 @@ static void check_case(bench *b, const operator_case *c, tandem_dtype wider)
         bench_complain(b, "%s: %s", what, error.text);
         return;
     }
-    if (tandem_step_open(&step, made.graph, wider, 0, &error) != TANDEM_OK) {
+    const tandem_step_options options = {.columnwise = b->row->columnwise};
+    if (tandem_step_open_with(&step, made.graph, wider, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         tandem_graph_close(made.graph);
         return;
@@ -258,8 +270,7 @@ int case_find_task(const tandem_step *step, tandem_task_kind kind, int op, tande
     return -1;
 }
 
-/* Operand k of the forward pass in its precision, cast by the device from `wide`; returns how far a number
- * may have moved. */
+/* An operand of the forward pass in its precision, cast by the device from `wide`. */
 static int cast_operand(bench *b, const tandem_step *step, int cast, const case_array *wide,
                         case_array *narrow, const char *what)
 {
@@ -271,7 +282,7 @@ static int cast_operand(bench *b, const tandem_step *step, int cast, const case_
     const int good = operands_run(&operands, b->backend, b->device, step, cast, 11 + (uint64_t)cast, 1,
                                   complaint, sizeof complaint);
     CHECK(b, good, "%s: cast: %s", what, complaint);
-    memcpy(narrow->data, operands.out[0].data, narrow->bytes);
+    memcpy(narrow->data, operands.out[narrow->columnwise.batch > 0].data, narrow->bytes);
     narrow->scale = operands.out[0].scale;
     array_load(narrow);
     operands_close(&operands);
@@ -359,8 +370,9 @@ static void check_precision(bench *b, const operator_case *c, tandem_precision p
     case_print(what, sizeof what - 20, c);
     strcat(strcat(what, ", "), tandem_precision_get(p)->name);
     const tandem_dtype type = tandem_precision_get(p)->forward;
+    const tandem_step_options options = {.columnwise = b->row->columnwise};
     if (case_graph_open(&made, c, &error) != TANDEM_OK ||
-        tandem_step_open(&step, made.graph, TANDEM_F32, 0, &error) != TANDEM_OK) {
+        tandem_step_open_with(&step, made.graph, TANDEM_F32, 0, &options, &error) != TANDEM_OK) {
         bench_complain(b, "%s: %s", what, error.text);
         return;
     }

@@ -15,6 +15,7 @@ typedef struct bench {
     int narrow_gradients; /* gradients of bf16 convolutions are rounded to bf16 before they become f32 */
     int is_card;          /* cases that are for the CPU's ways are left out */
     int complaints, checks;
+    int copies; /* column-wise ones that were looked at */
 } bench;
 
 __attribute__((format(printf, 2, 3))) void bench_complain(bench *b, const char *format, ...);

@@ -23,6 +23,9 @@ const operator_case operator_cases[] = {
     {OF(LINEAR), .batch = 3, .n_dim = 2, .dim = {5, 7}, .out = 11, .flag = 1},
     {OF(LINEAR), .batch = 1, .n_dim = 2, .dim = {1, 1}, .out = 1, .flag = 1},
     {OF(LINEAR), .batch = 2, .n_dim = 2, .dim = {9, 33}, .out = 257, .flag = 1},
+    /* sides in sixteens: where casts write column-wise copies */
+    {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48},
+    {OF(LINEAR), .batch = 8, .n_dim = 2, .dim = {4, 32}, .out = 48, .flag = 1},
     {OF(CONV2D), .batch = 2, .n_dim = 3, .dim = {5, 7, 3}, .out = 5, .window_h = 3, .stride = 1, .pad = 1},
     {OF(CONV2D), .batch = 1, .n_dim = 3, .dim = {9, 9, 1}, .out = 4, .window_h = 5, .stride = 2, .pad = 2},
     {OF(CONV2D), .batch = 3, .n_dim = 3, .dim = {8, 8, 16}, .out = 16, .window_h = 3, .stride = 1, .pad = 1},
@@ -60,6 +63,8 @@ const operator_case operator_cases[] = {
     {OF(MATMUL), .batch = 2, .n_dim = 2, .dim = {5, 7}, .out = 3, .flag = 1},
     {OF(MATMUL), .batch = 2, .n_dim = 3, .dim = {3, 17, 32}, .out = 19, .flag = 1},
     {OF(MATMUL), .batch = 2, .n_dim = 3, .dim = {3, 17, 19}, .out = 32},
+    {OF(MATMUL), .batch = 2, .n_dim = 3, .dim = {3, 32, 16}, .out = 48},
+    {OF(MATMUL), .batch = 2, .n_dim = 3, .dim = {3, 32, 16}, .out = 48, .flag = 1},
     {OF(MATMUL), .batch = 1, .n_dim = 2, .dim = {1, 1}, .out = 1},
     {OF(EMBEDDING), .batch = 3, .n_dim = 1, .dim = {5}, .vocabulary = 11, .out = 7},
     {OF(EMBEDDING), .batch = 2, .n_dim = 1, .dim = {64}, .vocabulary = 5, .out = 33},
@@ -337,10 +342,19 @@ static uint16_t bf16_of(double value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/* Where number i of the values stands in the data. */
+static size_t place_of(const case_array *array, size_t i)
+{
+    if (array->columnwise.batch == 0) return i;
+    const size_t rows = (size_t)array->columnwise.rows, columns = (size_t)array->columnwise.columns;
+    return i / (rows * columns) * rows * columns + i % columns * rows + i / columns % rows;
+}
+
 void array_store(case_array *array)
 {
-    for (size_t i = 0; i < array->n; i++) {
-        const double v = array->value[i];
+    for (size_t k = 0; k < array->n; k++) {
+        const size_t i = place_of(array, k);
+        const double v = array->value[k];
         if (array->dtype == TANDEM_F32)
             ((float *)array->data)[i] = (float)v;
         else if (array->dtype == TANDEM_BF16)
@@ -361,24 +375,25 @@ void array_store(case_array *array)
 
 void array_load(case_array *array)
 {
-    for (size_t i = 0; i < array->n; i++) {
+    for (size_t k = 0; k < array->n; k++) {
+        const size_t i = place_of(array, k);
         if (array->dtype == TANDEM_F32) {
-            array->value[i] = (double)((const float *)array->data)[i];
+            array->value[k] = (double)((const float *)array->data)[i];
         } else if (array->dtype == TANDEM_BF16) {
             const uint32_t bits = (uint32_t)((const uint16_t *)array->data)[i] << 16;
             float wide;
             memcpy(&wide, &bits, sizeof wide);
-            array->value[i] = (double)wide;
+            array->value[k] = (double)wide;
         } else if (array->dtype == TANDEM_S8) {
-            array->value[i] = (double)((const int8_t *)array->data)[i] * (double)array->scale;
+            array->value[k] = (double)((const int8_t *)array->data)[i] * (double)array->scale;
         } else if (array->dtype == TANDEM_F16) {
-            array->value[i] = (double)tandem_f32_of_f16(((const uint16_t *)array->data)[i]);
+            array->value[k] = (double)tandem_f32_of_f16(((const uint16_t *)array->data)[i]);
         } else if (array->dtype == TANDEM_E4M3) {
-            array->value[i] = (double)tandem_f32_of_e4m3(((const uint8_t *)array->data)[i]) * (double)array->scale;
+            array->value[k] = (double)tandem_f32_of_e4m3(((const uint8_t *)array->data)[i]) * (double)array->scale;
         } else if (array->dtype == TANDEM_E5M2) {
-            array->value[i] = (double)tandem_f32_of_e5m2(((const uint8_t *)array->data)[i]) * (double)array->scale;
+            array->value[k] = (double)tandem_f32_of_e5m2(((const uint8_t *)array->data)[i]) * (double)array->scale;
         } else {
-            array->value[i] = (double)((const int32_t *)array->data)[i];
+            array->value[k] = (double)((const int32_t *)array->data)[i];
         }
     }
 }
@@ -417,6 +432,15 @@ static int is_kernel_of_op(tandem_task_kind kind)
     return kind == TANDEM_TASK_FORWARD || kind == TANDEM_TASK_WGRAD || kind == TANDEM_TASK_DGRAD;
 }
 
+/* Of a value that is a column-wise copy, the matrices that its cast turns; of others none. */
+static tandem_matrices columns_of(const tandem_step *step, int id)
+{
+    for (int t = 0; t < step->n_task && tandem_value_rowwise(step, id) != id; t++)
+        if (step->task[t].active && step->task[t].n_write > 1 && step->task[t].write[1] == id)
+            return tandem_step_matrices(step, t);
+    return (tandem_matrices){0};
+}
+
 static void open_operand(case_array *array, const tandem_step *step, int id, int index)
 {
     if (id < 0) {
@@ -432,6 +456,7 @@ static void open_operand(case_array *array, const tandem_step *step, int id, int
         array_open(array, TANDEM_S32, value->bytes / 4);
     else
         array_open(array, value->dtype, value->bytes / tandem_dtype_bytes(value->dtype));
+    array->columnwise = columns_of(step, id);
 }
 
 void operands_open(task_operands *operands, const tandem_step *step, int t)
@@ -586,7 +611,7 @@ int operands_run(task_operands *operands, const tandem_device_backend *backend, 
     const int good = twice(&run, operands, complaint, size);
     for (int k = 0; k < operands->n_out; k++) {
         if (has_scale(operands->out[k].dtype) && has_scale(step->task[task].to))
-            operands->out[k].scale = run.out_scale[k];
+            operands->out[k].scale = run.out_scale[operands->out[k].columnwise.batch ? 0 : k];
         array_load(&operands->out[k]);
     }
     array_close(&run.workspace);

@@ -43,10 +43,12 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
 void case_print(char *text, size_t size, const operator_case *c);
 
 /* --- Arrays of numbers ---------------------------------------------------------------------------------- */
-/* n numbers of a type, with guards before and behind; value: what they stand for. */
+/* n numbers of a type, with guards before and behind; value: what they stand for. columnwise: data is that of a column-wise copy of
+ * such matrices, value row by row; batch 0: it is none. */
 typedef struct case_array {
     tandem_dtype dtype;
     size_t n, bytes;
+    tandem_matrices columnwise;
     float scale; /* of types of a byte */
     void *data;  /* aligned to 64 */
     void *block;

@@ -11,7 +11,15 @@
 #include "tests/cuda/card.h"
 #include "tests/cuda/stand_in_graph.h"
 
-enum { LOST = 719, INVALID = 1, NO_MEMORY = 2, UNSUPPORTED = 10015, BAD_VALUE = 10007 };
+enum {
+    INVALID = 1, /* cudaErrorInvalidValue, and so on */
+    NO_MEMORY = 2,
+    LOCKED_ALREADY = 712,
+    LOST = 719,
+    LOCKS_NONE = 801,
+    BAD_VALUE = 10007,
+    UNSUPPORTED = 10015
+};
 #define SECOND INT64_C(1000000000)
 
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
@@ -97,6 +105,51 @@ typedef struct header {
     int pinned, is_apart;
 } header;
 
+/* --- What copies may touch beside the host: the card's memory, and what is page-locked ------------------------------------- */
+
+typedef struct range {
+    const char *begin;
+    uint64_t bytes;
+    int is_registered; /* by lock; else it was taken */
+} range;
+static range *ranges;
+static int n_range;
+
+static void add_range(const void *begin, uint64_t bytes, int is_registered)
+{
+    pthread_mutex_lock(&mutex);
+    ranges = realloc(ranges, (size_t)(n_range + 1) * sizeof *ranges);
+    if (!ranges) abort();
+    ranges[n_range++] = (range){begin, bytes, is_registered};
+    open_things++;
+    pthread_mutex_unlock(&mutex);
+}
+
+static void remove_range(const void *begin, int is_registered)
+{
+    pthread_mutex_lock(&mutex);
+    int k = 0;
+    while (k < n_range && (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered)) k++;
+    if (k == n_range) abort();
+    ranges[k] = ranges[--n_range];
+    open_things--;
+    pthread_mutex_unlock(&mutex);
+}
+
+static int overlaps(const void *begin, uint64_t bytes)
+{
+    for (const range *r = ranges; r < ranges + n_range; r++)
+        if (r->begin < (const char *)begin + bytes && (const char *)begin < r->begin + r->bytes) return 1;
+    return 0;
+}
+
+static int is_locked(const void *begin, uint64_t bytes)
+{
+    for (const range *r = ranges; r < ranges + n_range; r++)
+        if ((const char *)begin >= r->begin && (const char *)begin + bytes <= r->begin + r->bytes) return 1;
+    return 0;
+}
+
 /* --- The runtime ---------------------------------------------------------------------------------------------------------- */
 
 static int count(int *n)
@@ -121,7 +174,9 @@ static int free_bytes(uint64_t *bytes)
 static const char *text(int error)
 {
     return error == LOST                                             ? "the card is gone"
-           : error == UNSUPPORTED                                    ? "not supported"
+           : error == UNSUPPORTED || error == LOCKS_NONE             ? "not supported"
+           : error == INVALID                                        ? "an invalid value"
+           : error == LOCKED_ALREADY                                 ? "locked already"
            : error == BAD_VALUE                                      ? "a wrong value"
            : error >= CAPTURE_UNSUPPORTED && error <= CAPTURED_EVENT ? "not permitted in a capture"
                                                                      : "no memory";
@@ -141,10 +196,12 @@ struct cuda_libraries {
 
 /* Calls of a thread are for the first card until it says otherwise; here that is for none. */
 static _Thread_local int has_card;
+static int used_card; /* a process has one */
 static int use(int index)
 {
     if (index < 0 || index >= stand_in_n_card) abort();
     has_card = 1;
+    used_card = index;
     return stand_in_fate();
 }
 
@@ -174,7 +231,7 @@ static int take(void **memory, uint64_t bytes, int pinned)
     memset(whole + HEADER, 0xA5, bytes); /* a card's memory is not cleared */
     stand_in_leave();
     if (!pinned) stand_in_memory_left -= (int64_t)bytes;
-    open_things++;
+    add_range(whole + HEADER, bytes, 0);
     *memory = whole + HEADER;
     return 0; /* cppcheck-suppress memleak ; given back by `give`, which finds `whole` from it */
 }
@@ -189,10 +246,44 @@ static void give(void *memory, int pinned)
     stand_in_leave();
     if (h.pinned != pinned) abort();
     if (!pinned) stand_in_memory_left += (int64_t)h.bytes;
-    if (h.is_apart)
-        open_things--;
-    else
-        closed(whole);
+    remove_range(memory, 0);
+    if (!h.is_apart) free(whole);
+}
+
+int64_t stand_in_most_locked = INT64_MAX;
+int stand_in_refuses_lock = -1;
+
+/* Whole pages, as CUDA before 4.1 asked for, and no driver minds; all of it mapped, none of it locked. */
+static int lock(void *memory, uint64_t bytes)
+{
+    enum { PAGE_BYTES = 4096 };
+    const int failed = stand_in_fate();
+    if (failed) return failed;
+    if (graph_forbids()) return CAPTURE_UNSUPPORTED;
+    if (used_card == stand_in_refuses_lock || getenv("STAND_IN_REFUSES_LOCK")) return LOCKS_NONE;
+    if (bytes == 0 || bytes % PAGE_BYTES || (uintptr_t)memory % PAGE_BYTES) return INVALID;
+    unsigned char *is_there = malloc(bytes / PAGE_BYTES);
+    if (!is_there) abort();
+    const int is_mapped = mincore(memory, bytes, is_there) == 0;
+    free(is_there);
+    if (!is_mapped) return INVALID;
+    pthread_mutex_lock(&mutex);
+    const int is_locked_already = overlaps(memory, bytes);
+    pthread_mutex_unlock(&mutex);
+    if (is_locked_already) return LOCKED_ALREADY;
+    if ((int64_t)bytes > stand_in_most_locked) return NO_MEMORY;
+    add_range(memory, bytes, 1);
+    return 0;
+}
+
+static void do_all(void);
+
+/* What the card still does is done then. */
+static void unlock(void *memory)
+{
+    if (graph_forbids()) abort();
+    do_all();
+    remove_range(memory, 1);
 }
 
 /* --- Streams: the first one does all at once, which is where kernels run; the others do nothing before somebody waits for them,
@@ -205,6 +296,8 @@ struct queued { /* a copy, or an event that is recorded (to NULL), or waited for
     tandem_cuda_event recorded, awaited;
     struct queued *next;
 };
+enum { MOST_STREAMS = 16 };
+static tandem_cuda_stream streams[MOST_STREAMS];
 static int n_stream;
 
 static void force(tandem_cuda_event event);
@@ -230,6 +323,15 @@ static void do_first(tandem_cuda_stream stream)
     if (!stream->first) stream->end = &stream->first;
     do_one(w);
     free(w);
+}
+
+static void do_all(void)
+{
+    pthread_mutex_lock(&mutex);
+    for (int k = 0; k < n_stream; k++) graph_finish(streams[k]);
+    for (int k = 0; k < n_stream; k++)
+        while (streams[k]->first) do_first(streams[k]);
+    pthread_mutex_unlock(&mutex);
 }
 
 static void force(tandem_cuda_event event)
@@ -280,6 +382,11 @@ static int put(tandem_cuda_stream stream, queued one)
 {
     if (!has_card) abort();
     pthread_mutex_lock(&mutex);
+    if (one.to && (!stream->is_first || graph_is_captured(&stream->place)) &&
+        !(is_locked(one.to, one.bytes) && is_locked(one.from, one.bytes))) {
+        pthread_mutex_unlock(&mutex);
+        return INVALID; /* it would be done, but nothing beside it: the host would wait */
+    }
     if (graph_is_captured(&stream->place) || (one.awaited && one.awaited->place.capture)) {
         const int failed = capture_queued(stream, &one);
         pthread_mutex_unlock(&mutex);
@@ -332,8 +439,10 @@ static int stream_open(tandem_cuda_stream *stream)
 {
     const int failed = stand_in_fate();
     if (failed) return failed;
+    if (n_stream == MOST_STREAMS) abort();
     *stream = opened(sizeof **stream);
-    (*stream)->is_first = n_stream++ == 0;
+    (*stream)->is_first = n_stream == 0;
+    streams[n_stream++] = *stream;
     (*stream)->end = &(*stream)->first;
     return 0;
 }
@@ -350,7 +459,9 @@ static int wait_all(tandem_cuda_stream stream)
 static void stream_close(tandem_cuda_stream stream)
 {
     for (queued *w; (w = stream->first) != NULL; free(w)) stream->first = w->next;
-    n_stream--;
+    int k = 0;
+    while (streams[k] != stream) k++;
+    streams[k] = streams[--n_stream];
     closed(stream);
 }
 static int wait_for(tandem_cuda_stream stream, tandem_cuda_event event)
@@ -449,6 +560,7 @@ static void graph_close(tandem_cuda_graph graph)
 {
     pthread_mutex_lock(&mutex);
     open_things--;
+    graph_end_runs(graph); /* the driver keeps it for so long */
     graph_drop(graph);
     pthread_mutex_unlock(&mutex);
 }
@@ -725,6 +837,8 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .close = close_libraries,
                                         .take = take,
                                         .give = give,
+                                        .lock = lock,
+                                        .unlock = unlock,
                                         .clear = clear,
                                         .copy = copy,
                                         .stream_open = stream_open,

@@ -193,10 +193,15 @@ void graph_come_to(tandem_cuda_graph graph, int last)
     free(is_needed);
 }
 
+void graph_end_runs(tandem_cuda_graph graph)
+{
+    if (graph->on) graph_finish(graph->on);
+}
+
 void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream)
 {
     graph_finish(stream);
-    if (graph->on) graph_finish(graph->on);
+    graph_end_runs(graph);
     stream->runs = graph;
     graph->on = stream;
     for (int k = 0; k < graph->n; k++) {

@@ -56,6 +56,7 @@ int graph_join(tandem_cuda_stream stream, const struct CUevent_st *event);
 int graph_forbids(void);
 /* Ends the capture's use, and returns `error`. */
 int graph_invalidate(int error);
+void graph_end_runs(tandem_cuda_graph graph);
 void graph_start(tandem_cuda_graph graph, tandem_cuda_stream stream);
 void graph_finish(tandem_cuda_stream stream);          /* what runs on it */
 void graph_come_to(tandem_cuda_graph graph, int node); /* and to what that needs */

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,8 +19,8 @@
 #include "tests/property/training_run.h"
 
 /* What tests change of the stand-in that ranks open; ranks are forked, so that each has its own. */
-static int *fails_after, *is_apart;
-static int64_t *memory_left;
+static int *fails_after, *is_apart, *n_card, *refuses_lock;
+static int64_t *memory_left, *most_locked;
 static int (*open_things)(void);
 
 static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1", "gpt_tiny:width=16,depth=1,length=8"};
@@ -33,10 +34,14 @@ static int open_stand_in(void **state)
     fails_after = dlsym(library, "stand_in_fails_after");
     is_apart = dlsym(library, "stand_in_is_apart");
     memory_left = dlsym(library, "stand_in_memory_left");
+    most_locked = dlsym(library, "stand_in_most_locked");
+    refuses_lock = dlsym(library, "stand_in_refuses_lock");
+    n_card = dlsym(library, "stand_in_n_card");
     *(void **)(void *)&open_things = dlsym(library, "stand_in_open_things");
-    assert_true(fails_after && is_apart && memory_left && open_things);
+    assert_true(fails_after && is_apart && memory_left && open_things && most_locked && refuses_lock && n_card);
     *is_apart = 1;
-    return 0;
+    *n_card = 2;
+    return training_folder_open(state);
 }
 
 static experiment on_card(const char *model)
@@ -242,6 +247,124 @@ static void a_card_and_a_cpu_train_together(void **state)
     }
 }
 
+/* --- What ranks exchange in --------------------------------------------------------------------------------------------------- */
+
+static experiment on_ranks(const char *model, int n_rank, const char *second)
+{
+    experiment e = on_card(model);
+    e.n_rank = n_rank;
+    e.batch = 2;
+    e.second_device = second;
+    e.bucket_bytes = 4096;
+    e.hash_gradients = 1;
+    return e;
+}
+
+/* Ranks on one card, on two, and on one beside a CPU; with graphs and, where gradients are clipped, judged on the way. */
+static experiment of_ranks(int way)
+{
+    static const char *const second[] = {NULL, "cuda:1", ""};
+    experiment e = on_ranks(models[way % N_MODEL], 2 + way % 2, second[way % 3]);
+    if (e.second_device && !*e.second_device) e.second_device = training_weakest();
+    e.precision = way % 2 ? TANDEM_PRECISION_INT8 : TANDEM_PRECISION_FP32;
+    e.clip = way % 4 == 3 ? 0.1 : 0;
+    return e;
+}
+enum { N_WAY = 6 };
+
+/* All of the ranks share memory, or none does; `why` (NULL: nothing) is told on all. */
+static record *run_sharing(experiment e, const training_file *file, int shares, const char *why)
+{
+    e.save = file->path;
+    record *r = training_run_through(&e);
+    for (int rank = 0; rank < e.n_rank; rank++) {
+        assert_int_equal(r->shares[rank], shares);
+        if (!strstr(r->why_apart[rank], why ? why : "") || !*r->why_apart[rank] != !why)
+            fail_msg("rank %d: '%s'", rank, r->why_apart[rank]);
+        const int is_cpu = rank == 1 && e.second_device && strncmp(e.second_device, "cpu", 3) == 0;
+        if (!is_cpu) assert_int_equal(r->open_things[rank], 0);
+    }
+    return r;
+}
+
+static void shared_memory_and_network_have_the_same_bits(void **state)
+{
+    (void)state;
+    training_require_device();
+    const training_file shared = training_file_named("shared"), network = training_file_named("network");
+    for (int way = 0; way < N_WAY; way++) {
+        experiment e = of_ranks(way);
+        record *a = run_sharing(e, &shared, 1, NULL);
+        e.over_network = 1;
+        record *b = run_sharing(e, &network, 0, NULL);
+        training_check_same_bits(a, b, &e);
+        assert_true(training_files_equal(shared.path, network.path));
+        training_forget(b);
+        training_forget(a);
+    }
+}
+
+/* A driver that locks no shared memory, of one rank or two of three; and one that locks a page, and not as much as all gradients. */
+static void where_a_driver_refuses_all_use_the_network(void **state)
+{
+    (void)state;
+    training_require_device();
+    const training_file shared = training_file_named("shared"), network = training_file_named("network");
+    static const struct {
+        int card;
+        int64_t most;
+        const char *why;
+    } rows[] = {{0, INT64_MAX, "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: not supported"},
+                {1, INT64_MAX, "rank 1: device 'cuda:1' failed to page-lock memory that ranks share: not supported"},
+                {-1, 4096, "rank 0: device 'cuda:0' failed to page-lock memory that ranks share: no memory"}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const experiment e = on_ranks(models[1], 3, rows[k].card < 0 ? training_weakest() : "cuda:1");
+        record *right = run_sharing(e, &shared, 1, NULL);
+        *refuses_lock = rows[k].card;
+        *most_locked = rows[k].most;
+        record *r = run_sharing(e, &network, 0, rows[k].why);
+        *refuses_lock = -1;
+        *most_locked = INT64_MAX;
+        training_check_same_bits(right, r, &e);
+        assert_true(training_files_equal(shared.path, network.path));
+        training_forget(r);
+        training_forget(right);
+    }
+}
+
+/* Dies when it has handed over one of its buckets: the others wait for the next. */
+static void die_in_an_exchange(void *context, const tandem_executor *executor, int task)
+{
+    (void)executor;
+    const training_view *view = context;
+    const tandem_step *step = view->step;
+    if (view->rank == 1 && view->index == 2 && step->task[task].kind == TANDEM_TASK_REDUCE &&
+        task == step->bucket[1].reduce_task)
+        (void)raise(SIGKILL);
+}
+
+static void a_rank_that_dies_in_an_exchange_wakes_the_others(void **state)
+{
+    (void)state;
+    training_require_device();
+    for (int way = 0; way < 2 * 3; way++) {
+        experiment e = of_ranks(way % 3);
+        e.n_rank = 3;
+        e.over_network = way / 3;
+        e.observer = die_in_an_exchange;
+        e.fails = e.kills = 1;
+        record *r = training_run(&e);
+        for (int rank = 0; rank < e.n_rank; rank += 2) {
+            assert_int_equal(r->shares[rank], !e.over_network);
+            assert_int_equal(r->steps_done[rank], 3); /* the third was tried */
+            assert_int_equal(r->status[rank], TANDEM_PEER);
+            assert_int_equal(r->error[rank].rank, 1);
+            assert_int_equal(tandem_status_exit_code(r->status[rank]), 6);
+        }
+        training_forget(r);
+    }
+}
+
 /* Runs two steps in this process and looks at the times of the last. */
 static void check_times(int timed)
 {
@@ -357,10 +480,13 @@ int main(void)
         cmocka_unit_test(the_same_bits_again_and_behind_a_checkpoint),
         cmocka_unit_test(weights_in_a_file_are_the_weights),
         cmocka_unit_test(a_card_and_a_cpu_train_together),
+        cmocka_unit_test(shared_memory_and_network_have_the_same_bits),
+        cmocka_unit_test(where_a_driver_refuses_all_use_the_network),
+        cmocka_unit_test(a_rank_that_dies_in_an_exchange_wakes_the_others),
         cmocka_unit_test(times_are_in_order_and_cost_nothing_unasked),
         cmocka_unit_test(a_divergence_names_its_operator),
         cmocka_unit_test(what_does_not_fit_is_said_before_the_first_step),
         cmocka_unit_test(a_card_lost_in_a_step_ends_the_run),
     };
-    return cmocka_run_group_tests_name("training on cards", tests, open_stand_in, NULL);
+    return cmocka_run_group_tests_name("training on cards", tests, open_stand_in, training_folder_remove);
 }

@@ -1084,6 +1084,8 @@ static int do_without(board *my, int rank)
                                          .over_network = my->choice == rank};
     EXPECT(tandem_comm_open(&comm, &options, error) == TANDEM_OK);
     EXPECT(!tandem_comm_shares(comm));
+    EXPECT(!strstr(tandem_comm_why_apart(comm), "rank 0: shared memory: cannot make it") == (my->choice != 2));
+    EXPECT(!*tandem_comm_why_apart(comm) == (my->choice != 2)); /* somebody chose the network */
     void *memory = comm;
     EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory);
     float one = 1;
@@ -1146,6 +1148,131 @@ static void too_little_shared_memory_is_said_by_all(void **state)
     assert_all_blame(3, 1, "rank 1 ran out of memory during the sharing of memory");
 }
 
+/* --- Locked memory ------------------------------------------------------------------------------------------------ */
+
+/* What a device would do with the parts of a rank. */
+typedef struct keeper {
+    uint64_t most_bytes, locked_bytes; /* that it can lock at once, that it holds */
+    int n_locked, n_calls;
+    bool is_wrong;
+} keeper;
+
+static tandem_status keep(void *device, void *memory, uint64_t bytes, tandem_error *error)
+{
+    keeper *k = device;
+    k->n_calls++;
+    if (bytes == 0 || bytes % 4096 || (uintptr_t)memory % 4096) k->is_wrong = true;
+    if (bytes > k->most_bytes) return tandem_error_set(error, TANDEM_NO_DEVICE, "the keeper is full");
+    ((char *)memory)[bytes - 1] = 0;
+    k->n_locked++;
+    k->locked_bytes += bytes;
+    return TANDEM_OK;
+}
+
+static void let_go(void *device, void *memory)
+{
+    keeper *k = device;
+    *(char *)memory = 0; /* it is still there */
+    k->n_locked--;
+}
+
+static tandem_status open_locking(tandem_comm **comm, keeper *k, int rank, tandem_error *error)
+{
+    const tandem_comm_options options = {.rank = rank,
+                                         .n_rank = b->n_rank,
+                                         .store = b->store,
+                                         .timeout_ns = b->timeout_ns,
+                                         .cpu = -1,
+                                         .locking = {k ? keep : NULL, let_go, k}};
+    return tandem_comm_open(comm, &options, error);
+}
+
+/* Ranks 0 and 2 lock their parts, rank 1 none. */
+static int lock_and_unlock(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    keeper k = {.most_bytes = UINT64_MAX};
+    EXPECT(open_locking(&comm, rank == 1 ? NULL : &k, rank, error) == TANDEM_OK);
+    EXPECT(tandem_comm_shares(comm) && !*tandem_comm_why_apart(comm));
+    EXPECT(k.n_locked == 0 && k.n_calls == (rank != 1));
+    k.locked_bytes = 0;
+    void *memory[3];
+    for (int i = 0; i < 3; i++)
+        EXPECT(tandem_comm_take(comm, &memory[i], i == 0 ? 0 : i == 1 ? 4097 : 2100000, 5, error) == TANDEM_OK);
+    EXPECT(k.n_locked == (rank == 1 ? 0 : 2) && !k.is_wrong);
+    EXPECT(k.locked_bytes == (rank == 1 ? 0 : 8192 + 513 * 4096)); /* no more than was taken */
+    EXPECT(tandem_comm_give(comm, memory[1]));
+    EXPECT(k.n_locked == (rank == 1 ? 0 : 1));
+    tandem_comm_close(comm); /* the last was not given back */
+    EXPECT(k.n_locked == 0);
+    return 0;
+}
+
+static void parts_are_locked_while_they_are_taken(void **state)
+{
+    (void)state;
+    run_ranks(3, lock_and_unlock);
+}
+
+/* The reason is not told for want of memory. */
+static int lack_a_reason(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    keeper k = {.most_bytes = 4096};
+    EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
+    void *memory = comm;
+    if (rank == 2) tandem_fail_allocation_after(1); /* behind what notes that memory was taken */
+    EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == (rank == 2 ? TANDEM_NO_MEMORY : TANDEM_PEER));
+    EXPECT(memory == comm && n_left() == 0 && k.n_locked == 0);
+    tandem_comm_close(comm);
+    return 0;
+}
+
+static void a_reason_that_finds_no_memory_is_an_error_of_all(void **state)
+{
+    (void)state;
+    run_ranks(3, lack_a_reason);
+    assert_all_blame(3, 2, "rank 2 ran out of memory during the sharing of memory");
+}
+
+/* One rank can lock too little: a page of those that are tried, where choice is 0, or all of what is taken later. */
+static int lock_too_little(board *my, int rank)
+{
+    tandem_comm *comm = NULL;
+    tandem_error *error = &my->rank[rank].error[0];
+    keeper k = {.most_bytes = rank == 1 ? (uint64_t)my->choice * 4096 : UINT64_MAX};
+    EXPECT(open_locking(&comm, &k, rank, error) == TANDEM_OK);
+    EXPECT(tandem_comm_shares(comm) == my->choice);
+    void *memory = comm, *before = NULL;
+    if (my->choice) EXPECT(tandem_comm_take(comm, &before, 100, 5, error) == TANDEM_OK && before);
+    EXPECT(tandem_comm_take(comm, &memory, 10000, 5, error) == TANDEM_OK && !memory);
+    EXPECT(!tandem_comm_shares(comm) && k.n_locked == my->choice && n_left() == my->choice);
+    EXPECT(strcmp(tandem_comm_why_apart(comm), "rank 1: the keeper is full") == 0);
+    const int calls = k.n_calls;
+    memory = comm;
+    EXPECT(tandem_comm_take(comm, &memory, 100, 5, error) == TANDEM_OK && !memory); /* nor later */
+    EXPECT(k.n_calls == calls);
+    float one = 1, *shared = before;
+    if (shared) *shared = 1;
+    EXPECT(tandem_comm_sum_f32(comm, &one, 1, 1, error) == TANDEM_OK && one == 3);
+    EXPECT(!shared || (tandem_comm_sum_f32(comm, shared, 1, 1, error) == TANDEM_OK && *shared == 3));
+    tandem_comm_close(comm);
+    EXPECT(k.n_locked == 0 && !k.is_wrong);
+    return 0;
+}
+
+static void where_one_cannot_lock_nobody_shares(void **state)
+{
+    (void)state;
+    for (b->choice = 0; b->choice < 2; b->choice++) {
+        run_ranks(3, lock_too_little);
+        remove_store();
+        assert_int_equal(mkdir(b->store, 0700), 0);
+    }
+}
+
 int main(void)
 {
     static int victim[3] = {0, 1, 2};
@@ -1198,6 +1325,9 @@ int main(void)
         TEST(a_reducer_closes_beside_the_dead),
         TEST(a_limit_on_files_ends_nobody),
         TEST(too_little_shared_memory_is_said_by_all),
+        TEST(parts_are_locked_while_they_are_taken),
+        TEST(where_one_cannot_lock_nobody_shares),
+        TEST(a_reason_that_finds_no_memory_is_an_error_of_all),
     };
     const int failed = cmocka_run_group_tests_name("comm over a network", tests, NULL, NULL);
     tests_sharing = true;

@@ -226,8 +226,8 @@ static void what_is_no_store_is_refused_as_it_is(void **state)
     } flips[] = {
         {0, 'X', TANDEM_MALFORMED, "Move it away"},   {15, 1, TANDEM_MALFORMED, "Move it away"},
         {68, 0, TANDEM_FOREIGN, "another program"}, /* application id */
-        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 4, TANDEM_FOREIGN, "version 4"}, /* user version */
-        {60, 1, TANDEM_FOREIGN, "version 16777219"},
+        {71, 'x', TANDEM_FOREIGN, "another program"}, {63, 5, TANDEM_FOREIGN, "version 5"}, /* user version */
+        {60, 1, TANDEM_FOREIGN, "version 16777220"},
     };
     for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++)
         for (int mode = TANDEM_STORE_READ; mode <= TANDEM_STORE_WRITE; mode++) {
@@ -265,7 +265,7 @@ static void other_programs_keep_their_databases(void **state)
         {"PRAGMA journal_mode = WAL; CREATE TABLE theirs (x)", TANDEM_FOREIGN},
         {"PRAGMA application_id = 7; PRAGMA user_version = 1; CREATE TABLE device (x)", TANDEM_FOREIGN},
         /* ours by its mark, but the tables are missing */
-        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 3; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
+        {"PRAGMA application_id = 1953391725; PRAGMA user_version = 4; CREATE TABLE theirs (x)", TANDEM_MALFORMED},
     };
     for (size_t i = 0; i < sizeof databases / sizeof databases[0]; i++) {
         tandem_error error = {0};

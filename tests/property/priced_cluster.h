@@ -68,8 +68,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 {
     const tandem_device *device = &p->cluster.member[c].device;
     tandem_step *step = NULL;
-    tandem_status status = tandem_step_open_with(&step, p->graph[c], device->wider, p->options.bucket_bytes,
-                                                 &p->options.step, error);
+    tandem_status status = tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes,
+                                                   &p->options.step, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;

@@ -47,6 +47,8 @@ static uint64_t symbol(enum symbol_kind kind, int id, int slot)
     return (uint64_t)block.word[0] << 32 | block.word[1];
 }
 
+static int n_columnwise; /* reads of column-wise copies, in all */
+
 typedef struct run {
     const tandem_step *step;
     uint64_t *gradient; /* [n_op] what the gradient of each tensor must be: the sum of all that consumers bring */
@@ -81,6 +83,35 @@ static uint64_t bytes_of(const run *r, int tensor, tandem_dtype dtype)
     return (uint64_t)tandem_shape_elements(&r->step->graph->op[tensor].shape) * tandem_dtype_bytes(dtype);
 }
 
+/* Whether operand k of a product is summed over its rows. */
+static int sums_over_rows(const run *r, const tandem_task *task, int k)
+{
+    const tandem_op *op = &r->step->graph->op[task->op];
+    if ((op->kind != TANDEM_OP_LINEAR && op->kind != TANDEM_OP_MATMUL) || k > 1) return 0;
+    if (task->kind == TANDEM_TASK_WGRAD) return 1;
+    return k == 1 && ((task->kind == TANDEM_TASK_FORWARD && !op->transpose_b) ||
+                      (task->kind == TANDEM_TASK_DGRAD && op->transpose_b));
+}
+
+/* A column-wise copy is there for those that sum over rows, and they read it where there is one, unless their sides are none. */
+static void check_order(const run *r, const tandem_task *task, int k)
+{
+    const int v = task->read[k], rows = tandem_value_rowwise(r->step, v);
+    const tandem_op *op = &r->step->graph->op[task->op];
+    const tandem_task *cast = &r->step->task[r->writer[v]];
+    if (rows != v) {
+        const tandem_matrices m = tandem_step_matrices(r->step, r->writer[v]);
+        assert_true(sums_over_rows(r, task, k) && r->step->options.columnwise);
+        assert_true(m.batch >= 1 && m.rows % 16 == 0 && m.columns % 16 == 0);
+        assert_true((uint64_t)(m.batch * m.rows * m.columns) == r->step->value[v].bytes);
+        assert_true(m.batch == 1 || op->kind == TANDEM_OP_MATMUL);
+        n_columnwise++;
+    } else if (sums_over_rows(r, task, k) && cast->n_write > 1 && tandem_dtype_bytes(r->step->value[v].dtype) == 1) {
+        assert_true(tandem_shape_last(&op->shape) % 16 != 0 ||
+                    tandem_shape_last(&r->step->graph->op[op->input[0]].shape) % 16 != 0);
+    }
+}
+
 /* Read number k of task t must be the symbol, in the type. TANDEM_S32 = of any type. */
 static void check_read(const run *r, int t, int k, uint64_t wanted, tandem_dtype dtype)
 {
@@ -99,6 +130,7 @@ static void check_read(const run *r, int t, int k, uint64_t wanted, tandem_dtype
     assert_true(value->first <= t && t <= value->last);
     assert_true(r->value[v] == wanted);
     if (dtype != TANDEM_S32) assert_int_equal(value->dtype, dtype);
+    if (task->op >= 0) check_order(r, task, k);
 }
 
 static void check_write(run *r, int t, int k, uint64_t holds, tandem_dtype dtype, uint64_t bytes)
@@ -189,7 +221,13 @@ static void check_cast(run *r, int t)
     }
     check_read(r, t, 0, holds, task->from);
     check_write(r, t, 0, holds, task->to, bytes);
-    check_counts(task, 1, 1);
+    if (task->n_write > 1) {
+        check_write(r, t, 1, holds, task->to, bytes);
+        assert_int_equal(tandem_dtype_bytes(task->to), 1);
+        assert_true(task->write[1] != task->write[0] &&
+                    tandem_value_rowwise(r->step, task->write[1]) == task->write[0]);
+    }
+    check_counts(task, 1, task->n_write);
 }
 
 /* The sum so far, which is the last thing that a task that adds to it reads, and which nobody reads again; 0
@@ -379,6 +417,7 @@ static void check_key(const tandem_step *step, int t)
     const int is_cast = task->kind == TANDEM_TASK_WEIGHT_CAST || task->kind == TANDEM_TASK_CAST ||
                         task->kind == TANDEM_TASK_GRADIENT_CAST || task->kind == TANDEM_TASK_RESTORE;
     assert_int_equal(key.kind, is_cast ? TANDEM_COST_CAST : TANDEM_COST_OP);
+    assert_int_equal(key.columnwise, is_cast && task->n_write > 1);
     assert_true(is_cast ? key.elements > 0 : key.signature[0] != '\0');
     if (task->op >= 0 && tandem_op_row_get(step->graph->op[task->op].kind)->op_class == TANDEM_ADJUSTABLE &&
         (task->kind == TANDEM_TASK_FORWARD || task->kind == TANDEM_TASK_DGRAD || task->kind == TANDEM_TASK_WGRAD)) {
@@ -439,8 +478,12 @@ static void check_program(const tandem_step *step)
     for (int v = 0; v < step->n_value; v++) {
         assert_int_equal(step->value[v].bytes > 0, r.writer[v] >= 0);
         if (r.writer[v] < 0) continue;
-        const tandem_task_kind kind = step->task[r.writer[v]].kind; /* nothing is converted or summed for nobody */
-        if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] > 0);
+        const tandem_task *writer = &step->task[r.writer[v]]; /* nothing is converted or summed for nobody */
+        const tandem_task_kind kind = writer->kind;
+        const int both = kind != TANDEM_TASK_FORWARD && writer->n_write > 1
+                             ? n_reader[writer->write[0]] + n_reader[writer->write[1]]
+                             : 0;
+        if (kind != TANDEM_TASK_FORWARD && kind != TANDEM_TASK_DGRAD) assert_true(n_reader[v] + both > 0);
     }
     for (int p = 0; p < graph->n_parameter; p++) {
         assert_true(r.gradient_writer[p] >= 0);
@@ -674,6 +717,7 @@ static tandem_step *draw_step(chance *c, const tandem_graph *graph, uint64_t buc
                                          .n_segment = n_segment[draw_below(c, 4)],
                                          .scaling.window = draw_below(c, 2) ? 5 : 0,
                                          .parts_apart = draw_below(c, 4) == 0,
+                                         .columnwise = (int)draw_below(c, 2),
                                          .with_norm = (int)draw_below(c, 2)};
     assert_int_equal(tandem_step_open_with(&step, graph, wider, bucket_bytes, &options, NULL), TANDEM_OK);
     return step;
@@ -743,6 +787,7 @@ static void laws_hold_on_the_zoo(void **state)
         check_graph(graph, &c, PLANS_A_MODEL);
         tandem_graph_close(graph);
     }
+    assert_true(n_columnwise > 1000);
 }
 
 static void laws_hold_on_random_graphs(void **state)

@@ -6,7 +6,7 @@
 #include "tandem/backend.h"
 #include "tandem/cluster.h"
 
-enum { MOST_STEPS = 64, MOST_RANKS = 2 };
+enum { MOST_STEPS = 64, MOST_RANKS = 3 };
 
 /* What ranks leave behind, in memory shared with them. */
 typedef struct record {
@@ -20,6 +20,8 @@ typedef struct record {
     tandem_step_report report[MOST_RANKS][MOST_STEPS];
     int64_t correct[MOST_RANKS]; /* of those that were evaluated */
     int open_things[MOST_RANKS];
+    int shares[MOST_RANKS]; /* whether gradients were exchanged in shared memory; if not, why, where that is known */
+    char why_apart[MOST_RANKS][TANDEM_ERROR_TEXT];
     volatile int64_t steps_done[MOST_RANKS];
 } record;
 
@@ -49,6 +51,7 @@ typedef struct experiment {
     const char *second_device; /* of rank 1 */
     int64_t evaluate;          /* test samples, behind the last step */
     int over_network;          /* gradients are exchanged that way, not in shared memory */
+    int kills;                 /* 1: its observer ends ranks */
     int (*open_things)(void);  /* what a device has open, asked once all is closed */
 } experiment;
 

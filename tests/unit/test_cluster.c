@@ -344,7 +344,11 @@ static void a_group_is_sorted_and_counted(void **state)
         {"3*cpu:avx2@3 + cpu:avx2@3", "4*cpu:avx2"},
         {"cpu:avx512 + cpu:avx2", "cpu:avx2+cpu:avx512 in shared memory"},
         {"cpu:avx2 + cpu:avx512", "cpu:avx2+cpu:avx512 in shared memory"},
-        {"cpu:avx2 + cuda:0", "cpu:avx2+cuda:0"},
+        {"cuda:0", "cuda:0"},
+        {"2*cuda:0", "2*cuda:0 in shared memory"},
+        {"cpu:avx2 + cuda:1 + cuda:0", "cpu:avx2+cuda:0+cuda:1 in shared memory"},
+        {"cpu:avx2@1 + cuda:0@1", "cpu:avx2+cuda:0"},
+        {"cuda:0 + t4", "cuda:0+t4"},
         {"cpu:avx512 batch=1 + 2*cpu:avx2@1 + cpu:avx512 batch=2", "2*cpu:avx2+2*cpu:avx512"},
     };
     char group[TANDEM_GROUP_TEXT];

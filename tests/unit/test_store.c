@@ -203,6 +203,9 @@ static void keys_have_a_text(void **state)
     key.range = TANDEM_RANGE_DELAYED;
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "cast n=1024 | f32>s8 | delayed");
+    key.columnwise = 1;
+    tandem_cost_key_print(text, sizeof text, &key);
+    assert_string_equal(text, "cast n=1024 | f32>s8 | delayed | columns");
     key = (tandem_cost_key){.kind = TANDEM_COST_COLLECTIVE, .elements = INT64_MIN, .from = TANDEM_F32};
     tandem_cost_key_print(text, sizeof text, &key);
     assert_string_equal(text, "all-reduce n=-9223372036854775808 | f32");
@@ -234,17 +237,21 @@ static void costs_come_back(void **state)
     put(store, "cpu:avx2", "", &cast, 6000);
     cast.range = TANDEM_RANGE_DELAYED;
     put(store, "cpu:avx2", "", &cast, 7000);
+    cast.columnwise = 1;
+    put(store, "cpu:avx2", "", &cast, 8000);
     tandem_store_close(store);
 
     store = open_store(p->path, TANDEM_STORE_READ);
     tandem_cost_table *table = NULL;
     tandem_error error = {0};
     assert_int_equal(tandem_store_load_costs(&table, store, "cpu:avx2", "", NULL, &error), TANDEM_OK);
-    assert_int_equal(tandem_cost_table_count(table), 4);
+    assert_int_equal(tandem_cost_table_count(table), 5);
     const tandem_cost *const found = tandem_cost_table_find(table, &op);
     assert_non_null(found);
     const tandem_cost expected = cost_of(2000);
     assert_memory_equal(found, &expected, sizeof expected);
+    assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 8005);
+    cast.columnwise = 0;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 7005);
     cast.range = TANDEM_RANGE_KNOWN;
     assert_int_equal(tandem_cost_mean_ns(tandem_cost_table_find(table, &cast)), 6005);
@@ -364,7 +371,7 @@ static void rows_know_who_and_when(void **state)
     assert_in_range(ask(p->path, "SELECT min(time_ns) FROM op_cost"), before, before + INT64_C(600000000000));
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host WHERE length(name_hash) = 16"), 2);
     assert_int_equal(ask(p->path, "PRAGMA application_id"), 0x746e646d);
-    assert_int_equal(ask(p->path, "PRAGMA user_version"), 3);
+    assert_int_equal(ask(p->path, "PRAGMA user_version"), 4);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM pragma_foreign_key_check"), 0);
 }
 
