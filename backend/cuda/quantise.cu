@@ -50,24 +50,21 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 
 /* --- Rounding of an octet, element i in byte i ---------------------------------------------------------------------------- */
 
-/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. */
+/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. Keys are arguments of a launch, which
+ * instructions take as they are: made on the card they would be 19 additions, or 18 registers. */
 struct to_s8 {
-    tandem_rounding rounding;
+    tandem_philox_keys keys;
+    uint32_t first_block, stream[3];
     const uint32_t *since;
     __device__ __forceinline__ void begin(void)
     {
-        if (since) rounding.stream[0] += *since;
+        if (since) stream[0] += *since;
     }
     static __device__ __forceinline__ float most(void) { return 127.0f; }
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const
     {
-        const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1],
-                                     rounding.stream[2]};
-        uint64_t seed = rounding.seed;
-#ifdef __CUDA_ARCH__
-        asm volatile("" : "+l"(seed)); /* keys are made anew each time: kept, they would take 18 registers */
-#endif
-        const tandem_philox_block draws = tandem_philox(counter, seed);
+        const uint32_t counter[4] = {(uint32_t)block + first_block, stream[0], stream[1], stream[2]};
+        const tandem_philox_block draws = tandem_philox_with(counter, &keys);
         uint32_t word[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
@@ -77,6 +74,14 @@ struct to_s8 {
         return make_uint2(word[0], word[1]);
     }
 };
+
+static to_s8 to_s8_by(const tandem_rounding *rounding, const uint32_t *since)
+{
+    return {tandem_philox_keys_of(rounding->seed),
+            rounding->block,
+            {rounding->stream[0], rounding->stream[1], rounding->stream[2]},
+            since};
+}
 
 struct to_nearest_s8 {
     __device__ __forceinline__ void begin(void) {}
@@ -146,7 +151,7 @@ template <typename Launch>
 static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, const uint32_t *since, Launch launch)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return rounding ? launch(to_s8{*rounding, since}) : launch(to_nearest_s8());
+    case TANDEM_CUDA_S8: return rounding ? launch(to_s8_by(rounding, since)) : launch(to_nearest_s8());
     case TANDEM_CUDA_E4M3: return launch(to_e4m3());
     case TANDEM_CUDA_E5M2: return launch(to_e5m2());
     }
