@@ -32,7 +32,7 @@ BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backe
 KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
-CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
+CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
 CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
 CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op))))

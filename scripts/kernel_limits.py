@@ -8,8 +8,8 @@ resident, and of its main loop the accesses, the bytes on their way and the inst
   kernel_limits.py --resources                           mangled names, registers, bytes shared and local, as `ptxas -v` tells them
 
 What cannot be read from code is not told: what a cache holds (operands that one does are IN_CACHE), how long loops run whose ends are data, which
-side of a branch is taken. Of the ways through a loop that which moves most bytes is counted, and of those the one with fewest instructions;
-`aside` are the loop's others. Where no loop loads, the kernel as a whole counts.
+side of a branch is taken. Of the ways through a loop that which moves most bytes is counted, of those one without calls, of those the longest;
+`aside` are the loop's other instructions. Where no loop loads, the kernel as a whole counts.
 
 Sources. Limits of an SM and results a clock: CUDA C++ Programming Guide, "Compute Capabilities" and "Throughput of Native Arithmetic
 Instructions", capability 9.0. Pipes: Nsight Compute documentation, "Pipelines"; forums.developer.nvidia.com 108729 and 302018. Words and
@@ -226,7 +226,7 @@ class Flow:
         return [i for b in sorted(body - inner) for i in self.blocks[b]]
 
     def way(self, head):
-        """The instructions of one time through: most bytes of global memory, then fewest calls, then fewest."""
+        """The instructions of one time through: those that move most global memory, then fewest calls, then most."""
         body, start = self.loops.get(head, set(self.order)), head or 0
         backward = {(b, h) for h, blocks in self.loops.items() for b in blocks if h in self.next[b]}
         best = {}
@@ -238,7 +238,7 @@ class Flow:
             if choices:
                 moved, calls, n, rest = min(choices, key=lambda c: c[:3])
                 best[block] = (moved - sum(i.bytes for i in own if i.name in ("LDG", "STG")),
-                               calls + sum(i.name == "CALL" for i in own), n + len(own), (block, rest))
+                               calls + sum(i.name == "CALL" for i in own), n - len(own), (block, rest))
         instructions, at = [], best[start][3]
         while at:
             instructions += self.blocks[at[0]]
@@ -250,6 +250,8 @@ class Flow:
 
 # Bytes for each number stored that are of small arrays, which a cache holds: a bias, a norm's columns.
 IN_CACHE = {"shift": 4, "shift_octets": 4, "bias_gelu_backward": 4, "bias_gelu_backward_octets": 4, "batchnorm": 16, "batchnorm_backward": 24}
+# Numbers that a thread has of a tile which its block first fills by a loop and then stores: the whole kernel is counted.
+OF_TILE = {"quantise_both": 64}
 ELEMENT = {"float": 4, "bf16": 2, "f16": 2}
 
 
@@ -288,13 +290,16 @@ class Row:
 
     def __init__(self, name, k, flow, head):
         self.name, self.k = name, k
+        base, *arguments = re.split("[<,>] ?| ", name)
+        element = next((ELEMENT[a] for a in arguments if a in ELEMENT), 4)
         self.way = flow.way(head)
+        if base in OF_TILE:
+            times = OF_TILE[base] * element // sum(self.widths("LDG").elements())
+            self.way, head = flow.way(None) + self.way * (times - 1), None
         counted = {i.at for i in self.way}
         self.aside = [i for i in flow.own(head) if i.at not in counted]
         self.loads, self.stores = self.widths("LDG"), self.widths("STG")
         stored, loaded = sum(self.stores.elements()), sum(self.loads.elements())
-        base = re.split("[< ]", name)[0]
-        element = ELEMENT.get(re.split("[<,>]", name + "<")[1], 4)
         numbers = sum(n * (width // element if width > 4 else 1) for width, n in self.stores.items())
         cached = IN_CACHE.get(base, 0) * numbers
         self.loaded, self.moved = loaded - cached, loaded - cached + stored

@@ -186,17 +186,23 @@ TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
 
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
 
-TANDEM_ON_BOTH float tandem_gelu(float x)
+/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to a few units of the last place: a card has both of the functions in an instruction each. */
+TANDEM_ON_BOTH float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);
-    return 0.5f * x * (1.0f + tanhf(u));
+#ifdef __CUDA_ARCH__
+    return __fdividef(1.0f, 1.0f + __expf(-2.0f * u));
+#else
+    return 1.0f / (1.0f + expf(-2.0f * u));
+#endif
 }
+
+TANDEM_ON_BOTH float tandem_gelu(float x) { return x * tandem_gelu_share(x); }
 
 TANDEM_ON_BOTH float tandem_gelu_slope(float x)
 {
-    const float u = 0.797884560803f * (x + 0.044715f * x * x * x), t = tanhf(u);
-    const float slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
-    return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * slope_of_u;
+    const float share = tandem_gelu_share(x), slope_of_u = 0.797884560803f * (1.0f + 3.0f * 0.044715f * x * x);
+    return share + 2.0f * x * share * (1.0f - share) * slope_of_u;
 }
 
 /* --- Optimizers, in the order of operations of isa_kernels.h ---------------------------------------------------------- */

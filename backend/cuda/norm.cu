@@ -13,18 +13,23 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[2][WARPS];
     const float *row = x + (size_t)blockIdx.x * columns;
+    float *const to = y + (size_t)blockIdx.x * columns;
+    const auto own = [&](size_t j) { return row[j]; };
     float sum = 0, square = 0;
-    for (size_t j = threadIdx.x; j < columns; j += THREADS) sum += row[j];
+    for_columns(columns, own, [&](size_t, float value) { sum += value; });
     const float mean = block_sum(sum, of_warp[0]) / (float)columns;
-    for (size_t j = threadIdx.x; j < columns; j += THREADS) square += (row[j] - mean) * (row[j] - mean);
+    for_columns(columns, own, [&](size_t, float value) { square += (value - mean) * (value - mean); });
     const float variance = block_sum(square, of_warp[1]) / (float)columns;
     const float inverse = 1.0f / sqrtf(variance + epsilon);
     if (threadIdx.x == 0) {
         mean_of[blockIdx.x] = mean;
         variance_of[blockIdx.x] = variance;
     }
-    for (size_t j = threadIdx.x; j < columns; j += THREADS)
-        y[(size_t)blockIdx.x * columns + j] = (row[j] - mean) * inverse * scale[j] + shift[j];
+    struct place {
+        float x, scale, shift;
+    };
+    for_columns(columns, [&](size_t j) { return place{row[j], scale[j], shift[j]}; },
+                [&](size_t j, place p) { to[j] = (p.x - mean) * inverse * p.scale + p.shift; });
 }
 
 extern "C" int tandem_cuda_layernorm(float *y, const float *x, const float *scale, const float *shift, float *mean,
@@ -43,16 +48,21 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
     const float mean = mean_of[blockIdx.x], inverse = 1.0f / sqrtf(variance_of[blockIdx.x] + epsilon);
+    struct place {
+        float scale, g, x;
+    };
+    const auto own = [&](size_t j) { return place{scale[j], g[start + j], x[start + j]}; };
     float sum = 0, along = 0;
-    for (size_t j = threadIdx.x; j < columns; j += THREADS) {
-        const float scaled = scale[j] * g[start + j];
+    for_columns(columns, own, [&](size_t, place p) {
+        const float scaled = p.scale * p.g;
         sum += scaled;
-        along += scaled * ((x[start + j] - mean) * inverse);
-    }
+        along += scaled * ((p.x - mean) * inverse);
+    });
     sum = block_sum(sum, of_warp[0]) / (float)columns;
     along = block_sum(along, of_warp[1]) / (float)columns;
-    for (size_t j = threadIdx.x; j < columns; j += THREADS)
-        gx[start + j] = inverse * (scale[j] * g[start + j] - sum - (x[start + j] - mean) * inverse * along);
+    for_columns(columns, own, [&](size_t j, place p) {
+        gx[start + j] = inverse * (p.scale * p.g - sum - (p.x - mean) * inverse * along);
+    });
 }
 
 /* --- Sums over rows, for each column: what both norms need of their parameters ----------------------------------------- */

@@ -1,19 +1,19 @@
 /* softmax.cu: softmax of rows with scale and causal mask, its gradient, and the cross-entropy of logits, in f32. A block a row.
  * CPU reference: backend/cpu/op/{softmax,cross_entropy}.c. */
-#include "backend/cuda/launch.h"
+#include "backend/cuda/rows.h"
 
 static __global__ void __launch_bounds__(THREADS)
     softmax(float *__restrict__ y, const float *__restrict__ x /* (rows, columns) */, size_t columns, float scale, int causal)
 {
     __shared__ float of_warp[2][WARPS];
     const size_t start = (size_t)blockIdx.x * columns, seen = causal ? blockIdx.x % columns + 1 : columns;
+    const auto own = [&](size_t j) { return x[start + j]; };
     float top = -INFINITY, sum = 0;
-    for (size_t j = threadIdx.x; j < seen; j += THREADS) top = fmaxf(top, scale * x[start + j]);
+    for_columns(seen, own, [&](size_t, float value) { top = fmaxf(top, scale * value); });
     top = block_largest(top, of_warp[0]);
-    for (size_t j = threadIdx.x; j < seen; j += THREADS) sum += expf(scale * x[start + j] - top);
+    for_columns(seen, own, [&](size_t, float value) { sum += expf(scale * value - top); });
     const float inverse = 1.0f / block_sum(sum, of_warp[1]);
-    for (size_t j = threadIdx.x; j < columns; j += THREADS)
-        y[start + j] = j < seen ? expf(scale * x[start + j] - top) * inverse : 0;
+    for_columns(columns, own, [&](size_t j, float value) { y[start + j] = j < seen ? expf(scale * value - top) * inverse : 0; });
 }
 
 extern "C" int tandem_cuda_softmax(float *y, const float *x, size_t rows, size_t columns, float scale, int causal,
@@ -28,11 +28,14 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS];
     const size_t start = (size_t)blockIdx.x * columns;
+    struct place {
+        float g, y;
+    };
+    const auto own = [&](size_t j) { return place{g[start + j], y[start + j]}; };
     float along = 0;
-    for (size_t j = threadIdx.x; j < columns; j += THREADS) along += g[start + j] * y[start + j];
+    for_columns(columns, own, [&](size_t, place p) { along += p.g * p.y; });
     along = block_sum(along, of_warp);
-    for (size_t j = threadIdx.x; j < columns; j += THREADS)
-        gx[start + j] = scale * (y[start + j] * (g[start + j] - along));
+    for_columns(columns, own, [&](size_t j, place p) { gx[start + j] = scale * (p.y * (p.g - along)); });
 }
 
 extern "C" int tandem_cuda_softmax_backward(float *gx, const float *g, const float *y, size_t rows, size_t columns,
@@ -51,16 +54,17 @@ static __global__ void __launch_bounds__(THREADS)
     __shared__ float of_warp[3][WARPS];
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
+    const auto logit = [&](size_t j) { return x[start + j]; };
     float top = -INFINITY, sum = 0, below = 0;
-    for (size_t j = threadIdx.x; j < classes; j += THREADS) top = fmaxf(top, x[start + j]);
+    for_columns(classes, logit, [&](size_t, float value) { top = fmaxf(top, value); });
     top = block_largest(top, of_warp[0]);
-    for (size_t j = threadIdx.x; j < classes; j += THREADS) {
-        sum += expf(x[start + j] - top);
-        below += top - x[start + j];
-    }
+    for_columns(classes, logit, [&](size_t, float value) {
+        sum += expf(value - top);
+        below += top - value;
+    });
     sum = block_sum(sum, of_warp[1]);
     below = block_sum(below, of_warp[2]) / (float)classes;
-    for (size_t j = threadIdx.x; j < classes; j += THREADS) p[start + j] = expf(x[start + j] - top) / sum;
+    for_columns(classes, logit, [&](size_t j, float value) { p[start + j] = expf(value - top) / sum; });
     if (threadIdx.x != 0) return;
     const int is_class = own >= 0 && (size_t)own < classes;
     if (!is_class && own != -1) atomicMax(bad, 0xFFFFFFFFu - blockIdx.x);
@@ -73,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float of_warp[WARPS];
     float sum = 0;
-    for (size_t r = threadIdx.x; r < rows; r += THREADS) sum += loss_of[r];
+    for_columns(rows, [&](size_t r) { return loss_of[r]; }, [&](size_t, float loss_of_row) { sum += loss_of_row; });
     sum = block_sum(sum, of_warp);
     if (threadIdx.x == 0) *loss = sum * row_weight;
 }
@@ -97,10 +101,10 @@ static __global__ void __launch_bounds__(THREADS)
     const float wrong = TANDEM_DIV(smoothing, (float)classes);
     const size_t start = (size_t)blockIdx.x * classes;
     const int32_t own = label[blockIdx.x];
-    for (size_t j = threadIdx.x; j < classes; j += THREADS) {
+    for_columns(classes, [&](size_t j) { return p[start + j]; }, [&](size_t j, float likely) {
         const float hit = own >= 0 && (size_t)own == j ? 1 - smoothing : 0.0f;
-        gx[start + j] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(p[start + j], wrong), hit), weight);
-    }
+        gx[start + j] = own < 0 ? 0 : TANDEM_MUL(TANDEM_SUB(TANDEM_SUB(likely, wrong), hit), weight);
+    });
 }
 
 extern "C" int tandem_cuda_cross_entropy_backward(float *gx, const float *p, const int32_t *label, size_t rows,
