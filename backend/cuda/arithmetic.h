@@ -179,7 +179,8 @@ TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
 
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
 
-/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to a few units of the last place: a card has both of the functions in an instruction each. */
+/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++ Programming Guide, "Intrinsic
+ * Functions": their errors grow with |u| where the result is next to 0 or 1). */
 TANDEM_ON_BOTH float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);
