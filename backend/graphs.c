@@ -10,8 +10,7 @@ tandem_status tandem_graphs_open(tandem_executor *executor, tandem_error *error)
 {
     const char *given = getenv("TANDEM_GRAPHS");
     tandem_graphs *graphs = &executor->graphs;
-    graphs->are_wanted =
-        executor->worker->backend->record && !executor->options.timed && !(given && strcmp(given, "0") == 0);
+    graphs->are_wanted = executor->worker->backend->record && !(given && strcmp(given, "0") == 0);
     if (!graphs->are_wanted) return TANDEM_OK;
     graphs->ready = calloc((size_t)executor->step->options.n_micro, sizeof *graphs->ready);
     return graphs->ready ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a step's graphs");

@@ -7,9 +7,10 @@
  * behind that: waiting for a bucket, bringing it back, its update. Arguments that change from step to step
  * are read where the device finds them (tandem_step_now), so that bits are those of launches.
  *
- * There are none for who looks between tasks (timed steps, observers), for evaluations, where TANDEM_GRAPHS
- * is 0 in the environment, and from where one cannot be made on: then the step goes on task by task, and the
- * note says why. */
+ * Steps are timed in graphs, too: the marks behind tasks are nodes, so that a task costs in a profile what it
+ * costs in a graph. There are none for observers, for evaluations, where TANDEM_GRAPHS is 0 in the
+ * environment, and from where one cannot be made on: then the step goes on task by task, and the note says
+ * why. */
 #ifndef TANDEM_BACKEND_GRAPHS_H
 #define TANDEM_BACKEND_GRAPHS_H
 

@@ -60,17 +60,16 @@ tandem_status tandem_worker_open(tandem_worker **out, const tandem_worker_option
     if (status == TANDEM_OK) status = pin(options->cpu, error);
     if (status == TANDEM_OK) status = worker->backend->open(&worker->device, options->device, error);
     if (status == TANDEM_OK && options->n_rank > 1)
-        status =
-            tandem_comm_open(&worker->comm,
-                             &(tandem_comm_options){.rank = options->rank,
-                                                    .n_rank = options->n_rank,
-                                                    .store = options->store,
-                                                    .timeout_ns = options->timeout_ns,
-                                                    .cpu = options->cpu,
-                                                    .over_network = options->over_network,
-                                                    .locking = {worker->backend->lock,
-                                                                worker->backend->unlock, worker->device}},
-                             error);
+        status = tandem_comm_open(
+            &worker->comm,
+            &(tandem_comm_options){.rank = options->rank,
+                                   .n_rank = options->n_rank,
+                                   .store = options->store,
+                                   .timeout_ns = options->timeout_ns,
+                                   .cpu = options->cpu,
+                                   .over_network = options->over_network,
+                                   .locking = {worker->backend->lock, worker->backend->unlock, worker->device}},
+            error);
     if (status != TANDEM_OK) {
         tandem_worker_close(worker);
         return status;

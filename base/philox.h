@@ -47,26 +47,49 @@ TANDEM_ON_BOTH void tandem_multiply_wide(uint32_t *low, uint32_t *high, uint32_t
 #endif
 }
 
+TANDEM_ON_BOTH void tandem_philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
+{
+    uint32_t low0, high0, low1, high1;
+    tandem_multiply_wide(&low0, &high0, 0xD2511F53u, c[0]);
+    tandem_multiply_wide(&low1, &high1, 0xCD9E8D57u, c[2]);
+    c[0] = high1 ^ c[1] ^ k0;
+    c[1] = low1;
+    c[2] = high0 ^ c[3] ^ k1;
+    c[3] = low0;
+}
+
 TANDEM_ON_BOTH tandem_philox_block tandem_philox(const uint32_t counter[4], uint64_t key)
 {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    tandem_philox_block block = {{counter[0], counter[1], counter[2], counter[3]}};
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
-        uint32_t low0, high0, low1, high1;
-        tandem_multiply_wide(&low0, &high0, 0xD2511F53u, c0);
-        tandem_multiply_wide(&low1, &high1, 0xCD9E8D57u, c2);
-        c0 = high1 ^ c1 ^ k0;
-        c1 = low1;
-        c2 = high0 ^ c3 ^ k1;
-        c3 = low0;
+        tandem_philox_round(block.word, k0, k1);
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    tandem_philox_block block;
-    block.word[0] = c0;
-    block.word[1] = c1;
-    block.word[2] = c2;
-    block.word[3] = c3;
+    return block;
+}
+
+/* The same with keys that were made before, for as many blocks as there are. */
+typedef struct tandem_philox_keys {
+    uint32_t of_round[10][2];
+} tandem_philox_keys;
+
+TANDEM_ON_BOTH tandem_philox_keys tandem_philox_keys_of(uint64_t key)
+{
+    tandem_philox_keys keys;
+    for (uint32_t round = 0; round < 10; round++) {
+        keys.of_round[round][0] = (uint32_t)key + round * 0x9E3779B9u;
+        keys.of_round[round][1] = (uint32_t)(key >> 32) + round * 0xBB67AE85u;
+    }
+    return keys;
+}
+
+TANDEM_ON_BOTH tandem_philox_block tandem_philox_with(const uint32_t counter[4], const tandem_philox_keys *keys)
+{
+    tandem_philox_block block = {{counter[0], counter[1], counter[2], counter[3]}};
+    for (int round = 0; round < 10; round++)
+        tandem_philox_round(block.word, keys->of_round[round][0], keys->of_round[round][1]);
     return block;
 }
 

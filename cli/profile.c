@@ -85,15 +85,16 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
                                               rank->backend->libraries(libraries, sizeof libraries), 1, error);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
-        status = rank->backend->worker_open(&rank->worker,
-                                            &(tandem_worker_options){.device = rank->device,
-                                                                     .rank = rank->place.rank,
-                                                                     .n_rank = rank->place.n_rank,
-                                                                     .store = rank->place.store,
-                                                                     .cpu = rank->place.cpu,
-                                                                     .timeout_ns = patience_ns,
-                                                                     .over_network = !tandem_cluster_shares_memory(&rank->subject->cluster)},
-                                            error);
+        status = rank->backend->worker_open(
+            &rank->worker,
+            &(tandem_worker_options){.device = rank->device,
+                                     .rank = rank->place.rank,
+                                     .n_rank = rank->place.n_rank,
+                                     .store = rank->place.store,
+                                     .cpu = rank->place.cpu,
+                                     .timeout_ns = patience_ns,
+                                     .over_network = !tandem_cluster_shares_memory(&rank->subject->cluster)},
+            error);
     return status == TANDEM_OK ? profile_check_sharing(rank, error) : status;
 }
 

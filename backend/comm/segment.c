@@ -173,7 +173,7 @@ static tandem_status agree(tandem_comm *comm, uint64_t bytes, tandem_status own,
     if (without[0] > 0 && own != TANDEM_NO_MEMORY)
         (void)tandem_error_set(error, TANDEM_NO_MEMORY, "another rank has no memory for %llu bytes to share",
                                (unsigned long long)bytes);
-    return without[0] > 0 ? TANDEM_NO_MEMORY : without[1] > 0 ? TANDEM_IO : TANDEM_OK;
+    return without[0] > 0 ? TANDEM_NO_MEMORY : without[1] > 0 ? TANDEM_IO : own;
 }
 
 static tandem_segment describe(const tandem_segment_options *options)

@@ -17,7 +17,7 @@ typedef struct tandem_segment {
     char *memory;                 /* part behind part */
     char *common;                 /* behind the last part, at a multiple of a page */
     size_t common_bytes, mapped_bytes;
-    int file; /* -1: nobody can open it any more */
+    int file;                 /* -1: nobody can open it any more */
     tandem_comm_lock locking; /* of this rank's part; lock NULL: it is not locked */
 } tandem_segment;
 

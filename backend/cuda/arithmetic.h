@@ -177,6 +177,13 @@ TANDEM_ON_BOTH int8_t tandem_round_s8(float x, float inverse, float u)
 #endif
 }
 
+/* clamp(x·inverse to nearest, ties to even, −127, 127); a NaN becomes −127. */
+TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
+{
+    const float clamped = fminf(fmaxf(TANDEM_MUL(x, inverse), -127.0f), 127.0f);
+    return (int8_t)tandem_bits_of(TANDEM_ADD(clamped, 12582912.0f)); /* 3·2^22: the last bit is a whole one */
+}
+
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
 
 /* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++ Programming Guide, "Intrinsic

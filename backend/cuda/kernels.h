@@ -41,10 +41,10 @@ typedef struct tandem_cuda_codes {
 } tandem_cuda_codes;
 
 /* q = rounded x·inverse with inverse and *scale from *amax_bits, which stays on the card: no wait for the host between the two
- * passes. s8 is rounded at random, the others to nearest, whom `rounding` does not matter; *since, on the card, is added to
+ * passes. s8 is rounded at random, but to nearest where `rounding` is NULL; the others are to nearest anyway. *since, on the card, is added to
  * rounding->stream[0] (NULL: 0). Element i of all takes half-word i % 8 of block i / 8.  B: n·(size + 1); with a column-wise copy
  * n·(size + 2) where rows and columns are multiples of 16, else n·(size + 3).
- * CPU: quantise_f32, quantise_bf16. */
+ * CPU: quantise_f32, quantise_bf16, quantise_nearest_f32, quantise_nearest_bf16. */
 int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, const uint32_t *amax_bits,
                          const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream);
 
@@ -55,6 +55,16 @@ int tandem_cuda_quantise(const tandem_cuda_codes *to, const void *x, tandem_cuda
 int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type,
                                  tandem_amax_history *history, int repeats, uint32_t *words,
                                  const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream);
+
+/* The same with a scale for each row, scale[rows], from the row's own largest magnitude, found in the same pass; NaN where a row is not
+ * finite. Element (i, j) takes half-word j % 8 of block i·⌈columns/8⌉ + j/8.  B: n·(size + 1) where columns are a multiple of 8 and at
+ * most 8192; longer rows are read twice, mostly from the cache, and others by elements.
+ * CPU: amax_f32, quantise_f32 … of each row. */
+int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x,
+                              tandem_cuda_float type, size_t rows, size_t columns,
+                              const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream);
+int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code,
+                                size_t rows, size_t columns, const float *scale, tandem_cuda_stream stream);
 
 /* x = q·scale.  B: n·(1 + size).  CPU: dequantise_f32, dequantise_bf16. */
 int tandem_cuda_dequantise(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t n,

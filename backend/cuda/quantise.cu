@@ -50,30 +50,47 @@ extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_
 
 /* --- Rounding of an octet, element i in byte i ---------------------------------------------------------------------------- */
 
-/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. */
+/* At random: elements 8·block to 8·block + 7 of a tensor have the draws of one block of the generator. Keys are arguments of a launch, which
+ * instructions take as they are: made on the card they would be 19 additions, or 18 registers. */
 struct to_s8 {
-    tandem_rounding rounding;
+    tandem_philox_keys keys;
+    uint32_t first_block, stream[3];
     const uint32_t *since;
     __device__ __forceinline__ void begin(void)
     {
-        if (since) rounding.stream[0] += *since;
+        if (since) stream[0] += *since;
     }
     static __device__ __forceinline__ float most(void) { return 127.0f; }
     __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t block, float inverse) const
     {
-        const uint32_t counter[4] = {(uint32_t)block + rounding.block, rounding.stream[0], rounding.stream[1],
-                                     rounding.stream[2]};
-        uint64_t seed = rounding.seed;
-#ifdef __CUDA_ARCH__
-        asm volatile("" : "+l"(seed)); /* keys are made anew each time: kept, they would take 18 registers */
-#endif
-        const tandem_philox_block draws = tandem_philox(counter, seed);
+        const uint32_t counter[4] = {(uint32_t)block + first_block, stream[0], stream[1], stream[2]};
+        const tandem_philox_block draws = tandem_philox_with(counter, &keys);
         uint32_t word[2] = {0, 0};
 #pragma unroll
         for (int i = 0; i < OCTET; i++) {
             const uint8_t byte = (uint8_t)tandem_round_s8(x[i], inverse, tandem_draw_of(draws, i));
             word[i / 4] |= (uint32_t)byte << (8 * (i % 4));
         }
+        return make_uint2(word[0], word[1]);
+    }
+};
+
+static to_s8 to_s8_by(const tandem_rounding *rounding, const uint32_t *since)
+{
+    return {tandem_philox_keys_of(rounding->seed),
+            rounding->block,
+            {rounding->stream[0], rounding->stream[1], rounding->stream[2]},
+            since};
+}
+
+struct to_nearest_s8 {
+    __device__ __forceinline__ void begin(void) {}
+    static __device__ __forceinline__ float most(void) { return 127.0f; }
+    __device__ __forceinline__ uint2 operator()(const float x[OCTET], size_t, float inverse) const
+    {
+        uint32_t word[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < OCTET; i++) word[i / 4] |= (uint32_t)(uint8_t)tandem_nearest_s8(x[i], inverse) << (8 * (i % 4));
         return make_uint2(word[0], word[1]);
     }
 };
@@ -129,7 +146,36 @@ __device__ __forceinline__ uint2 to_e5m2::operator()(const float x[OCTET], size_
     return to_nearest<to_e5m2>(x, inverse);
 }
 
+/* Returns launch(what rounds). s8 without `rounding` goes to nearest. */
+template <typename Launch>
+static int for_code(tandem_cuda_code code, const tandem_rounding *rounding, const uint32_t *since, Launch launch)
+{
+    switch (code) {
+    case TANDEM_CUDA_S8: return rounding ? launch(to_s8_by(rounding, since)) : launch(to_nearest_s8());
+    case TANDEM_CUDA_E4M3: return launch(to_e4m3());
+    case TANDEM_CUDA_E5M2: return launch(to_e5m2());
+    }
+    return (int)cudaErrorInvalidValue;
+}
+
 /* --- Rounding of a tensor ------------------------------------------------------------------------------------------------- */
+
+/* The first n of an octet that begins anywhere; what is missing is 0. */
+template <typename T> static __device__ __forceinline__ void load_first(packed<T> &to, const T *at, int n)
+{
+    T one[OCTET] = {};
+#pragma unroll
+    for (int i = 0; i < OCTET; i++)
+        if (i < n) one[i] = at[i];
+    memcpy(&to, one, sizeof one);
+}
+
+static __device__ __forceinline__ void store_first(uint8_t *to, uint2 bytes, int n)
+{
+#pragma unroll
+    for (int i = 0; i < OCTET; i++)
+        if (i < n) to[i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
+}
 
 /* Returns the largest magnitude that this thread has met, where LOOKS. */
 template <int LOOKS, typename To, typename T>
@@ -143,11 +189,12 @@ static __device__ __forceinline__ uint32_t round_all(uint8_t *q /* [n] */, const
     });
     const size_t whole = n / OCTET * OCTET;
     if (first_item() == 0 && whole < n) {
-        float value[OCTET] = {0, 0, 0, 0, 0, 0, 0, 0};
-        for (size_t i = whole; i < n; i++) value[i - whole] = load_one(x + i);
-        const uint2 bytes = round(value, whole / OCTET, inverse);
-        for (size_t i = 0; i < n - whole; i++) q[whole + i] = (uint8_t)((i < 4 ? bytes.x : bytes.y) >> (8 * (i % 4)));
+        packed<T> last;
+        float value[OCTET];
+        load_first(last, x + whole, (int)(n - whole));
+        unpack(value, last);
         if (LOOKS) bits = max(bits, octet_largest(value));
+        store_first(q + whole, round(value, whole / OCTET, inverse), (int)(n - whole));
     }
     return bits;
 }
@@ -241,12 +288,8 @@ template <int LOOKS>
 static int quantise_codes(const tandem_cuda_codes *to, const void *x, tandem_cuda_float type, uint32_t *words,
                           const tandem_rounding *rounding, const uint32_t *since, tandem_cuda_stream stream)
 {
-    int failed = (int)cudaErrorInvalidValue;
-    switch (to->code) {
-    case TANDEM_CUDA_S8: failed = quantise_to<LOOKS>(to, x, type, words, to_s8{*rounding, since}, stream); break;
-    case TANDEM_CUDA_E4M3: failed = quantise_to<LOOKS>(to, x, type, words, to_e4m3(), stream); break;
-    case TANDEM_CUDA_E5M2: failed = quantise_to<LOOKS>(to, x, type, words, to_e5m2(), stream); break;
-    }
+    const int failed = for_code(to->code, rounding, since,
+                                [=](auto round) { return quantise_to<LOOKS>(to, x, type, words, round, stream); });
     if (failed || !to->columnwise || has_both_at_once(to)) return failed;
     return tandem_cuda_pad_bytes(to->columnwise, to->q, to->batch, to->columns, to->rows, to->columns, to->rows, 1, stream);
 }
@@ -311,6 +354,191 @@ extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const v
     if (!failed) failed = quantise_codes<1>(to, x, type, words, rounding, since, stream);
     if (!failed) failed = LAUNCH(end_delayed, 1u, 1u, stream, to->scale, words, history, repeats);
     return failed;
+}
+
+/* --- Rows with a scale of their own --------------------------------------------------------------------------------------- */
+
+/* A row belongs to a team of 2^shift threads, from a warp to a block, each of which keeps some octets, still packed: rows of WHOLE ones
+ * are read once up to 8192 columns. Of longer ones the last part is kept, and the others are read again, the last first, which the
+ * cache still has. */
+enum { RAGGED = 1, WHOLE = 4, SHIFT_OF_WARP = 5, SHIFT_OF_BLOCK = 8 };
+
+static unsigned team_of(size_t columns)
+{
+    unsigned shift = SHIFT_OF_WARP;
+    while (shift < SHIFT_OF_BLOCK && ((size_t)WHOLE * OCTET << shift) < columns) shift++;
+    return shift;
+}
+
+static unsigned grid_of_teams(size_t rows, unsigned shift)
+{
+    const size_t in_a_block = THREADS >> shift;
+    return (unsigned)((rows + in_a_block - 1) / in_a_block);
+}
+
+/* A thread's place among rows of so many octets; `octets` is 0 beyond the last row. */
+typedef struct place_in_row {
+    size_t row, octets;
+    unsigned self;
+} place_in_row;
+
+static __device__ __forceinline__ place_in_row own_place(size_t rows, size_t columns, unsigned shift)
+{
+    place_in_row own;
+    own.row = (size_t)blockIdx.x * (THREADS >> shift) + (threadIdx.x >> shift);
+    own.octets = own.row < rows ? (columns + OCTET - 1) / OCTET : 0;
+    own.self = threadIdx.x & ((1u << shift) - 1);
+    return own;
+}
+
+static __device__ __forceinline__ uint32_t team_largest(uint32_t x, unsigned shift, uint32_t *of_warp)
+{
+    x = warp_largest(x);
+    if (shift == SHIFT_OF_WARP) return x;
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
+    __syncthreads();
+    const unsigned first = (threadIdx.x >> shift) << (shift - SHIFT_OF_WARP);
+    for (unsigned w = 0; w < 1u << (shift - SHIFT_OF_WARP); w++) x = max(x, of_warp[first + w]);
+    return x;
+}
+
+/* Elements of a row's octet o. */
+static __device__ __forceinline__ int in_octet(size_t columns, size_t o)
+{
+    return o < columns / OCTET ? (int)OCTET : (int)(columns % OCTET);
+}
+
+/* Octets `first`, `first` + 2^shift … of a row. RAGGED ones begin anywhere, and the last may be shorter. */
+template <int KEPT, typename T>
+static __device__ __forceinline__ void load_kept(packed<T> kept[KEPT], const T *row, size_t columns, size_t octets, size_t first,
+                                                 unsigned shift)
+{
+#pragma unroll
+    for (int k = 0; k < KEPT; k++) {
+        const size_t o = first + ((size_t)k << shift);
+        if (o >= octets) continue;
+        if (KEPT == WHOLE)
+            kept[k].template load<READ_ONLY>(row + o * OCTET);
+        else
+            load_first(kept[k], row + o * OCTET, in_octet(columns, o));
+    }
+}
+
+template <int KEPT, typename To, typename T>
+static __global__ void __launch_bounds__(THREADS, KEPT == WHOLE ? 4 : 3)
+    quantise_rows(uint8_t *__restrict__ q /* (rows, columns) */, float *__restrict__ scale /* [rows] */,
+                  const T *__restrict__ x /* (rows, columns) */, size_t rows, size_t columns, unsigned shift, To round)
+{
+    __shared__ uint32_t of_warp[WARPS];
+    const place_in_row own = own_place(rows, columns, shift);
+    const size_t part = (size_t)KEPT << shift, start = own.row * columns;
+    packed<T> kept[KEPT];
+    uint32_t bits = 0;
+    size_t begin = 0;
+    for (;; begin += part) {
+        load_kept<KEPT>(kept, x + start, columns, own.octets, begin + own.self, shift);
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            if (begin + own.self + ((size_t)k << shift) >= own.octets) continue;
+            float value[OCTET];
+            unpack(value, kept[k]);
+            bits = max(bits, octet_largest(value));
+        }
+        if (begin + part >= own.octets) break;
+    }
+    bits = team_largest(bits, shift, of_warp);
+    const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(bits), To::most());
+    if (own.self == 0 && own.octets) scale[own.row] = quantum.scale;
+    round.begin();
+    for (;;) {
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            const size_t o = begin + own.self + ((size_t)k << shift);
+            if (o >= own.octets) continue;
+            float value[OCTET];
+            unpack(value, kept[k]);
+            const uint2 bytes = round(value, own.row * own.octets + o, quantum.inverse);
+            uint8_t *const to = q + start + o * OCTET;
+            if (KEPT == WHOLE)
+                *(uint2 *)to = bytes;
+            else
+                store_first(to, bytes, in_octet(columns, o));
+        }
+        if (begin == 0) break;
+        begin -= part;
+        load_kept<KEPT>(kept, x + start, columns, own.octets, begin + own.self, shift);
+    }
+}
+
+template <typename To>
+static int quantise_rows_to(uint8_t *q, float *scale, const void *x, tandem_cuda_float type, size_t rows, size_t columns, To round,
+                            tandem_cuda_stream stream)
+{
+    const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
+    if (columns % OCTET == 0) {
+        RETURN_FOR(type, LAUNCH((quantise_rows<WHOLE, To, T>), grid, THREADS, stream, q, scale, (const T *)x, rows, columns, shift,
+                                round));
+    }
+    RETURN_FOR(type, LAUNCH((quantise_rows<RAGGED, To, T>), grid, THREADS, stream, q, scale, (const T *)x, rows, columns, shift, round));
+}
+
+extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *scale, const void *x, tandem_cuda_float type,
+                                         size_t rows, size_t columns, const tandem_rounding *rounding, const uint32_t *since,
+                                         tandem_cuda_stream stream)
+{
+    return for_code(code, rounding, since, [=](auto round) {
+        return quantise_rows_to((uint8_t *)q, scale, x, type, rows, columns, round, stream);
+    });
+}
+
+template <int KEPT, typename T, typename From>
+static __global__ void __launch_bounds__(THREADS)
+    dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */, size_t rows,
+                    size_t columns, const float *__restrict__ scale /* [rows] */, unsigned shift)
+{
+    const place_in_row own = own_place(rows, columns, shift);
+    const float factor = own.octets ? scale[own.row] : 0.0f;
+    const size_t start = own.row * columns;
+    packed<From> kept[KEPT];
+    for (size_t first = own.self; first < own.octets; first += (size_t)KEPT << shift) {
+        load_kept<KEPT>(kept, q + start, columns, own.octets, first, shift);
+#pragma unroll
+        for (int k = 0; k < KEPT; k++) {
+            const size_t o = first + ((size_t)k << shift);
+            if (o >= own.octets) continue;
+            float value[OCTET];
+            unpack(value, kept[k]);
+#pragma unroll
+            for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
+            T *const to = x + start + o * OCTET;
+            if (KEPT == WHOLE) store_octet(to, value);
+#pragma unroll
+            for (int i = 0; i < OCTET; i++)
+                if (KEPT == RAGGED && i < in_octet(columns, o)) store_one(to + i, value[i]);
+        }
+    }
+}
+
+template <typename From>
+static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, size_t rows, size_t columns, const float *scale,
+                                tandem_cuda_stream stream)
+{
+    const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
+    if (columns % OCTET == 0) {
+        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, scale, shift));
+    }
+    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, scale, shift));
+}
+
+extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t rows,
+                                           size_t columns, const float *scale, tandem_cuda_stream stream)
+{
+    switch (code) {
+    case TANDEM_CUDA_S8: return dequantise_rows_from(x, type, (const s8 *)q, rows, columns, scale, stream);
+    case TANDEM_CUDA_E4M3: return dequantise_rows_from(x, type, (const e4m3 *)q, rows, columns, scale, stream);
+    case TANDEM_CUDA_E5M2: return dequantise_rows_from(x, type, (const e5m2 *)q, rows, columns, scale, stream);
+    }
+    return (int)cudaErrorInvalidValue;
 }
 
 /* --- Back, and between floats ------------------------------------------------------------------------------------------- */

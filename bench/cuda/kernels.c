@@ -155,6 +155,14 @@ LAUNCH_OF(both_s8_bf16, quantise_to(a, TANDEM_CUDA_S8, a->half, H, a->turned, s)
 LAUNCH_OF(both_e4m3_f32, quantise_to(a, TANDEM_CUDA_E4M3, a->x, F, a->turned, s))
 LAUNCH_OF(both_e4m3_bf16, quantise_to(a, TANDEM_CUDA_E4M3, a->half, H, a->turned, s))
 LAUNCH_OF(both_delayed_bf16, delayed_to(a, a->half, H, a->turned, s))
+LAUNCH_OF(rows_s8_f32, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_S8, a->of_row, a->x, F, a->rows,
+                                                 a->columns, &rounding, NULL, s))
+LAUNCH_OF(rows_s8_bf16, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_S8, a->of_row, a->half, H, a->rows,
+                                                  a->columns, &rounding, NULL, s))
+LAUNCH_OF(rows_e4m3_bf16, tandem_cuda_quantise_rows(a->q, TANDEM_CUDA_E4M3, a->of_row, a->half, H, a->rows,
+                                                    a->columns, NULL, NULL, s))
+LAUNCH_OF(dequantise_rows,
+          tandem_cuda_dequantise_rows(a->half_out, H, a->q, TANDEM_CUDA_S8, a->rows, a->columns, a->of_row, s))
 LAUNCH_OF(dequantise_f32, tandem_cuda_dequantise(a->y, F, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(dequantise_bf16, tandem_cuda_dequantise(a->half_out, H, a->q, TANDEM_CUDA_S8, a->n, a->of_row, s))
 LAUNCH_OF(narrow, tandem_cuda_convert(a->half_out, H, a->x, F, a->n, s))
@@ -246,6 +254,10 @@ const card_kernel card_kernels[] = {
     {"quantise both orders f32 e4m3", 6, both_e4m3_f32},
     {"quantise both orders bf16 e4m3", 4, both_e4m3_bf16},
     {"quantise both orders bf16, delayed", 4, both_delayed_bf16},
+    {"quantise rows f32 s8", 5, rows_s8_f32},
+    {"quantise rows bf16 s8", 3, rows_s8_bf16},
+    {"quantise rows bf16 e4m3", 3, rows_e4m3_bf16},
+    {"dequantise rows to bf16", 3, dequantise_rows},
     {"dequantise to f32", 5, dequantise_f32},
     {"dequantise to bf16", 3, dequantise_bf16},
     {"f32 to bf16", 6, narrow},

@@ -129,7 +129,8 @@ static void remove_range(const void *begin, int is_registered)
 {
     pthread_mutex_lock(&mutex);
     int k = 0;
-    while (k < n_range && (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered)) k++;
+    while (k < n_range && (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered))
+        k++;
     if (k == n_range) abort();
     ranges[k] = ranges[--n_range];
     open_things--;

@@ -23,12 +23,12 @@ extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that 
 int stand_in_fate(void);             /* of the call that now comes: 0, or its error */
 extern int64_t stand_in_memory_left; /* bytes that can still be taken */
 /* Of the four ways in which it does a piece of work the first is its guess, the third is fastest, then the second. */
-extern int stand_in_candidates; /* how many it names; 0: it knows no way */
-extern int stand_in_refused;    /* how many of these do not pass its own check */
-extern int stand_in_breaks;     /* whether the third fails when it is run */
-extern int stand_in_runs;       /* of work, so far */
-extern int64_t stand_in_most_locked;  /* bytes that a `lock` may have */
-extern int stand_in_refuses_lock;     /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
+extern int stand_in_candidates;      /* how many it names; 0: it knows no way */
+extern int stand_in_refused;         /* how many of these do not pass its own check */
+extern int stand_in_breaks;          /* whether the third fails when it is run */
+extern int stand_in_runs;            /* of work, so far */
+extern int64_t stand_in_most_locked; /* bytes that a `lock` may have */
+extern int stand_in_refuses_lock; /* the card that can lock none, −1: all can; so it is with STAND_IN_REFUSES_LOCK in the environment */
 extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alone: a host that touches it dies by SIGSEGV */
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
 extern int stand_in_marks_are_early; /* 1: events in graphs count as reached before the graph comes there */

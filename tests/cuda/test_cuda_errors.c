@@ -204,12 +204,9 @@ static void a_card_lost_later_is_told_at_once(void **state)
         const char *name;
         attempt *something;
         int least;
-    } rows[] = {{"take", take_some, 2},
-                {"lock", lock_some, 1},
-                {"copy", copy_some, 2},
-                {"settle", settle, 3},
-                {"update", update_and_settle, 4},
-                {"running statistics", follow_a_norm, 1},
+    } rows[] = {{"take", take_some, 2},           {"lock", lock_some, 1},
+                {"copy", copy_some, 2},           {"settle", settle, 3},
+                {"update", update_and_settle, 4}, {"running statistics", follow_a_norm, 1},
                 {"lanes", move_on_a_lane, 6}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         subject s = open_subject();

@@ -249,16 +249,38 @@ static void look(void *context, const tandem_executor *executor, int task)
     ++*(int *)context;
 }
 
+/* Every task has a time, one behind the other, and the losses are those of steps that nobody times. */
+static void steps_are_timed_in_them(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    double right[N];
+    opened o = open_one(0);
+    for (int i = 0; i < N; i++) right[i] = step(&o, i);
+    close_one(&o);
+    const int before = *graph_runs;
+    o = open_one(1);
+    for (int i = 0; i < N; i++) {
+        assert_true(step(&o, i) == right[i]);
+        const tandem_step_times *times = o.backend->executor_times(o.executor);
+        int64_t until = 0;
+        for (int t = 0; t < o.step->n_task; t++) {
+            if (!o.step->task[t].active || o.step->task[t].kind == TANDEM_TASK_REDUCE) continue;
+            assert_true(times->start_ns[t] >= until && times->end_ns[t] >= times->start_ns[t]);
+            until = times->end_ns[t];
+        }
+        assert_true(until > 0);
+    }
+    assert_int_equal(*graph_runs, before + N - 1);
+    close_one(&o);
+}
+
 static void there_are_none_for_who_looks_between_tasks(void **state)
 {
     (void)state;
     int seen = 0;
     const int before = *graph_runs;
-    opened o = open_one(1);
-    for (int i = 0; i < 3; i++) (void)step(&o, i);
-    close_one(&o);
-    assert_int_equal(*graph_runs, before);
-    o = open_one(0);
+    opened o = open_one(0);
     for (int i = 0; i < 6; i++) { /* graphs come and go with the observer */
         o.backend->executor_observe(o.executor, i % 2 ? NULL : look, &seen);
         const int had = seen;
@@ -370,6 +392,7 @@ int main(void)
         cmocka_unit_test(of_several_ranks),
         cmocka_unit_test(what_is_drawn_is_what_the_cpu_draws),
         cmocka_unit_test(behind_a_checkpoint),
+        cmocka_unit_test(steps_are_timed_in_them),
         cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
         cmocka_unit_test(where_none_can_be_made_steps_are_launched),
         cmocka_unit_test(a_card_that_is_lost_in_a_graph_is_told),

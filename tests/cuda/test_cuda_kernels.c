@@ -102,6 +102,9 @@ static void integers_are_the_same(void **state)
         assert_memory_equal(q, expected, n);
         const float own = amax / 127;
         assert_memory_equal(scale, &own, sizeof own);
+        assert_int_equal(tandem_cuda_quantise(&to, x, TANDEM_CUDA_F32, bits, NULL, NULL, NULL), 0);
+        cpu()->quantise_nearest_f32(expected, x, n, amax > 0 ? 127 / amax : 0);
+        assert_memory_equal(q, expected, n);
         assert_int_equal(tandem_cuda_dequantise(back, TANDEM_CUDA_F32, q, TANDEM_CUDA_S8, n, scale, NULL), 0);
         cpu()->dequantise_f32(right, expected, n, own);
         assert_memory_equal(back, right, n * sizeof *right);
@@ -217,6 +220,7 @@ static void check_both(const both_orders *b, const uint8_t *expected)
 static void check_both_orders(size_t batch, size_t rows, size_t columns, const void *x,
                               tandem_cuda_float type, tandem_cuda_code code, float first_amax)
 {
+    const tandem_rounding *const how = type == TANDEM_CUDA_F16 ? NULL : &rounding; /* of s8: to nearest, too */
     both_orders b = open_both(code, batch, rows, columns);
     uint8_t *expected = taken(b.n);
     float *scale = taken(sizeof *scale);
@@ -225,8 +229,8 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
     const tandem_cuda_codes flat = codes_in(expected, code, b.n, scale);
     wipe_both(&b);
     assert_int_equal(tandem_cuda_amax(words, x, type, b.n, NULL), 0);
-    assert_int_equal(tandem_cuda_quantise(&flat, x, type, words, &rounding, NULL, NULL), 0);
-    assert_int_equal(tandem_cuda_quantise(&b.to, x, type, words, &rounding, NULL, NULL), 0);
+    assert_int_equal(tandem_cuda_quantise(&flat, x, type, words, how, NULL, NULL), 0);
+    assert_int_equal(tandem_cuda_quantise(&b.to, x, type, words, how, NULL, NULL), 0);
     check_both(&b, expected);
     assert_memory_equal(b.to.scale, scale, sizeof *scale);
     if (code == TANDEM_CUDA_S8 && type == TANDEM_CUDA_F32)
@@ -238,8 +242,8 @@ static void check_both_orders(size_t batch, size_t rows, size_t columns, const v
     assert_int_equal(tandem_amax_history_init(own, 4, 0, NULL), TANDEM_OK);
     for (int k = 0; k < 2; k++) { /* without a range, then with the first one's */
         wipe_both(&b);
-        assert_int_equal(tandem_cuda_quantise_delayed(&flat, x, type, history, 0, words, &rounding, NULL, NULL), 0);
-        assert_int_equal(tandem_cuda_quantise_delayed(&b.to, x, type, own, 0, words, &rounding, NULL, NULL), 0);
+        assert_int_equal(tandem_cuda_quantise_delayed(&flat, x, type, history, 0, words, how, NULL, NULL), 0);
+        assert_int_equal(tandem_cuda_quantise_delayed(&b.to, x, type, own, 0, words, how, NULL, NULL), 0);
         check_both(&b, expected);
         assert_memory_equal(b.to.scale, scale, sizeof *scale);
         assert_memory_equal(own, history, tandem_amax_history_bytes(4));
@@ -273,6 +277,124 @@ static void codes_are_written_in_both_orders(void **state)
             }
     given(half);
     given(x);
+}
+
+/* Rows of all kinds; one is 0, and one too small to have a scale. */
+static float *rows_of(size_t rows, size_t columns)
+{
+    float *x = numbers(rows * columns);
+    for (size_t c = 0; c < columns && rows > 2; c++) x[columns + c] = 0, x[2 * columns + c] = 1e-40f;
+    for (size_t c = 0; c < columns && rows > 3; c++) x[3 * columns + c] *= 100;
+    return x;
+}
+
+/* Codes, scales and numbers back are the CPU's. */
+static void check_rows_of_s8(size_t rows, size_t columns, const void *x, tandem_cuda_float type,
+                             const tandem_rounding *how)
+{
+    const size_t n = rows * columns;
+    const tandem_dtype dtype = type == TANDEM_CUDA_F32 ? TANDEM_F32 : TANDEM_BF16;
+    int8_t *q = taken(n), *expected = taken(n);
+    float *scale = taken(rows * sizeof *scale), *right = taken(rows * sizeof *right);
+    float *back = taken(n * sizeof *back), *right_back = taken(n * sizeof *right_back);
+    const tandem_quantise_call call = {.x = x,
+                                       .from = dtype,
+                                       .rows = (int64_t)rows,
+                                       .columns = (int64_t)columns,
+                                       .q = expected,
+                                       .scaling = TANDEM_SCALE_ROW,
+                                       .rounding = how,
+                                       .scale = right};
+    const tandem_dequantise_call way_back = {.q = expected,
+                                             .rows = (int64_t)rows,
+                                             .columns = (int64_t)columns,
+                                             .x = right_back,
+                                             .to = dtype,
+                                             .scaling = TANDEM_SCALE_ROW,
+                                             .scale = right};
+    assert_int_equal(tandem_kernels_quantise(cpu(), &call, NULL), TANDEM_OK);
+    assert_int_equal(tandem_cuda_quantise_rows(q, TANDEM_CUDA_S8, scale, x, type, rows, columns, how, NULL, NULL), 0);
+    assert_memory_equal(q, expected, n);
+    assert_memory_equal(scale, right, rows * sizeof *scale);
+    assert_int_equal(tandem_kernels_dequantise(cpu(), &way_back, NULL), TANDEM_OK);
+    assert_int_equal(tandem_cuda_dequantise_rows(back, type, q, TANDEM_CUDA_S8, rows, columns, scale, NULL), 0);
+    assert_memory_equal(back, right_back, n * (type == TANDEM_CUDA_F32 ? sizeof(float) : sizeof(uint16_t)));
+    given(right_back);
+    given(back);
+    given(right);
+    given(scale);
+    given(expected);
+    given(q);
+}
+
+/* Of eight-bit floats each row is what a tensor would be. */
+static void check_rows_of_codes(size_t rows, size_t columns, const float *x, tandem_cuda_code code)
+{
+    const size_t n = rows * columns;
+    const float most = code == TANDEM_CUDA_E4M3 ? 448 : 57344;
+    uint8_t *q = taken(n);
+    float *scale = taken(rows * sizeof *scale), *back = taken(n * sizeof *back);
+    assert_int_equal(
+        tandem_cuda_quantise_rows(q, code, scale, x, TANDEM_CUDA_F32, rows, columns, NULL, NULL, NULL), 0);
+    assert_int_equal(tandem_cuda_dequantise_rows(back, TANDEM_CUDA_F32, q, code, rows, columns, scale, NULL), 0);
+    for (size_t r = 0; r < rows; r++) {
+        float amax = 0;
+        for (size_t c = 0; c < columns; c++) amax = fmaxf(amax, fabsf(x[r * columns + c]));
+        const tandem_quantum own = tandem_quantum_of(amax, most);
+        assert_true(scale[r] == own.scale);
+        for (size_t c = 0; c < columns; c++) {
+            const size_t i = r * columns + c;
+            const float scaled = x[i] * own.inverse;
+            assert_int_equal(q[i], code == TANDEM_CUDA_E4M3 ? tandem_e4m3_of(scaled) : tandem_e5m2_of(scaled));
+            assert_true(back[i] == float_of_code(q[i], code) * scale[r]);
+        }
+    }
+    given(back);
+    given(scale);
+    given(q);
+}
+
+/* By a warp, by several, by a block, by a block in parts; of whole octets and of others. */
+static void rows_have_scales_of_their_own(void **state)
+{
+    (void)state;
+    static const size_t side[][2] = {{9, 8},    {20, 24},  {3, 1},    {5, 13},   {7, 1024},
+                                     {3, 1100}, {5, 4096}, {2, 5001}, {3, 8192}, {2, 16648}};
+    for (size_t k = 0; k < sizeof side / sizeof *side; k++) {
+        const size_t rows = side[k][0], columns = side[k][1];
+        float *x = rows_of(rows, columns);
+        uint16_t *half = narrowed(x, rows * columns);
+        for (int at_random = 0; at_random < 2; at_random++) {
+            check_rows_of_s8(rows, columns, x, TANDEM_CUDA_F32, at_random ? &rounding : NULL);
+            check_rows_of_s8(rows, columns, half, TANDEM_CUDA_BF16, at_random ? &rounding : NULL);
+        }
+        check_rows_of_codes(rows, columns, x, TANDEM_CUDA_E4M3);
+        check_rows_of_codes(rows, columns, x, TANDEM_CUDA_E5M2);
+        given(half);
+        given(x);
+    }
+}
+
+/* A row that is not finite spoils its own scale alone; nothing lies beside the codes. */
+static void a_row_that_is_not_finite_is_alone(void **state)
+{
+    (void)state;
+    static const size_t widths[] = {24, 13};
+    for (size_t k = 0; k < 2; k++) {
+        const size_t columns = widths[k], n = 3 * columns;
+        float *x = numbers(n), *scale = taken(3 * sizeof *scale);
+        uint8_t *q = taken(n + 2 * EDGE);
+        memset(q, EDGE_BYTE, n + 2 * EDGE);
+        x[2 * columns - 1] = NAN;
+        assert_int_equal(tandem_cuda_quantise_rows(q + EDGE, TANDEM_CUDA_S8, scale, x, TANDEM_CUDA_F32, 3,
+                                                   columns, &rounding, NULL, NULL),
+                         0);
+        assert_true(scale[0] > 0 && isnan(scale[1]) && scale[2] > 0);
+        for (size_t i = 0; i < EDGE; i++) assert_true(q[i] == EDGE_BYTE && q[EDGE + n + i] == EDGE_BYTE);
+        given(q);
+        given(scale);
+        given(x);
+    }
 }
 
 /* A range that is no number gives none: the step is told by the gradients. */
@@ -687,6 +809,8 @@ int main(void)
         cmocka_unit_test(integers_are_the_same),
         cmocka_unit_test(codes_are_the_nearest),
         cmocka_unit_test(codes_are_written_in_both_orders),
+        cmocka_unit_test(rows_have_scales_of_their_own),
+        cmocka_unit_test(a_row_that_is_not_finite_is_alone),
         cmocka_unit_test(a_range_that_is_none_spoils_the_scale),
         cmocka_unit_test(bytes_are_transposed_and_padded),
         cmocka_unit_test(tensors_are_permuted),

@@ -1199,7 +1199,11 @@ static int lock_and_unlock(board *my, int rank)
     k.locked_bytes = 0;
     void *memory[3];
     for (int i = 0; i < 3; i++)
-        EXPECT(tandem_comm_take(comm, &memory[i], i == 0 ? 0 : i == 1 ? 4097 : 2100000, 5, error) == TANDEM_OK);
+        EXPECT(tandem_comm_take(comm, &memory[i],
+                                i == 0   ? 0
+                                : i == 1 ? 4097
+                                         : 2100000,
+                                5, error) == TANDEM_OK);
     EXPECT(k.n_locked == (rank == 1 ? 0 : 2) && !k.is_wrong);
     EXPECT(k.locked_bytes == (rank == 1 ? 0 : 8192 + 513 * 4096)); /* no more than was taken */
     EXPECT(tandem_comm_give(comm, memory[1]));
