@@ -32,12 +32,16 @@ BACKEND = $(call objects,$(call sources,backend backend/cpu backend/cpu/op backe
 KERNELS = $(call objects,$(addprefix backend/cpu/,kernels.c amax_history.c isa_kernels.c)) $(ISA_OBJECTS)
 
 # The CUDA backend's own code, but for the files that call NVIDIA's libraries; tests run it, its kernels too, without a card.
-CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c cublaslt.c cudnn.c)
+CUDA_LIBRARY_SOURCES = $(addprefix backend/cuda/,runtime.c clocks.c cublaslt.c cudnn.c)
 CUDA_KERNELS = $(wildcard backend/cuda/*.cu)
-CUDA_HOST = $(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op)))
+CUDA_PUBLIC = $(B)/obj/backend/cuda/cuda_kernels.o
+CUDA_HOST = $(filter-out $(CUDA_PUBLIC),$(call objects,$(filter-out $(CUDA_LIBRARY_SOURCES),$(call sources,backend/cuda backend/cuda/op))))
 CUDA_AS_COROUTINES = $(patsubst backend/cuda/%.cu,$(B)/obj/simt/%.o,$(CUDA_KERNELS))
 CUDA_BELOW = $(B)/obj/backend/kernel_name.o $(FOUNDATION)
 CUDA_ON_CARD = $(CUDA_HOST) $(call objects,$(CUDA_LIBRARY_SOURCES)) $(patsubst %.cu,$(B)/obj/%.cu.o,$(CUDA_KERNELS))
+
+# Kernels for other programs, which link no more of NVIDIA's than cudart.
+CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quantise.cu backend/cuda/bytes.cu backend/cpu/amax_history base/status)
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
@@ -56,7 +60,7 @@ CUDA_ARCHS = 75 80 86 89 90
 CUDA_CODE = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
             -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
 CUDA_LIBS = -L$(CUDA_HOME)/lib64 -lcudart -lcublasLt -lcudnn -lm
-CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so,no-cuda))
+CUDA_LIBRARY = $(if $(SAN),,$(if $(NVCC),$(B)/libtandem_cuda.so $(B)/libtandem_cuda_kernels.so,no-cuda))
 
 all: $(CUDA_LIBRARY) $(B)/tandem $(B)/libtandem.so $(B)/libtandem_backend.so $(B)/libtandem_kernels.so $(PLUGINS)
 
@@ -78,7 +82,12 @@ $(B)/libtandem_kernels.so.0: libtandem.map $(B)/obj/base/status.o $(KERNELS)
 	@$(CC) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
 	    -o $@ $(filter %.o,$^) -lm
 
-$(B)/libtandem.so $(B)/libtandem_kernels.so: %.so: %.so.0
+$(B)/libtandem_cuda_kernels.so.0: libtandem.map $(CUDA_KERNEL_LIBRARY)
+	@echo "  link  $@"
+	@$(CXX) -shared $(LDFLAGS) -Wl,-soname,$(@F) -Wl,--version-script=$< -Wl,-Bsymbolic-functions -Wl,-z,defs \
+	    -o $@ $(filter %.o,$^) -L$(CUDA_HOME)/lib64 -lcudart -lm
+
+$(B)/libtandem.so $(B)/libtandem_kernels.so $(B)/libtandem_cuda_kernels.so: %.so: %.so.0
 	@ln -sf $(<F) $@
 
 $(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
@@ -169,7 +178,7 @@ $(foreach isa,$(ISAS),$(eval $(call isa_rule,$(isa))))
 TEST_SOURCES = $(wildcard tests/*/test_*.c) $(filter-out %/fuzz_main.c,$(wildcard tests/fuzz/fuzz_*.c))
 TESTS = $(patsubst tests/%.c,$(B)/tests/%,$(TEST_SOURCES))
 TEST_SUPPORT = $(call objects,$(filter-out $(TEST_SOURCES) tests/fault/fail_allocation.c tests/cuda/on_card.c,$(wildcard tests/*/*.c))) $(SLURM_PARTS) \
-               $(CUDA_HOST) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
+               $(CUDA_HOST) $(CUDA_PUBLIC) $(CUDA_AS_COROUTINES) $(CARD_BENCH)
 # A test that makes allocations fail says so in a line `link: --wrap=…` at its top.
 wraps = $(addprefix -Wl$(comma),$(shell sed -n '1,5s/^.*link: \(.*\) \*\/.*$$/\1/p' $(1)))
 
@@ -194,12 +203,13 @@ test: setup
 	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels operators gradients repeats delayed)
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
 CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c))
 $(CARD_TESTS): $(B)/card/%: $(B)/obj/tests/cuda/%.o $(CARD_SUPPORT)
 $(B)/card/bench_card: $(B)/obj/bench/cuda/bench_card.o
+$(B)/card/test_cuda_public_kernels: $(CUDA_PUBLIC)
 $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
@@ -237,14 +247,17 @@ PREFIX = /usr/local
 INTO = $(DESTDIR)$(PREFIX)
 VERSION = $(shell sed -n 's/^\#define TANDEM_VERSION "\(.*\)"/\1/p' include/tandem/status.h)
 
+CUDA_INSTALLS = $(if $(filter %.so,$(CUDA_LIBRARY)),tandem_cuda_kernels)
+
 install: all
 	install -d $(addprefix $(INTO)/,bin lib/pkgconfig include/tandem share/man/man1 share/doc/tandem/examples)
 	install -m 755 $(B)/tandem $(INTO)/bin/
 	install -m 644 $(B)/libtandem.so.0 $(B)/libtandem_kernels.so.0 $(B)/libtandem_backend.so \
-	    $(wildcard $(B)/libtandem_cuda.so) $(INTO)/lib/
+	    $(wildcard $(B)/libtandem_cuda.so) $(if $(CUDA_INSTALLS),$(B)/libtandem_cuda_kernels.so.0) $(INTO)/lib/
 	ln -sf libtandem.so.0 $(INTO)/lib/libtandem.so
 	ln -sf libtandem_kernels.so.0 $(INTO)/lib/libtandem_kernels.so
-	for pc in tandem tandem_kernels; do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
+	$(if $(CUDA_INSTALLS),ln -sf libtandem_cuda_kernels.so.0 $(INTO)/lib/libtandem_cuda_kernels.so)
+	for pc in tandem tandem_kernels $(CUDA_INSTALLS); do sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $$pc.pc.in \
 	    >$(INTO)/lib/pkgconfig/$$pc.pc || exit 1; done
 	install -m 644 include/tandem/* $(INTO)/include/tandem/
 	install -m 644 docs/tandem.1 $(INTO)/share/man/man1/
@@ -257,8 +270,8 @@ install-slurm: $(PLUGINS)
 	install -m 644 $(filter %.so,$^) $(DESTDIR)$(SLURM_PLUGIN_DIR)/
 
 uninstall:
-	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so) \
-	    lib/pkgconfig/tandem.pc lib/pkgconfig/tandem_kernels.pc share/man/man1/tandem.1)
+	rm -f $(addprefix $(INTO)/,bin/tandem $(addprefix lib/libtandem,.so .so.0 _kernels.so _kernels.so.0 _backend.so _cuda.so \
+	    _cuda_kernels.so _cuda_kernels.so.0) $(addprefix lib/pkgconfig/tandem,.pc _kernels.pc _cuda_kernels.pc) share/man/man1/tandem.1)
 	rm -rf $(INTO)/include/tandem $(INTO)/share/doc/tandem
 
 # --- Care ---

@@ -57,6 +57,7 @@ static const tandem_backend_api api = {
     .worker_why_apart = tandem_worker_why_apart,
     .worker_recall = tandem_worker_recall,
     .worker_tried = tandem_worker_tried,
+    .worker_clocks = tandem_worker_clocks,
     .worker_barrier = tandem_worker_barrier,
     .worker_sum = tandem_worker_sum,
     .worker_gather = tandem_worker_gather,

@@ -108,6 +108,11 @@ const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n)
     return worker->backend->tried ? worker->backend->tried(worker->device, n) : NULL;
 }
 
+int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now)
+{
+    return worker->backend->clocks ? worker->backend->clocks(worker->device, now) : 0;
+}
+
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error)
 {
     return worker->comm ? tandem_comm_barrier(worker->comm, TAG_WORKER, error) : TANDEM_OK;

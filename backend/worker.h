@@ -30,6 +30,7 @@ const char *tandem_worker_why_apart(const tandem_worker *worker);
 tandem_status tandem_worker_recall(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error);
 const tandem_algorithm *tandem_worker_tried(const tandem_worker *worker, int *n);
+int tandem_worker_clocks(const tandem_worker *worker, tandem_clocks *now);
 tandem_status tandem_worker_barrier(tandem_worker *worker, tandem_error *error);
 tandem_status tandem_worker_sum(tandem_worker *worker, float *data, size_t n, tandem_error *error);
 tandem_status tandem_worker_gather(tandem_worker *worker, const void *mine, void *all, size_t bytes,

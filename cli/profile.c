@@ -10,8 +10,10 @@
 
 enum { MOST_RANKS = 64 };
 
+/* What a rank has to report. */
 typedef struct stage_counts {
     profile_count alone, beside, exchange;
+    profile_clocks clocks;
 } stage_counts;
 
 /* The device that keeps this rank company: of the first other rank. */
@@ -67,10 +69,20 @@ tandem_status profile_check_sharing(const profile_rank *rank, tandem_error *erro
     return TANDEM_USAGE;
 }
 
+/* What measures: the backend's libraries, and of a card which it is, its driver and the libraries of its own. */
+static tandem_status set_environment(const profile_rank *rank, tandem_error *error)
+{
+    char libraries[128], device[384] = "", text[sizeof libraries + sizeof device];
+    const tandem_status status = rank->backend->device_look(device, sizeof device, rank->device, error);
+    if (status != TANDEM_OK) return status;
+    (void)snprintf(text, sizeof text, "%s%s%s", rank->backend->libraries(libraries, sizeof libraries),
+                   device[0] ? "; " : "", device);
+    return tandem_store_set_environment(rank->store, text, 1, error);
+}
+
 static tandem_status open_rank(profile_rank *rank, tandem_error *error)
 {
     const cli_options *options = rank->options;
-    char libraries[128];
     rank->member = tandem_cluster_class_of(&rank->subject->cluster, rank->place.rank);
     rank->device = rank->subject->cluster.member[rank->member].device.name;
     rank->backend = cli_backend(error);
@@ -80,9 +92,7 @@ static tandem_status open_rank(profile_rank *rank, tandem_error *error)
         status = rank_run_open_samples(&rank->data, rank->backend, rank->subject->graph[rank->member],
                                        options->data, error);
     if (status == TANDEM_OK) status = tandem_store_open(&rank->store, options->db, TANDEM_STORE_WRITE, error);
-    if (status == TANDEM_OK)
-        status = tandem_store_set_environment(rank->store,
-                                              rank->backend->libraries(libraries, sizeof libraries), 1, error);
+    if (status == TANDEM_OK) status = set_environment(rank, error);
     const int64_t patience_ns = INT64_C(1800000000000); /* a rank's turn may take minutes; a dead one is noticed at once */
     if (status == TANDEM_OK)
         status = rank->backend->worker_open(
@@ -112,16 +122,32 @@ static json_t *count_json(const profile_count *count)
     return json_pack("{s:I,s:I}", "measured", (json_int_t)count->measured, "known", (json_int_t)count->known);
 }
 
+/* null where they are not known. */
+static json_t *clocks_json(const profile_clocks *clocks)
+{
+    if (clocks->most.compute_mhz == 0) return json_null();
+    return json_pack("{s:[i,i],s:[i,i]}", "compute_mhz", clocks->least.compute_mhz, clocks->most.compute_mhz,
+                     "memory_mhz", clocks->least.memory_mhz, clocks->most.memory_mhz);
+}
+
+static void print_clocks(const profile_clocks *clocks)
+{
+    if (clocks->most.compute_mhz == 0) return;
+    printf("  %-18s %d to %d MHz, memory %d to %d MHz\n", "", clocks->least.compute_mhz,
+           clocks->most.compute_mhz, clocks->least.memory_mhz, clocks->most.memory_mhz);
+}
+
 static int print_report(const profile_rank *rank, const stage_counts *all, int64_t ns)
 {
     const tandem_cluster *cluster = &rank->subject->cluster;
     if (rank->options->json) {
         json_t *result = cli_json("profile"), *devices = json_array();
         for (int r = 0; r < rank->place.n_rank; r++)
-            json_array_append_new(
-                devices, json_pack("{s:s,s:o,s:o}", "name",
-                                   cluster->member[tandem_cluster_class_of(cluster, r)].device.name, "alone",
-                                   count_json(&all[r].alone), "beside", count_json(&all[r].beside)));
+            json_array_append_new(devices,
+                                  json_pack("{s:s,s:o,s:o,s:o}", "name",
+                                            cluster->member[tandem_cluster_class_of(cluster, r)].device.name,
+                                            "alone", count_json(&all[r].alone), "beside",
+                                            count_json(&all[r].beside), "clocks", clocks_json(&all[r].clocks)));
         json_object_set_new(result, "model", json_string(rank->subject->graph[0]->model));
         json_object_set_new(result, "store", json_string(rank->options->db));
         json_object_set_new(result, "devices", devices);
@@ -133,10 +159,12 @@ static int print_report(const profile_rank *rank, const stage_counts *all, int64
     cli_progress_end();
     printf("%s into %s in %s; costs measured (known before)\n", rank->subject->graph[0]->model,
            rank->options->db, tandem_quantity_print_ns(time, sizeof time, ns));
-    for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++)
+    for (int r = 0; r < rank->place.n_rank && !rank->options->exchange_only; r++) {
         printf("  %-18s alone %4lld (%lld)   beside a neighbour %4lld (%lld)\n",
                cluster->member[tandem_cluster_class_of(cluster, r)].device.name, (long long)all[r].alone.measured,
                (long long)all[r].alone.known, (long long)all[r].beside.measured, (long long)all[r].beside.known);
+        print_clocks(&all[r].clocks);
+    }
     if (rank->place.n_rank > 1)
         printf("  all-reduce         %lld sizes (%lld)\n", (long long)all[0].exchange.measured,
                (long long)all[0].exchange.known);
@@ -151,6 +179,7 @@ static int run_rank(const cli_options *options, const cli_subject *subject, cons
     const int64_t begin = tandem_now_ns();
     tandem_status status = open_rank(&rank, &error);
     if (status == TANDEM_OK) status = profile_all(&rank, &mine, &error);
+    mine.clocks = rank.clocks;
     if (status == TANDEM_OK)
         status = rank.backend->worker_gather(rank.worker, &mine, all, sizeof mine, &error);
     int code = 0;

@@ -4,6 +4,11 @@
 
 #include "cli/cli.h"
 
+/* The least and the most that were seen; 0: not known. */
+typedef struct profile_clocks {
+    tandem_clocks least, most;
+} profile_clocks;
+
 typedef struct profile_rank {
     const cli_options *options;
     const cli_subject *subject;
@@ -14,6 +19,7 @@ typedef struct profile_rank {
     tandem_store *store;
     tandem_worker *worker;
     tandem_data data; /* opened where options->data is given */
+    profile_clocks clocks;
 } profile_rank;
 
 typedef struct profile_count {

@@ -240,9 +240,22 @@ static void show_progress(const cost_profile *profile, int repetition, int n)
                  profile->neighbour, profile->plan + 1, profile->n_plan);
 }
 
+/* While the device is warm from its steps. */
+static tandem_status file_clocks(profile_rank *rank, tandem_error *error)
+{
+    tandem_clocks now, *least = &rank->clocks.least, *most = &rank->clocks.most;
+    if (!rank->backend->worker_clocks(rank->worker, &now)) return TANDEM_OK;
+    const int is_first = most->compute_mhz == 0;
+    if (is_first || now.compute_mhz < least->compute_mhz) least->compute_mhz = now.compute_mhz;
+    if (is_first || now.memory_mhz < least->memory_mhz) least->memory_mhz = now.memory_mhz;
+    if (now.compute_mhz > most->compute_mhz) most->compute_mhz = now.compute_mhz;
+    if (now.memory_mhz > most->memory_mhz) most->memory_mhz = now.memory_mhz;
+    return tandem_store_put_clocks(rank->store, rank->device, now.compute_mhz, now.memory_mhz, error);
+}
+
 static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
 {
-    const profile_rank *rank = profile->rank;
+    profile_rank *rank = profile->rank;
     const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
     const int asked = (int)rank->options->repetitions;
     const int n = k < uniform_count(device) ? (asked > 0 ? asked : UNIFORM_REPETITIONS) : MIXED_REPETITIONS;
@@ -255,6 +268,7 @@ static tandem_status run_plan(cost_profile *profile, int k, tandem_error *error)
         status = record(profile, executor, error);
         if (i % 4 == 3) show_progress(profile, i, n);
     }
+    if (status == TANDEM_OK) status = file_clocks(rank, error);
     if (executor) rank->backend->executor_close(executor);
     if (status == TANDEM_OK) status = file_costs(profile, error);
     return status;

@@ -50,11 +50,16 @@ _Static_assert(SQLITE_VERSION_NUMBER >= 3037000, "STRICT tables");
 static const char delayed_casts[] = CAST_TABLE("cast_cost_3", RANGE, "\"range\"")
     CASTS_FROM("cast_cost_3", "\"range\"", "CASE known_range WHEN 0 THEN 'found' ELSE 'known' END");
 
-/* To version 4: it may write a column-wise copy beside the row-wise one. */
-static const char columnwise_casts[] = CAST_TABLE(
+/* To version 4: it may write a column-wise copy beside the row-wise one; and at which clocks devices ran while they were
+ * profiled. */
+static const char columns_and_clocks[] = CAST_TABLE(
     "cast_cost_4",
     RANGE "    columnwise INTEGER NOT NULL CHECK (columnwise IN (0, 1)), -- writes a column-wise copy, too\n",
-    "\"range\", columnwise") CASTS_FROM("cast_cost_4", "\"range\", columnwise", "\"range\", 0");
+    "\"range\", columnwise")
+    CASTS_FROM("cast_cost_4", "\"range\", columnwise",
+               "\"range\", 0") "CREATE TABLE clock (device INTEGER NOT NULL REFERENCES device (id), compute_mhz INTEGER NOT NULL CHECK (compute_mhz >= 0), "
+                               "memory_mhz INTEGER NOT NULL CHECK (memory_mhz >= 0), host INTEGER NOT NULL REFERENCES host (id), time_ns INTEGER NOT NULL, "
+                               "PRIMARY KEY (device, host, time_ns)) STRICT, WITHOUT ROWID;";
 
 /* migration[v] takes a store from version v to v + 1. A new version is a new row; rows once released stay
  * as they are. */
@@ -65,7 +70,7 @@ static const char *const migration[] = {
     "CREATE TABLE algorithm (spec TEXT PRIMARY KEY, choice TEXT NOT NULL, host INTEGER NOT NULL REFERENCES host (id), "
     "time_ns INTEGER NOT NULL) STRICT, WITHOUT ROWID;",
     delayed_casts,
-    columnwise_casts,
+    columns_and_clocks,
 };
 enum { VERSION = (int)(sizeof migration / sizeof migration[0]) };
 

@@ -271,6 +271,15 @@ static tandem_status lock(void *device, void *memory, uint64_t bytes, tandem_err
 
 static void unlock(void *device, void *memory) { ((const cuda_device *)device)->vendor->unlock(memory); }
 
+static int clocks(void *device, tandem_clocks *now)
+{
+    const cuda_device *cuda = device;
+    tandem_clocks seen;
+    if (cuda->vendor->clocks(&seen.compute_mhz, &seen.memory_mhz, cuda->index)) return 0;
+    *now = seen;
+    return 1;
+}
+
 static uint64_t free_bytes(void *device)
 {
     const cuda_device *cuda = device;
@@ -470,6 +479,7 @@ const tandem_device_backend tandem_cuda_backend = {
     .lock = lock,
     .unlock = unlock,
     .free_bytes = free_bytes,
+    .clocks = clocks,
     .copy = copy,
     .settle = settle,
     .marks = marks,

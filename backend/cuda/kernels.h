@@ -17,6 +17,7 @@ extern "C" {
 #endif
 
 typedef struct CUstream_st *tandem_cuda_stream; /* cudaStream_t */
+const char *tandem_cuda_error_text(int failed); /* of a cudaError_t */
 
 /* What floats a kernel reads or writes, and what codes of a byte, which stand for scale·code. */
 typedef enum tandem_cuda_float { TANDEM_CUDA_F32, TANDEM_CUDA_BF16, TANDEM_CUDA_F16 } tandem_cuda_float;
@@ -80,9 +81,21 @@ int tandem_cuda_scale_s32(void *y, tandem_cuda_float type, const int32_t *x, siz
                           size_t stride, const float *scale_a, const float *scale_b, int adds,
                           tandem_cuda_stream stream);
 
+/* y = x·row_scale[r]·*scale of x (rows, columns), both scales multiplied first.  B: n·(4 + size); adds: n·(4 + 2·size).
+ * CPU: gemm_s8 with a scale a row. */
+int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
+                               const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream);
+
 /* y (batch, rows, columns) = the first rows and columns of x (batch, x_rows, x_columns).  B: n·(4 + size). */
 int tandem_cuda_crop(void *y, tandem_cuda_float type, const float *x, size_t batch, size_t rows,
                      size_t columns, size_t x_rows, size_t x_columns, int adds, tandem_cuda_stream stream);
+
+/* --- bytes.cu --------------------------------------------------------------------------------------------------------- */
+
+/* Numbers of a byte: y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns,
+ * x_rows); 0 beyond.  B: 2n; near it where sides are multiples of 16 and nothing is beyond. */
+int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
+                          size_t x_columns, int transposed, tandem_cuda_stream stream);
 
 /* --- optimizer.cu --------------------------------------------------------------------------------------------------- */
 
@@ -215,11 +228,6 @@ int tandem_cuda_take_rows(void *y, const void *x, tandem_cuda_float type, const 
                           size_t width, tandem_cuda_stream stream);
 int tandem_cuda_put_rows(void *gx, const void *g, tandem_cuda_float type, const int32_t *place, size_t n,
                          size_t all, size_t width, tandem_cuda_stream stream);
-
-/* Numbers of a byte: y (batch, rows, columns) = x (batch, x_rows, x_columns), or its transpose where it is stored (batch, x_columns,
- * x_rows); 0 beyond.  B: 2n; near it where sides are multiples of 16 and nothing is beyond. */
-int tandem_cuda_pad_bytes(void *y, const void *x, size_t batch, size_t rows, size_t columns, size_t x_rows,
-                          size_t x_columns, int transposed, tandem_cuda_stream stream);
 
 /* Images are (batch, height, width, channels). place: of each window's largest within the window, ky·kernel_w + kx; windows have at
  * most 256 places. pool_backward: of a maxpool with its places, of an average with NULL. */

@@ -43,6 +43,8 @@ extern "C" int tandem_cuda_amax(uint32_t *amax_bits, const void *x, tandem_cuda_
 
 static __global__ void set_word(uint32_t *word, uint32_t value) { *word = value; }
 
+extern "C" const char *tandem_cuda_error_text(int failed) { return cudaGetErrorString((cudaError_t)failed); }
+
 extern "C" int tandem_cuda_set_word(uint32_t *word, uint32_t value, tandem_cuda_stream stream)
 {
     return LAUNCH(set_word, 1u, 1u, stream, word, value);
@@ -356,6 +358,12 @@ extern "C" int tandem_cuda_quantise_delayed(const tandem_cuda_codes *to, const v
     return failed;
 }
 
+/* y = value, or y + value. */
+template <typename T> static __device__ __forceinline__ void put_one(T *y, float value, int adds)
+{
+    store_one(y, adds ? TANDEM_ADD(load_one(y), value) : value);
+}
+
 /* --- Rows with a scale of their own --------------------------------------------------------------------------------------- */
 
 /* A row belongs to a team of 2^shift threads, from a warp to a block, each of which keeps some octets, still packed: rows of WHOLE ones
@@ -448,7 +456,7 @@ static __global__ void __launch_bounds__(THREADS, KEPT == WHOLE ? 4 : 3)
     }
     bits = team_largest(bits, shift, of_warp);
     const tandem_quantum quantum = tandem_quantum_of(tandem_float_of(bits), To::most());
-    if (own.self == 0 && own.octets) scale[own.row] = quantum.scale;
+    if (own.self == 0 && own.row < rows) scale[own.row] = quantum.scale;
     round.begin();
     for (;;) {
 #pragma unroll
@@ -491,13 +499,15 @@ extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *
     });
 }
 
+/* scale: of all rows, NULL: 1. adds: x + that. */
 template <int KEPT, typename T, typename From>
 static __global__ void __launch_bounds__(THREADS)
     dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */, size_t rows,
-                    size_t columns, const float *__restrict__ scale /* [rows] */, unsigned shift)
+                    size_t columns, const float *__restrict__ row_scale /* [rows] */, const float *__restrict__ scale, int adds,
+                    unsigned shift)
 {
     const place_in_row own = own_place(rows, columns, shift);
-    const float factor = own.octets ? scale[own.row] : 0.0f;
+    const float factor = own.octets ? TANDEM_MUL(row_scale[own.row], scale ? *scale : 1.0f) : 0.0f;
     const size_t start = own.row * columns;
     packed<From> kept[KEPT];
     for (size_t first = own.self; first < own.octets; first += (size_t)KEPT << shift) {
@@ -506,37 +516,51 @@ static __global__ void __launch_bounds__(THREADS)
         for (int k = 0; k < KEPT; k++) {
             const size_t o = first + ((size_t)k << shift);
             if (o >= own.octets) continue;
+            T *const to = x + start + o * OCTET;
             float value[OCTET];
             unpack(value, kept[k]);
 #pragma unroll
             for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
-            T *const to = x + start + o * OCTET;
+            if (KEPT == WHOLE && adds) {
+                float before[OCTET];
+                load_octet(before, to);
+#pragma unroll
+                for (int i = 0; i < OCTET; i++) value[i] = TANDEM_ADD(before[i], value[i]);
+            }
             if (KEPT == WHOLE) store_octet(to, value);
 #pragma unroll
             for (int i = 0; i < OCTET; i++)
-                if (KEPT == RAGGED && i < in_octet(columns, o)) store_one(to + i, value[i]);
+                if (KEPT == RAGGED && i < in_octet(columns, o)) put_one(to + i, value[i], adds);
         }
     }
 }
 
 template <typename From>
-static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, size_t rows, size_t columns, const float *scale,
-                                tandem_cuda_stream stream)
+static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, size_t rows, size_t columns,
+                                const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream)
 {
     const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, scale, shift));
+        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale,
+                                scale, adds, shift));
     }
-    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, scale, shift));
+    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale, scale,
+                            adds, shift));
+}
+
+extern "C" int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
+                                          const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream)
+{
+    return dequantise_rows_from(y, type, x, rows, columns, row_scale, scale, adds, stream);
 }
 
 extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t rows,
                                            size_t columns, const float *scale, tandem_cuda_stream stream)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return dequantise_rows_from(x, type, (const s8 *)q, rows, columns, scale, stream);
-    case TANDEM_CUDA_E4M3: return dequantise_rows_from(x, type, (const e4m3 *)q, rows, columns, scale, stream);
-    case TANDEM_CUDA_E5M2: return dequantise_rows_from(x, type, (const e5m2 *)q, rows, columns, scale, stream);
+    case TANDEM_CUDA_S8: return dequantise_rows_from(x, type, (const s8 *)q, rows, columns, scale, NULL, 0, stream);
+    case TANDEM_CUDA_E4M3: return dequantise_rows_from(x, type, (const e4m3 *)q, rows, columns, scale, NULL, 0, stream);
+    case TANDEM_CUDA_E5M2: return dequantise_rows_from(x, type, (const e5m2 *)q, rows, columns, scale, NULL, 0, stream);
     }
     return (int)cudaErrorInvalidValue;
 }
@@ -587,12 +611,6 @@ extern "C" int tandem_cuda_convert(void *y, tandem_cuda_float to, const void *x,
 static unsigned grid_of_rows(size_t rows) { return grid_of(rows * WARP); }
 static __device__ __forceinline__ size_t first_row(void) { return first_item() / WARP; }
 static __device__ __forceinline__ size_t all_rows(void) { return all_items() / WARP; }
-
-/* y = value, or y + value. */
-template <typename T> static __device__ __forceinline__ void put_one(T *y, float value, int adds)
-{
-    store_one(y, adds ? TANDEM_ADD(load_one(y), value) : value);
-}
 
 /* Octets where nothing lies between the rows. */
 template <typename T>

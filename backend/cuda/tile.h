@@ -1,14 +1,14 @@
-/* tile.h: a tile of 128 × 128 bytes in shared memory, of a matrix whose sides are sixteens: filled along the matrix's rows, emptied
- * along rows or columns, 16 bytes a load and a store.
+/* tile.h: parts of matrices that lie in shared memory on their way, so that both sides are read and written along their rows.
  *
- * A word of the tile is 4 bytes along a row; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor
+ * TILE × TILE elements of any matrix, one a load and a store; or WIDE × WIDE bytes where both sides are sixteens, 16 a load and a store.
+ * A word of such a tile is 4 bytes along a row; those of 16 rows are moved by 4 words for each 16 rows on, so that neither rows nor
  * columns of words meet in a bank. */
 #ifndef TANDEM_BACKEND_CUDA_TILE_H
 #define TANDEM_BACKEND_CUDA_TILE_H
 
 #include "backend/cuda/launch.h"
 
-enum { WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
+enum { TILE = 32, WIDE = 128, SIXTEEN = 16, WORDS = WIDE / 4 };
 
 /* Shared memory of a tile. */
 typedef uint4 tile_bytes[WIDE * WIDE / SIXTEEN];

@@ -88,6 +88,7 @@ typedef struct cuda_vendor {
     const char *(*text)(int error);
     int (*lacks)(int error); /* whether it says that a library has no way to do a piece of work on this card */
     int (*versions)(char *text, size_t size); /* "CUDA 13.0, cuBLASLt 13.0.2, cuDNN 9.13" */
+    int (*clocks)(int *compute_mhz, int *memory_mhz, int index); /* at this moment; an error where nobody tells them */
 
     int (*open)(cuda_libraries **libraries, int index);
     int (*use)(int index); /* by a thread beside the one that opened it: its calls are for this card */

@@ -76,6 +76,11 @@ typedef struct tandem_kernel tandem_kernel; /* one task, prepared for one device
 /* What runs beside each other on a device that has memory of its own: kernels, copies to the host, copies from there. */
 typedef enum tandem_lane { TANDEM_LANE_COMPUTE, TANDEM_LANE_DOWN, TANDEM_LANE_UP, TANDEM_N_LANE } tandem_lane;
 
+/* At which a device runs. */
+typedef struct tandem_clocks {
+    int compute_mhz, memory_mhz;
+} tandem_clocks;
+
 typedef struct tandem_device_backend {
     const char *prefix; /* "cpu" */
     /* What the device is, as a text, without opening it; the errors of `open`. NULL: tandem_device_require (cluster.h) knows. */
@@ -121,7 +126,8 @@ typedef struct tandem_device_backend {
      * (TANDEM_NO_DEVICE: the driver refuses), all is as before. */
     tandem_status (*lock)(void *device, void *memory, uint64_t bytes, tandem_error *error);
     void (*unlock)(void *device, void *memory);
-    uint64_t (*free_bytes)(void *device); /* that take could have; 0 = not known */
+    uint64_t (*free_bytes)(void *device);            /* that take could have; 0 = not known */
+    int (*clocks)(void *device, tandem_clocks *now); /* 0: they are not known */
     /* In any direction, behind all work that was given to the device before; done when it returns. */
     tandem_status (*copy)(void *device, void *to, const void *from, uint64_t bytes, tandem_error *error);
     /* Waits for all work of the first lane, and says what went wrong in it: labels and tokens that are none (TANDEM_MALFORMED), a
@@ -245,6 +251,8 @@ typedef struct tandem_backend_api {
     tandem_status (*worker_recall)(tandem_worker *worker, const tandem_algorithm *choice, int n, int tries,
                                    tandem_error *error);
     const tandem_algorithm *(*worker_tried)(const tandem_worker *worker, int *n);
+    /* The clocks of this rank's device at this moment; 0: they are not known, as those of CPUs. */
+    int (*worker_clocks)(const tandem_worker *worker, tandem_clocks *now);
     tandem_status (*worker_barrier)(tandem_worker *worker, tandem_error *error);
     tandem_status (*worker_sum)(tandem_worker *worker, float *data, size_t n, tandem_error *error);
     tandem_status (*worker_gather)(tandem_worker *worker, const void *mine, void *all, size_t bytes,

@@ -86,6 +86,9 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
                                         const char *neighbour, const tandem_graph *graph, tandem_error *error);
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
+/* At which clocks a device runs at this moment of a profile. */
+tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz, int memory_mhz,
+                                      tandem_error *error);
 
 /* --- Choices: how a device does a piece of work that its libraries can do in several ways -------------------------------- */
 /* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries and the work. */

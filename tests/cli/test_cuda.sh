@@ -29,6 +29,7 @@ report "doctor describes the cards that are here" $?
 run 4 train "${model[@]}" --device cuda:7 --steps 1 && grep -q "'cuda:7' is not here: this machine has 1 card" err
 report "a card that is not here: exit code 4" $?
 run 0 profile "${model[@]}" --cluster cuda:0 --json && positive "$(field measured out | head -1)" &&
+    [ "$(array compute_mhz out | tr -d ' \n')" = 17551755 ] &&
     run 0 profile "${model[@]}" --cluster cuda:0 --json && ! field measured out | grep -qv '^0$'
 report "a profile of a card, and a second that finds everything known" $?
 run 0 compare "${model[@]}" --cluster cuda:0 --uniform int8 --steps 12 --json && positive "$(field measured_ns out | head -1)"

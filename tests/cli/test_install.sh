@@ -47,7 +47,7 @@ declared() {
 }
 exported() { nm -D --defined-only --with-symbol-versions "$1" | awk '$2 != "A" { print $3 }' | sort; }
 mapfile -t headers < <(cd "$at/include/tandem" && printf '%s\n' *.h)
-mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|backend.h|data.h|kernels.h')
+mapfile -t of_core < <(printf '%s\n' "${headers[@]}" | grep -vxE 'amax_history.h|backend.h|cuda_kernels.h|data.h|kernels.h')
 
 declared "${of_core[@]}" | sed 's/$/@@TANDEM_0.1/' >expected 2>err
 exported "$at/lib/libtandem.so" >out
@@ -111,6 +111,45 @@ report "the same example as C++" $?
 ./multiply_int8 avx3 >out 2>err
 [ $? = 2 ] && [ ! -s out ] && grep -q "^multiply_int8: .*'avx3'.*avx512_vnni" err
 report "an instruction set that does not exist is named, with those that do" $?
+
+# --- Kernels on a card: there where nvcc is ----------------------------------------------------------------------------------------
+nvcc=$(ls /usr/local/cuda/bin/nvcc 2>err || command -v nvcc)
+cuda=${nvcc%/bin/nvcc}
+of_cuda() {
+    declared cuda_kernels.h | grep -v '^tandem_kernels_' | sed 's/$/@@TANDEM_0.1/' >expected 2>err
+    exported "$at/lib/libtandem_cuda_kernels.so" >out
+    [ "$(wc -l <expected)" -gt 10 ] && diff expected out >err
+    report "libtandem_cuda_kernels.so exports what cuda_kernels.h, amax_history.h and status.h declare, versioned, and nothing else" $?
+
+    needs "$at/lib/libtandem_cuda_kernels.so.0" | grep -vE '^lib(cudart|stdc\+\+|gcc_s|m|c)\.so' >out
+    [ ! -s out ] && [ "$(readlink "$at/lib/libtandem_cuda_kernels.so")" = libtandem_cuda_kernels.so.0 ]
+    report "libtandem_cuda_kernels.so.0 needs of NVIDIA's libraries libcudart alone" $?
+
+    pkg-config --cflags --libs tandem_cuda_kernels >cuda_flags 2>err && grep -q -- "-L$at/lib.* -ltandem_cuda_kernels" cuda_flags
+    report "pkg-config says how to compile and link with the card's kernels" $?
+    quantise quantise_cuda gcc -std=c11 "$at/share/doc/tandem/examples/quantise_cuda.c"
+    report "docs/examples/quantise_cuda.c rounds on a card, or says that there is none" $?
+    quantise quantise_cpp g++ -std=c++20 -Wno-missing-field-initializers -x c++ "$at/share/doc/tandem/examples/quantise_cuda.c" -x none
+    report "the same example as C++" $?
+}
+quantise() { # quantise NAME COMPILER…
+    local name=$1
+    shift
+    # shellcheck disable=SC2046 # flags are words
+    "$@" -Wall -Wextra -Werror $(cat cuda_flags) -isystem "$cuda/include" -L"$cuda/lib64" -lcudart -Wl,-rpath,"$at/lib:$cuda/lib64" \
+        -Wl,--no-undefined -lm -o "$name" >out 2>err || return 1
+    "./$name" >out 2>err
+    case $? in
+    0) grep -qE '^512 x 1024 in int8, a scale a row: relative error 0\.[0-9]+%$' out ;;
+    4) grep -q '^quantise_cuda: the card: ' err && [ ! -s out ] ;;
+    *) return 1 ;;
+    esac
+}
+if [ -e "$at/lib/libtandem_cuda_kernels.so" ]; then
+    of_cuda
+else
+    skip "libtandem_cuda_kernels.so" "it is built where nvcc is, and without sanitizers"
+fi
 
 # --- A store, by the installed program and its installed backend -----------------------------------------------------------------
 device=$("$at/bin/tandem" list devices --json | grep -B 2 '"present": true' | sed -n 's/.*"name": "\(.*\)".*/\1/p' | head -n 1)

@@ -270,6 +270,8 @@ static inline uint32_t atomicOr(uint32_t *at, uint32_t value)
 static inline int __ffs(int value) { return __builtin_ffs(value); }
 static inline int __popc(uint32_t value) { return __builtin_popcount(value); }
 
+static inline const char *cudaGetErrorString(cudaError_t failed) { return failed == cudaSuccess ? "no error" : "the card is lost"; }
+
 static inline cudaError_t cudaMemsetAsync(void *at, int value, size_t n, struct CUstream_st *stream)
 {
     return simt::give(stream, [=]() { std::memset(at, value, n); });

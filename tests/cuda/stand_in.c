@@ -24,6 +24,7 @@ enum {
 
 cuda_card stand_in_card = {"stand-in", 9, 0, UINT64_C(1) << 30, 1 << 20, 13000, 13000};
 int stand_in_n_card = 1;
+int stand_in_clocks[2] = {1755, 3201};
 int stand_in_fails_after = -1;
 int stand_in_fails_once;
 int64_t stand_in_memory_left = INT64_C(1) << 30;
@@ -184,6 +185,15 @@ static const char *text(int error)
 }
 
 static int lacks(int error) { return error == UNSUPPORTED; }
+
+/* NVML's calls fail by themselves, whatever becomes of the others. */
+static int clocks(int *compute_mhz, int *memory_mhz, int index)
+{
+    if (index < 0 || index >= stand_in_n_card) return INVALID;
+    *compute_mhz = stand_in_clocks[0];
+    *memory_mhz = stand_in_clocks[1];
+    return 0;
+}
 
 static int versions(char *written, size_t size)
 {
@@ -833,6 +843,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .text = text,
                                         .lacks = lacks,
                                         .versions = versions,
+                                        .clocks = clocks,
                                         .open = open_libraries,
                                         .use = use,
                                         .close = close_libraries,

@@ -299,7 +299,7 @@ static void an_older_store_is_migrated(void **state)
 
 /* What version 1 had instead of the tables of today. */
 static const char of_version_1[] =
-    "DROP TABLE algorithm; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device (id), neighbour TEXT NOT NULL, "
+    "DROP TABLE algorithm; DROP TABLE clock; CREATE TABLE first (device INTEGER NOT NULL REFERENCES device (id), neighbour TEXT NOT NULL, "
     "elements INTEGER NOT NULL, operand TEXT NOT NULL, result TEXT NOT NULL, "
     "known_range INTEGER NOT NULL CHECK (known_range IN (0, 1)), n INTEGER NOT NULL, n_outlier INTEGER NOT NULL, "
     "sum_ns REAL NOT NULL, sum_squares_ns2 REAL NOT NULL, median_ns INTEGER NOT NULL, p10_ns INTEGER NOT NULL, "

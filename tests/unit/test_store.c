@@ -363,7 +363,13 @@ static void rows_know_who_and_when(void **state)
     assert_int_equal(tandem_store_set_environment(store, "oneDNN 2.6.3", 3, &error), TANDEM_OK);
     put(store, "cpu:avx2", "", &b, 1);
     put(store, "cpu:avx2", "", &c, 1);
+    for (int mhz = 1500; mhz <= 1980; mhz += 480)
+        assert_int_equal(tandem_store_put_clocks(store, "cuda:0", mhz, 3201, &error), TANDEM_OK);
     tandem_store_close(store);
+    assert_int_equal(ask(p->path, "SELECT count(*) FROM clock JOIN device ON device.id = clock.device WHERE name = 'cuda:0' AND "
+                                  "memory_mhz = 3201"),
+                     2);
+    assert_int_equal(ask(p->path, "SELECT max(compute_mhz) - min(compute_mhz) FROM clock"), 480);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM host"), 2);
     assert_int_equal(ask(p->path, "SELECT count(*) FROM op_cost JOIN host ON host.id = op_cost.host "
                                   "WHERE libraries = 'oneDNN 2.6.3' AND n_thread = 3"),
