@@ -343,11 +343,14 @@ def loading_loops(flow):
 
 
 def main_loop(flow):
-    """The loop with the widest accesses, and of several that which moves most by itself."""
+    """The loop with the widest accesses, and of several that which moves most by itself; what a branch to its second block parts is one."""
     def moves(head):
         bytes_of = [i.bytes for i in flow.own(head) if i.name in ("LDG", "STG")]
         return max(bytes_of), sum(bytes_of)
-    return max(loading_loops(flow), key=moves, default=None)
+    found = loading_loops(flow)
+    head = max(found, key=moves, default=None)
+    around = [h for h in found if h != head and head in flow.next[h] and flow.loops[head] < flow.loops[h]]
+    return around[0] if around else head
 
 
 def accesses(widths):
@@ -376,6 +379,9 @@ def line_of(row):
 IN_OCTETS = re.compile(r"\w+_octets|(map_one|map_two|convert|quantise|quantise_delayed|amax|amax_without_range|scale_s32|sgd|adamw|turn_bytes)\b")
 
 
+CHANGES_TYPE = re.compile(r"(quantise|quantise_both|convert|amax|amax_without_range)<")
+
+
 def is_local(k):
     return k.local or any(i.name in ("LDL", "STL") for i in k.code)
 
@@ -390,6 +396,8 @@ def faults(row):
         narrow = sum(w * n for w, n in (row.loads + row.stores).items() if w < 8)
         if max(row.loads, default=0) < widest or 10 * narrow > row.moved:
             yield "loads %s and stores %s bytes" % (accesses(row.loads), accesses(row.stores))
+    if CHANGES_TYPE.match(row.name) and row.ratio > MOST:
+        yield "computes for %.2f of its bytes' time, %s" % (row.ratio, row.pipe)
 
 
 def read_kernels(path):
