@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "backend/transfer.h"
-#include "base/clock.h"
 #include "base/philox.h"
 
 /* --- A sample --------------------------------------------------------------------------------------------------------- */
@@ -123,7 +122,6 @@ tandem_status tandem_batch_load_ahead(tandem_executor *executor, int64_t pass, t
 {
     if (!tandem_worker_is_apart(executor->worker)) return TANDEM_OK;
     const tandem_status status = tandem_batch_load(executor, pass, error);
-    executor->ahead_ns = tandem_now_ns();
     return status == TANDEM_NO_DEVICE ? status : TANDEM_OK;
 }
 

@@ -54,10 +54,10 @@ struct tandem_executor {
     tandem_graphs graphs;
     unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
     unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
-    int64_t timed_until_ns;     /* tasks of this step */
-    int64_t begun_ns, ahead_ns; /* when this step began; when the batch of the next one was put together */
-    int64_t late_ns; /* how long the device had been waiting for this step's batch when the step before ended */
-    int64_t loaded; /* the micro-step whose batch lies in `input` and `label`; −1 = none */
+    int64_t timed_until_ns; /* tasks of this step */
+    int64_t busy_ns; /* of the last step, from where its begin was marked to the end of its last task */
+    int64_t late_ns; /* what that step took besides, on the host's side */
+    int64_t loaded;  /* the micro-step whose batch lies in `input` and `label`; −1 = none */
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "backend/adamw.h"
-#include "base/clock.h"
 
 /* Which mark is which. */
 enum { BEGIN, INPUT, LABELS, BUCKETS };
@@ -223,7 +222,8 @@ tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int
 tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t, tandem_error *error)
 {
     const tandem_optimizer_options *own = &executor->optimizer;
-    executor->begun_ns = tandem_now_ns();
+    const int64_t besides_ns = executor->times.step_ns - executor->busy_ns;
+    executor->late_ns = executor->busy_ns > 0 && besides_ns > 0 ? besides_ns : 0;
     *executor->staged_now = (tandem_step_now){
         .pass = (uint32_t)(index * executor->step->options.n_micro),
         .index = (uint32_t)index,
@@ -240,24 +240,14 @@ tandem_status tandem_transfer_end_task(const tandem_executor *executor, int plac
     return mark(executor, TANDEM_LANE_COMPUTE, of_task(executor, place), error);
 }
 
-/* Since the device was free for the step: from its begin, or from when it had to wait for the batch. */
+/* Steps follow one another: what the last one took on the host's side, until the device had work again, is counted as the begin of
+ * this one. */
 static tandem_status when(int64_t *ns, const tandem_executor *executor, int which, tandem_error *error)
 {
     int64_t since_begin_ns = 0;
     const tandem_status status =
         backend_of(executor)->elapsed(&since_begin_ns, executor->worker->device, BEGIN, which, error);
     if (status == TANDEM_OK) *ns = executor->late_ns + since_begin_ns;
-    return status;
-}
-
-/* The next step's batch is put together while the device works; what that takes longer is a part of the next step's first task. */
-static tandem_status read_lateness(tandem_executor *executor, tandem_error *error)
-{
-    int64_t done_ns = 0;
-    if (!executor->options.timed) return TANDEM_OK;
-    const tandem_status status = when(&done_ns, executor, of_bucket(executor->step->n_bucket - 1, UPDATED), error);
-    const int64_t late_ns = executor->ahead_ns - executor->begun_ns - (done_ns - executor->late_ns);
-    if (status == TANDEM_OK) executor->late_ns = late_ns > 0 ? late_ns : 0;
     return status;
 }
 
@@ -350,7 +340,9 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
         status = find_broken(executor, error);
     for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
         status = read_bucket(executor, b, error);
-    if (status == TANDEM_OK) status = read_lateness(executor, error);
+    if (status == TANDEM_OK && executor->options.timed)
+        status = backend_of(executor)->elapsed(&executor->busy_ns, executor->worker->device, BEGIN,
+                                               of_bucket(executor->step->n_bucket - 1, UPDATED), error);
     if (status == TANDEM_OK)
         *loss = executor->reducer ? *tandem_executor_loss_carrier(executor) : own_loss(executor);
     return status;
