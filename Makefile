@@ -203,7 +203,7 @@ test: setup
 	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed)
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
 CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c))

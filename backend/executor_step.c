@@ -92,6 +92,8 @@ tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass
     const tandem_executor_options *options = &executor->options;
     const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
     const int64_t first = options->first_place + pass % n_micro * executor->graph->batch;
+    if (executor->loaded == pass) return TANDEM_OK;
+    executor->loaded = -1;
     const tandem_status awaited = tandem_executor_await_input(executor, error);
     if (awaited != TANDEM_OK) return awaited;
     for (int64_t b = 0; b < executor->graph->batch; b++) {
@@ -103,7 +105,17 @@ tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass
         }
         tandem_executor_load(executor, 0, b, sample);
     }
+    if (tandem_worker_is_apart(executor->worker)) executor->loaded = pass; /* in the arena it does not stay */
     return TANDEM_OK;
+}
+
+/* The next batch, while the device has work. That its data cannot be read will be told to who needs them. */
+static tandem_status load_ahead(tandem_executor *executor, int64_t pass, tandem_error *error)
+{
+    if (!tandem_worker_is_apart(executor->worker)) return TANDEM_OK;
+    const tandem_status status = tandem_executor_load_batch(executor, pass, error);
+    executor->ahead_ns = tandem_now_ns();
+    return status == TANDEM_NO_DEVICE ? status : TANDEM_OK;
 }
 
 static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
@@ -299,10 +311,13 @@ tandem_status tandem_executor_run_places(tandem_executor *executor, int first, i
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
     const int n_micro = executor->step->options.n_micro, micro = (int)(pass % n_micro);
-    const int end = micro < n_micro - 1 ? tandem_executor_first_behind(executor) : executor->n_active;
+    const int behind = tandem_executor_first_behind(executor), end = micro < n_micro - 1 ? behind : executor->n_active;
     int done = 0;
     tandem_status status = tandem_graphs_run(executor, &done, pass, origin, error);
-    if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, end, pass, origin, error);
+    if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, behind, pass, origin, error);
+    if (status == TANDEM_OK) status = load_ahead(executor, pass + 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_executor_run_places(executor, done > behind ? done : behind, end, pass, origin, error);
     if (status != TANDEM_OK) return status;
     return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error) : TANDEM_OK;
 }
