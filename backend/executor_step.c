@@ -19,6 +19,13 @@ static void *input_place(const tandem_executor *executor, int64_t b)
     return (char *)executor->input + (uint64_t)b * sample_bytes(executor->graph);
 }
 
+/* Whether the device makes a batch's inputs itself, as the task that brings them: noise, while it trains. */
+static int makes_inputs(const tandem_executor *executor)
+{
+    const int is_noise = !executor->options.data && executor->graph->op[executor->graph->input].dtype == TANDEM_F32;
+    return is_noise && executor->now != NULL;
+}
+
 /* Without a data set: uniform inputs and labels, so that no kernel meets denormals or a degenerate range. */
 static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
 {
@@ -27,7 +34,7 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
     const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
     void *place = input_place(executor, b);
-    if (input->dtype == TANDEM_F32)
+    if (input->dtype == TANDEM_F32 && !makes_inputs(executor))
         tandem_noise_fill(executor->noise, place, (size_t)n, executor->options.seed, stream);
     tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
@@ -118,13 +125,27 @@ static tandem_status load_ahead(tandem_executor *executor, int64_t pass, tandem_
     return status == TANDEM_NO_DEVICE ? status : TANDEM_OK;
 }
 
+static tandem_status make_inputs(const tandem_executor *executor, int64_t pass, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    const tandem_executor_options *options = &executor->options;
+    const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
+    const int64_t first = options->first_place + pass % executor->step->options.n_micro * graph->batch;
+    return executor->worker->backend->noise(
+        executor->worker->device, (float *)(void *)(executor->arena + executor->offset[id]), graph->batch,
+        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, options->seed, (uint32_t)first,
+        (uint32_t)options->global_batch, &executor->now->index, error);
+}
+
 static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
 {
     const tandem_graph *graph = executor->graph;
     if (op == graph->input) {
         const tandem_status status =
             executor->graphs.records ? TANDEM_OK : tandem_executor_load_batch(executor, pass, error);
-        return status == TANDEM_OK ? tandem_executor_bring_input(executor, error) : status;
+        if (status != TANDEM_OK) return status;
+        return makes_inputs(executor) ? make_inputs(executor, pass, error)
+                                      : tandem_executor_bring_input(executor, error);
     }
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
