@@ -200,10 +200,10 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_demo.sh \
-	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
+	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
-CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed)
+CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
 CARD_PROGRAMS = $(if $(SAN),,$(if $(NVCC),$(CARD_TESTS) $(B)/card/bench_card))
 CARD_SUPPORT = $(call objects,$(addprefix tests/conformance/,every_case.c gradient_check.c metrics.c operator_case.c reference.c) \
                               $(addprefix tests/cuda/,mirror.c on_card.c))
@@ -216,6 +216,10 @@ $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) 
 	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
 tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
+
+# --- Without one: what the kernels' machine code allows ---
+cuda-limits: $(CUDA_LIBRARY)
+	@$(if $(NVCC),B=$(B) scripts/kernel_limits.py,true)
 
 # --- On a card: its tests, its speeds, and all that a machine with a card and without our libraries needs (scripts/on_card.sh) ---
 ifeq ($(CARD_PROGRAMS),)
@@ -282,5 +286,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins no-cuda setup test tests test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
+.PHONY: all no-plugins no-cuda setup test tests cuda-limits test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -54,7 +54,10 @@ struct tandem_executor {
     tandem_graphs graphs;
     unsigned char *decay_of; /* [n_flat / 16] on the device: whether these weights decay */
     unsigned char *mirror; /* of arena, weights and gradients, for who asks for values; NULL while nobody did */
-    int64_t timed_until_ns; /* tasks of this step */
+    int64_t timed_until_ns;     /* tasks of this step */
+    int64_t begun_ns, ahead_ns; /* when this step began; when the batch of the next one was put together */
+    int64_t late_ns; /* how long the device had been waiting for this step's batch when the step before ended */
+    int64_t loaded; /* the micro-step whose batch lies in `input` and `label`; −1 = none */
     tandem_data_cursor cursor;
     tandem_reducer *reducer;
     tandem_step_times times;
@@ -125,7 +128,7 @@ const void *tandem_executor_value(tandem_executor *executor, int value, int grad
 tandem_status tandem_executor_await_input(const tandem_executor *executor, tandem_error *error);
 void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
 tandem_status tandem_executor_bring_input(const tandem_executor *executor, tandem_error *error);
-/* Puts together the batch of a micro-step, where it leaves from. */
+/* Puts together the batch of a micro-step, where it leaves from, unless it is there. */
 tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass, tandem_error *error);
 /* The place of the first active task behind the passes: of the norm of all gradients, or an update. */
 int tandem_executor_first_behind(const tandem_executor *executor);

@@ -284,6 +284,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     executor->options = *options;
     executor->step = options->step;
     executor->graph = options->step->graph;
+    executor->loaded = -1;
     tandem_gate_open(&executor->gate, options);
     tandem_status status = tandem_noise_open(&executor->noise, error);
     if (status == TANDEM_OK && !forward_only) status = check_norm(executor, error);

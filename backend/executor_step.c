@@ -19,6 +19,13 @@ static void *input_place(const tandem_executor *executor, int64_t b)
     return (char *)executor->input + (uint64_t)b * sample_bytes(executor->graph);
 }
 
+/* Whether the device makes a batch's inputs itself, as the task that brings them: noise, while it trains. */
+static int makes_inputs(const tandem_executor *executor)
+{
+    const int is_noise = !executor->options.data && executor->graph->op[executor->graph->input].dtype == TANDEM_F32;
+    return is_noise && executor->now != NULL;
+}
+
 /* Without a data set: uniform inputs and labels, so that no kernel meets denormals or a degenerate range. */
 static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
 {
@@ -27,7 +34,7 @@ static void load_noise(tandem_executor *executor, int64_t b, int64_t sample)
     const int64_t n = tandem_shape_elements(&input->shape) / graph->batch;
     const uint32_t stream[3] = {(uint32_t)sample, 0, TANDEM_DRAW_SHUFFLE};
     void *place = input_place(executor, b);
-    if (input->dtype == TANDEM_F32)
+    if (input->dtype == TANDEM_F32 && !makes_inputs(executor))
         tandem_noise_fill(executor->noise, place, (size_t)n, executor->options.seed, stream);
     tandem_philox_block block = {{0}};
     for (int64_t i = 0; i < n && input->dtype == TANDEM_S32; i++) {
@@ -92,6 +99,8 @@ tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass
     const tandem_executor_options *options = &executor->options;
     const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
     const int64_t first = options->first_place + pass % n_micro * executor->graph->batch;
+    if (executor->loaded == pass) return TANDEM_OK;
+    executor->loaded = -1;
     const tandem_status awaited = tandem_executor_await_input(executor, error);
     if (awaited != TANDEM_OK) return awaited;
     for (int64_t b = 0; b < executor->graph->batch; b++) {
@@ -103,7 +112,29 @@ tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass
         }
         tandem_executor_load(executor, 0, b, sample);
     }
+    if (tandem_worker_is_apart(executor->worker)) executor->loaded = pass; /* in the arena it does not stay */
     return TANDEM_OK;
+}
+
+/* The next batch, while the device has work. That its data cannot be read will be told to who needs them. */
+static tandem_status load_ahead(tandem_executor *executor, int64_t pass, tandem_error *error)
+{
+    if (!tandem_worker_is_apart(executor->worker)) return TANDEM_OK;
+    const tandem_status status = tandem_executor_load_batch(executor, pass, error);
+    executor->ahead_ns = tandem_now_ns();
+    return status == TANDEM_NO_DEVICE ? status : TANDEM_OK;
+}
+
+static tandem_status make_inputs(const tandem_executor *executor, int64_t pass, tandem_error *error)
+{
+    const tandem_graph *graph = executor->graph;
+    const tandem_executor_options *options = &executor->options;
+    const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
+    const int64_t first = options->first_place + pass % executor->step->options.n_micro * graph->batch;
+    return executor->worker->backend->noise(
+        executor->worker->device, (float *)(void *)(executor->arena + executor->offset[id]), graph->batch,
+        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, options->seed, (uint32_t)first,
+        (uint32_t)options->global_batch, &executor->now->index, error);
 }
 
 static tandem_status run_source(tandem_executor *executor, int op, int64_t pass, tandem_error *error)
@@ -112,7 +143,9 @@ static tandem_status run_source(tandem_executor *executor, int op, int64_t pass,
     if (op == graph->input) {
         const tandem_status status =
             executor->graphs.records ? TANDEM_OK : tandem_executor_load_batch(executor, pass, error);
-        return status == TANDEM_OK ? tandem_executor_bring_input(executor, error) : status;
+        if (status != TANDEM_OK) return status;
+        return makes_inputs(executor) ? make_inputs(executor, pass, error)
+                                      : tandem_executor_bring_input(executor, error);
     }
     void *label = executor->arena + executor->offset[tandem_value_activation(executor->step, op, TANDEM_S32)];
     const uint64_t bytes = (uint64_t)(graph->batch * graph->length) * sizeof(int32_t);
@@ -299,10 +332,13 @@ tandem_status tandem_executor_run_places(tandem_executor *executor, int first, i
 static tandem_status run_pass(tandem_executor *executor, int64_t pass, int64_t origin, tandem_error *error)
 {
     const int n_micro = executor->step->options.n_micro, micro = (int)(pass % n_micro);
-    const int end = micro < n_micro - 1 ? tandem_executor_first_behind(executor) : executor->n_active;
+    const int behind = tandem_executor_first_behind(executor), end = micro < n_micro - 1 ? behind : executor->n_active;
     int done = 0;
     tandem_status status = tandem_graphs_run(executor, &done, pass, origin, error);
-    if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, end, pass, origin, error);
+    if (status == TANDEM_OK) status = tandem_executor_run_places(executor, done, behind, pass, origin, error);
+    if (status == TANDEM_OK) status = load_ahead(executor, pass + 1, error);
+    if (status == TANDEM_OK)
+        status = tandem_executor_run_places(executor, done > behind ? done : behind, end, pass, origin, error);
     if (status != TANDEM_OK) return status;
     return tandem_worker_is_apart(executor->worker) ? tandem_transfer_end_pass(executor, micro, error) : TANDEM_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "backend/adamw.h"
+#include "base/clock.h"
 
 /* Which mark is which. */
 enum { BEGIN, INPUT, LABELS, BUCKETS };
@@ -219,9 +220,10 @@ tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int
 /* --- Times -------------------------------------------------------------------------------------------------------------- */
 
 /* The last step has ended, so that what is written here was read. */
-tandem_status tandem_transfer_begin_step(const tandem_executor *executor, int64_t index, int64_t t, tandem_error *error)
+tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t, tandem_error *error)
 {
     const tandem_optimizer_options *own = &executor->optimizer;
+    executor->begun_ns = tandem_now_ns();
     *executor->staged_now = (tandem_step_now){
         .pass = (uint32_t)(index * executor->step->options.n_micro),
         .index = (uint32_t)index,
@@ -238,10 +240,25 @@ tandem_status tandem_transfer_end_task(const tandem_executor *executor, int plac
     return mark(executor, TANDEM_LANE_COMPUTE, of_task(executor, place), error);
 }
 
-/* Since the begin of the step. */
+/* Since the device was free for the step: from its begin, or from when it had to wait for the batch. */
 static tandem_status when(int64_t *ns, const tandem_executor *executor, int which, tandem_error *error)
 {
-    return backend_of(executor)->elapsed(ns, executor->worker->device, BEGIN, which, error);
+    int64_t since_begin_ns = 0;
+    const tandem_status status =
+        backend_of(executor)->elapsed(&since_begin_ns, executor->worker->device, BEGIN, which, error);
+    if (status == TANDEM_OK) *ns = executor->late_ns + since_begin_ns;
+    return status;
+}
+
+/* The next step's batch is put together while the device works; what that takes longer is a part of the next step's first task. */
+static tandem_status read_lateness(tandem_executor *executor, tandem_error *error)
+{
+    int64_t done_ns = 0;
+    if (!executor->options.timed) return TANDEM_OK;
+    const tandem_status status = when(&done_ns, executor, of_bucket(executor->step->n_bucket - 1, UPDATED), error);
+    const int64_t late_ns = executor->ahead_ns - executor->begun_ns - (done_ns - executor->late_ns);
+    if (status == TANDEM_OK) executor->late_ns = late_ns > 0 ? late_ns : 0;
+    return status;
 }
 
 /* A task lasts from the end of the one before to its own: on a lane there is nothing between them. */
@@ -333,6 +350,7 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
         status = find_broken(executor, error);
     for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
         status = read_bucket(executor, b, error);
+    if (status == TANDEM_OK) status = read_lateness(executor, error);
     if (status == TANDEM_OK)
         *loss = executor->reducer ? *tandem_executor_loss_carrier(executor) : own_loss(executor);
     return status;

@@ -22,8 +22,7 @@ tandem_status tandem_transfer_bring(const tandem_executor *executor, int are_lab
                                     const void *from, uint64_t bytes, tandem_error *error);
 
 /* t: updates that were made, with this step's. */
-tandem_status tandem_transfer_begin_step(const tandem_executor *executor, int64_t index, int64_t t,
-                                         tandem_error *error);
+tandem_status tandem_transfer_begin_step(tandem_executor *executor, int64_t index, int64_t t, tandem_error *error);
 /* The task at `place` of the active ones was put on its lane: its time ends there. */
 tandem_status tandem_transfer_end_task(const tandem_executor *executor, int place, tandem_error *error);
 /* Between micro-steps. */

@@ -26,7 +26,8 @@ typedef enum tandem_draw {
     TANDEM_DRAW_SHUFFLE = 4,    /* order of the samples of an epoch */
     TANDEM_DRAW_MASK = 5,       /* which tokens of a sample are hidden */
     TANDEM_DRAW_DROPOUT = 6,    /* which numbers are dropped; | upper bits of the block's index << 8 */
-    TANDEM_DRAW_TIME = 7        /* times of tasks; {block, step, rank, this} */
+    TANDEM_DRAW_TIME = 7,       /* times of tasks; {block, step, rank, this} */
+    TANDEM_DRAW_PLAN = 8        /* precisions of a drawn plan; {operator, class, 0, this} */
 } tandem_draw;
 
 typedef struct tandem_philox_block {

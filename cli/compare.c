@@ -224,6 +224,7 @@ const cli_command command_compare = {
         "  tandem compare --plan plan.json --steps 30\n"
         "  tandem compare --plan plan.json --steps 100 --data fashion-mnist --operators\n"
         "  tandem compare --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" --uniform fp32,int8 --limit 10%\n"
+        "  tandem compare --model vit_tiny --device cpu:avx2 --uniform drawn --seed 3          a mixed plan\n"
         "  tandem compare --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 4 --recompute sqrt --clip 1\n"
         "  tandem compare --model resnet20 --device cpu:avx512_vnni --uniform int8_full --scaling delayed:window=32\n"
         "The error is (predicted - measured) / measured of the median of the steps [30] behind two of warm-up. With\n"

@@ -57,15 +57,6 @@ static tandem_precision nth_precision(unsigned precisions, int n)
     return TANDEM_PRECISION_FP32;
 }
 
-/* The precision operator i has in plan number k: uniform plans first, then seeded mixed ones. */
-static tandem_precision planned(const cost_profile *profile, const tandem_device *device, int k, int i)
-{
-    if (k < uniform_count(device)) return nth_precision(device->precisions, k);
-    const uint32_t counter[4] = {(uint32_t)i, (uint32_t)k, 0, TANDEM_DRAW_SHUFFLE};
-    const uint32_t n = (uint32_t)count_precisions(profile->precisions);
-    return nth_precision(profile->precisions, (int)(tandem_philox(counter, MIXED_SEED).word[0] % n));
-}
-
 static int count_plans(const profile_rank *rank)
 {
     const int n_uniform = uniform_count(&rank->subject->cluster.member[rank->member].device);
@@ -73,23 +64,24 @@ static int count_plans(const profile_rank *rank)
     return n_uniform + (n_uniform > 1 ? MIXED_PLANS : 0);
 }
 
+/* Uniform plans first, then seeded mixed ones; or the one that is given. */
 static tandem_status set_plan(cost_profile *profile, int k, tandem_error *error)
 {
     const profile_rank *rank = profile->rank;
-    const tandem_device *device = &rank->subject->cluster.member[rank->member].device;
+    const int c = rank->member, is_given = profile_of_plan(rank->options);
+    const tandem_device *device = &rank->subject->cluster.member[c].device;
     const tandem_graph *graph = profile->step->graph;
-    const int is_given = profile_of_plan(rank->options);
-    tandem_plan *drawn = NULL;
-    tandem_status status = tandem_plan_open(&drawn, graph, &rank->subject->cluster, "profile", error);
-    const tandem_plan *plan = is_given ? rank->subject->plan : drawn;
-    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++) {
-        if (tandem_op_row_get(graph->op[i].kind)->op_class != TANDEM_ADJUSTABLE) continue;
-        /* what a uniform plan would give this operator: the fallback where it lacks the precision */
-        if (!is_given)
-            status = tandem_plan_uniform(drawn, graph, rank->member, planned(profile, device, k, i), error);
-        if (status == TANDEM_OK) tandem_step_set(profile->step, i, plan->precision[rank->member][i]);
-    }
-    tandem_plan_close(drawn);
+    tandem_plan *made = NULL;
+    tandem_status status = tandem_plan_open(&made, graph, &rank->subject->cluster, "profile", error);
+    if (status == TANDEM_OK && !is_given)
+        status = k < uniform_count(device)
+                     ? tandem_plan_uniform(made, graph, c, nth_precision(device->precisions, k), error)
+                     : tandem_plan_draw(made, graph, c, profile->precisions, MIXED_SEED + (uint64_t)k, error);
+    const tandem_plan *plan = is_given ? rank->subject->plan : made;
+    for (int i = 0; i < graph->n_op && status == TANDEM_OK; i++)
+        if (tandem_op_row_get(graph->op[i].kind)->op_class == TANDEM_ADJUSTABLE)
+            tandem_step_set(profile->step, i, plan->precision[c][i]);
+    tandem_plan_close(made);
     if (status == TANDEM_OK) tandem_step_resolve(profile->step);
     return status;
 }

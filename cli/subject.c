@@ -23,7 +23,18 @@ static tandem_status read_cluster(tandem_cluster *cluster, const cli_options *op
     return tandem_cluster_parse(cluster, text, error);
 }
 
-static tandem_status make_uniform(cli_subject *subject, const char *uniform, tandem_error *error)
+static tandem_status make_class_uniform(cli_subject *subject, int c, const char *word, uint64_t seed,
+                                        tandem_error *error)
+{
+    tandem_precision precision;
+    if (strcmp(word, "drawn") == 0)
+        return tandem_plan_draw(subject->plan, subject->graph[c], c,
+                                subject->cluster.member[c].device.precisions, seed, error);
+    const tandem_status status = tandem_precision_find(&precision, word, error);
+    return status == TANDEM_OK ? tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error) : status;
+}
+
+static tandem_status make_uniform(cli_subject *subject, const char *uniform, uint64_t seed, tandem_error *error)
 {
     for (int c = 0; c < subject->cluster.n_class; c++) {
         char word[64];
@@ -31,10 +42,7 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, tan
             return tandem_error_set(error, TANDEM_USAGE,
                                     "--uniform '%s' does not fit %d classes: give one precision for all, or one for each",
                                     uniform, subject->cluster.n_class);
-        tandem_precision precision;
-        tandem_status status = tandem_precision_find(&precision, word, error);
-        if (status == TANDEM_OK)
-            status = tandem_plan_uniform(subject->plan, subject->graph[c], c, precision, error);
+        const tandem_status status = make_class_uniform(subject, c, word, seed, error);
         if (status != TANDEM_OK) return status;
     }
     return TANDEM_OK;
@@ -78,7 +86,8 @@ static tandem_status open_named(cli_subject *subject, const cli_options *options
     (void)snprintf(name, sizeof name, "uniform %s", options->uniform ? options->uniform : "fp32");
     if (status == TANDEM_OK)
         status = tandem_plan_open(&subject->plan, subject->graph[0], &subject->cluster, name, error);
-    if (status == TANDEM_OK && options->uniform) status = make_uniform(subject, options->uniform, error);
+    if (status == TANDEM_OK && options->uniform)
+        status = make_uniform(subject, options->uniform, options->seed, error);
     return status;
 }
 

@@ -1,4 +1,5 @@
 /* plan.c: plans in memory. */
+#include "base/philox.h"
 #include "tandem/plan.h"
 
 #include <math.h>
@@ -80,17 +81,43 @@ static tandem_status refuse_precision(const tandem_device *device, tandem_precis
                             tandem_precision_get(precision)->name, has);
 }
 
+static tandem_status check_class(const tandem_plan *plan, const tandem_graph *graph, int c, tandem_error *error)
+{
+    const tandem_status status = tandem_plan_check(plan, graph, error);
+    if (status != TANDEM_OK || (c >= 0 && c < plan->cluster.n_class)) return status;
+    return tandem_error_set(error, TANDEM_USAGE, "class %d: the plan has %d", c + 1, plan->cluster.n_class);
+}
+
 tandem_status tandem_plan_uniform(tandem_plan *plan, const tandem_graph *graph, int c,
                                   tandem_precision precision, tandem_error *error)
 {
-    tandem_status status = tandem_plan_check(plan, graph, error);
+    const tandem_status status = check_class(plan, graph, c, error);
     if (status != TANDEM_OK) return status;
-    if (c < 0 || c >= plan->cluster.n_class)
-        return tandem_error_set(error, TANDEM_USAGE, "class %d: the plan has %d", c + 1, plan->cluster.n_class);
     const tandem_device *const device = &plan->cluster.member[c].device;
     if (!(device->precisions >> precision & 1)) return refuse_precision(device, precision, error);
     for (int op = 0; op < graph->n_op; op++)
         plan->precision[c][op] = uniform_choice(graph->op[op].kind, device, precision);
+    return TANDEM_OK;
+}
+
+tandem_status tandem_plan_draw(tandem_plan *plan, const tandem_graph *graph, int c, unsigned precisions,
+                               uint64_t seed, tandem_error *error)
+{
+    const tandem_status status = check_class(plan, graph, c, error);
+    if (status != TANDEM_OK) return status;
+    const tandem_device *const device = &plan->cluster.member[c].device;
+    tandem_precision from[TANDEM_N_PRECISION];
+    uint32_t n = 0;
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (device->precisions & precisions & 1u << p) from[n++] = (tandem_precision)p;
+    if (n == 0)
+        return tandem_error_set(error, TANDEM_NO_KERNEL, "'%s' has none of the precisions to draw from",
+                                device->name);
+    for (int op = 0; op < graph->n_op; op++) {
+        const uint32_t counter[4] = {(uint32_t)op, (uint32_t)c, 0, TANDEM_DRAW_PLAN};
+        plan->precision[c][op] =
+            uniform_choice(graph->op[op].kind, device, from[tandem_philox(counter, seed).word[0] % n]);
+    }
     return TANDEM_OK;
 }
 

@@ -8,8 +8,8 @@ resident, and of its main loop the accesses, the bytes on their way and the inst
   kernel_limits.py --resources                           mangled names, registers, bytes shared and local, as `ptxas -v` tells them
 
 What cannot be read from code is not told: what a cache holds (operands that one does are IN_CACHE), how long loops run whose ends are data, which
-side of a branch is taken. Of the ways through a loop that which moves most bytes is counted, of those one without calls, of those the longest;
-`aside` are the loop's other instructions. Where no loop loads, the kernel as a whole counts.
+side of a branch is taken. Of the ways through a loop that which moves most bytes is counted, of those one without calls and NaNs, of those the
+longest; `aside` are the loop's other instructions. Where no loop loads, the kernel as a whole counts.
 
 Sources. Limits of an SM and results a clock: CUDA C++ Programming Guide, "Compute Capabilities" and "Throughput of Native Arithmetic
 Instructions", capability 9.0. Pipes: Nsight Compute documentation, "Pipelines"; forums.developer.nvidia.com 108729 and 302018. Words and
@@ -55,8 +55,9 @@ OPCODES = {
 NAMES = {int(code, 16): (name, pipe) for pipe, row in OPCODES.items() for code, name in (one.split() for one in row.split(", "))}
 MOVES = {"LDG", "LDL", "LDS", "STG", "STL", "STS"}
 WIDTHS = (1, 1, 2, 2, 4, 8, 16)  # bytes of an access, by bits 73 to 75
+UNORDERED = 8  # a comparison that holds where one of both is a NaN, by bits 76 to 79
 
-Instruction = collections.namedtuple("Instruction", "at name pipe bytes guarded target waits sets")
+Instruction = collections.namedtuple("Instruction", "at name pipe bytes guard guarded target waits sets finds")
 
 
 def field(word, start, end):
@@ -68,14 +69,17 @@ def decode(at, word):
     if opcode not in NAMES:
         raise ValueError("OPCODES lacks an instruction: %03x at 0x%x, 0x%032x" % (opcode, at, word))
     name, pipe = NAMES[opcode]
-    guarded, target = field(word, 12, 16) != 7, None
+    guard, target, finds = field(word, 12, 16), None, None
+    guarded = guard != 7
     if name in ("BRA", "CALL"):
         far = field(word, 34, 82)
         far -= (far & 1 << 47) << 1
         target = at + 16 + 4 * (far << 8 | field(word, 16, 24))
         guarded = guarded or name == "BRA" and field(word, 87, 91) != 7
+    if name in ("FSETP", "ISETP", "PLOP3"):
+        finds = field(word, 81, 84), name == "FSETP" and field(word, 76, 80) == UNORDERED
     width = WIDTHS[field(word, 73, 76)] if name in MOVES else 0
-    return Instruction(at, name, pipe, width, guarded, target, field(word, 116, 122), field(word, 110, 113))
+    return Instruction(at, name, pipe, width, guard, guarded, target, field(word, 116, 122), field(word, 110, 113), finds)
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------------------
@@ -219,6 +223,16 @@ class Flow:
                     body.add(at)
         return loops
 
+    def way_of_nan(self, block):
+        """The block that follows where the predicate of a block's branch has found a NaN; None: there is no such."""
+        last = block[-1]
+        if last.name != "BRA" or last.guard & 7 == 7:
+            return None
+        found = [i.finds for i in block if i.finds and i.finds[0] == last.guard & 7]
+        if not found or not found[-1][1]:
+            return None
+        return last.target if last.guard < 8 else last.at + 16
+
     def own(self, head):
         """The instructions of a loop that no loop within it has; of None, of the kernel outside its loops."""
         body = self.loops.get(head, set(self.order))
@@ -226,13 +240,15 @@ class Flow:
         return [i for b in sorted(body - inner) for i in self.blocks[b]]
 
     def way(self, head):
-        """The instructions of one time through: those that move most global memory, then fewest calls, then most."""
+        """The instructions of one time through: those that move most global memory, then fewest calls and ways of NaNs, then most."""
         body, start = self.loops.get(head, set(self.order)), head or 0
         backward = {(b, h) for h, blocks in self.loops.items() for b in blocks if h in self.next[b]}
         best = {}
         for block in (b for b in reversed(self.order) if b in body):
             own = self.blocks[block]
-            choices = [best[b] for b in self.next[block] if b in best and (block, b) not in backward]
+            nan = self.way_of_nan(own)
+            choices = [(best[b][0], best[b][1] + (b == nan), *best[b][2:]) for b in self.next[block]
+                       if b in best and (block, b) not in backward]
             if (block, head) in backward or head is None and own[-1].name in ("EXIT", "RET"):
                 choices.append((0, 0, 0, None))
             if choices:
@@ -327,11 +343,14 @@ def loading_loops(flow):
 
 
 def main_loop(flow):
-    """The loop with the widest accesses, and of several that which moves most by itself."""
+    """The loop with the widest accesses, and of several that which moves most by itself; what a branch to its second block parts is one."""
     def moves(head):
         bytes_of = [i.bytes for i in flow.own(head) if i.name in ("LDG", "STG")]
         return max(bytes_of), sum(bytes_of)
-    return max(loading_loops(flow), key=moves, default=None)
+    found = loading_loops(flow)
+    head = max(found, key=moves, default=None)
+    around = [h for h in found if h != head and head in flow.next[h] and flow.loops[head] < flow.loops[h]]
+    return around[0] if around else head
 
 
 def accesses(widths):
@@ -360,6 +379,9 @@ def line_of(row):
 IN_OCTETS = re.compile(r"\w+_octets|(map_one|map_two|convert|quantise|quantise_delayed|amax|amax_without_range|scale_s32|sgd|adamw|turn_bytes)\b")
 
 
+CHANGES_TYPE = re.compile(r"(quantise|quantise_both|convert|amax|amax_without_range)<")
+
+
 def is_local(k):
     return k.local or any(i.name in ("LDL", "STL") for i in k.code)
 
@@ -374,6 +396,8 @@ def faults(row):
         narrow = sum(w * n for w, n in (row.loads + row.stores).items() if w < 8)
         if max(row.loads, default=0) < widest or 10 * narrow > row.moved:
             yield "loads %s and stores %s bytes" % (accesses(row.loads), accesses(row.stores))
+    if CHANGES_TYPE.match(row.name) and row.ratio > MOST:
+        yield "computes for %.2f of its bytes' time, %s" % (row.ratio, row.pipe)
 
 
 def read_kernels(path):

@@ -119,6 +119,10 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
             part "$model in $precision, predicted and run" 15 compare.txt \
                 "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform $precision --steps 20
         done
+        part "profile of a mixed plan of $model" 20 compare.txt "$tandem" profile -q --model "$model" --batch "$batch" --device "$device" \
+            --uniform drawn --seed 1
+        part "$model in a mixed plan, predicted and run" 15 compare.txt "$tandem" compare -q --model "$model" --batch "$batch" \
+            --device "$device" --uniform drawn --seed 1 --steps 20
         part "$model in bf16, profiled in graphs and launched kernel by kernel" 15 compare.txt env TANDEM_GRAPHS=0 \
             "$tandem" compare -q --model "$model" --batch "$batch" --device "$device" --uniform bf16 --steps 20
     done

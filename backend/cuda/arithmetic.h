@@ -158,11 +158,17 @@ TANDEM_ON_BOTH float tandem_delayed_range(float largest, int margin)
     return range <= 3.402823466e38f ? range : 3.402823466e38f;
 }
 
-/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. */
+/* u of element i of a block of 8 (0 … 7): (r + ½)/65536 with r its 16-bit draw. On a card r is put below the exponent of 2^23 by one
+ * instruction and scaled by another: exactly, since r + ½ has 17 bits. */
 TANDEM_ON_BOTH float tandem_draw_of(tandem_philox_block block, int i)
 {
+#ifdef __CUDA_ARCH__
+    const uint32_t bits = __byte_perm(block.word[i / 2], 0x4B000000u, i % 2 ? 0x7632u : 0x7610u);
+    return __fmaf_rn(tandem_float_of(bits), 0x1p-16f, -0x1.FFFFFEp6f); /* − 128 + 2^−17 */
+#else
     const uint32_t r = (block.word[i / 2] >> (16 * (i % 2))) & 0xFFFFu;
     return TANDEM_SUB(tandem_float_of(0x3F800000u | r << 7), 0x1.FFFFp-1f); /* 1 + r/65536 without 1 − 2^−17: exact */
+#endif
 }
 
 /* clamp(floor(x·inverse + u), −127, 127); a NaN becomes −127. */
@@ -186,7 +192,8 @@ TANDEM_ON_BOTH int8_t tandem_nearest_s8(float x, float inverse)
 
 /* --- gelu: ½x(1 + tanh u), u = √(2/π)(x + 0.044715x³), and its slope ---------------------------------------------------- */
 
-/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to a few units of the last place: a card has both of the functions in an instruction each. */
+/* ½(1 + tanh u) = 1/(1 + exp(−2u)), to some 2^−23: a card has both functions as an instruction (CUDA C++ Programming Guide, "Intrinsic
+ * Functions": their errors grow with |u| where the result is next to 0 or 1). */
 TANDEM_ON_BOTH float tandem_gelu_share(float x)
 {
     const float u = 0.797884560803f * (x + 0.044715f * x * x * x);

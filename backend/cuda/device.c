@@ -223,6 +223,15 @@ static int update(void *device, const tandem_optimizer_options *options, int dec
     return 1; /* `settle` tells the rest */
 }
 
+static tandem_status noise(void *device, float *x, int64_t batch, int64_t n, uint64_t seed, uint32_t first,
+                           uint32_t global_batch, const uint32_t *index, tandem_error *error)
+{
+    const cuda_device *cuda = device;
+    const int failed =
+        tandem_cuda_noise(x, (size_t)batch, (size_t)n, seed, first, global_batch, index, cuda->stream);
+    return failed ? failed_to(cuda, "make noise", failed, error) : TANDEM_OK;
+}
+
 static tandem_status track(void *device, float *running, const float *batch, int64_t channels, int64_t n,
                            tandem_error *error)
 {
@@ -488,6 +497,7 @@ const tandem_device_backend tandem_cuda_backend = {
     .reach = reach,
     .elapsed = elapsed,
     .queue_copy = queue_copy,
+    .noise = noise,
     .track = track,
     .record = record,
     .recorded = recorded,

@@ -142,6 +142,13 @@ size_t tandem_cuda_column_sum_workspace(size_t rows, size_t columns); /* bytes *
 int tandem_cuda_column_sum(float *sum, const void *g, tandem_cuda_float type, size_t rows, size_t columns,
                            void *workspace, tandem_cuda_stream stream);
 
+/* --- noise.cu ----------------------------------------------------------------------------------------------------------- */
+
+/* x (batch, n): sample b is the noise of number first + *index·global_batch + b (mod 2^32); index on the card.  B: 4·batch·n.
+ * CPU: noise_f32, by stream {number, 0, TANDEM_DRAW_SHUFFLE}. */
+int tandem_cuda_noise(float *x, size_t batch, size_t n, uint64_t seed, uint32_t first, uint32_t global_batch,
+                      const uint32_t *index, tandem_cuda_stream stream);
+
 /* --- norm.cu: f32; x, y, g (rows, columns); scale, shift [columns] ---------------------------------------------------- */
 
 /* mean, variance [rows].  B: 8n forward, 12n backward and 8n for the parameters' gradients. */

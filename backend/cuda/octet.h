@@ -77,10 +77,28 @@ static __device__ __forceinline__ void unpack(float x[OCTET], const packed<s8> &
 #pragma unroll
     for (int i = 0; i < OCTET; i++) x[i] = (float)(int8_t)(from.word(i / 4) >> (8 * (i % 4)));
 }
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+/* Two numbers of a byte as two of f16, which has them all; every NaN is 0x7FFF. */
+static __device__ __forceinline__ void unpack_pair(float *x, uint32_t halves)
+{
+    x[0] = tandem_f32_of_f16((uint16_t)halves);
+    x[1] = tandem_f32_of_f16((uint16_t)(halves >> 16));
+}
+#endif
 static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e4m3> &from)
 {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+#pragma unroll
+    for (int i = 0; i < OCTET / 2; i++) {
+        uint32_t halves;
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)(from.word(i / 2) >> (16 * (i % 2)))));
+        unpack_pair(x + 2 * i, halves);
+    }
+#else
 #pragma unroll
     for (int i = 0; i < OCTET; i++) x[i] = tandem_f32_of_e4m3((uint8_t)(from.word(i / 4) >> (8 * (i % 4))));
+#endif
 }
 static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e5m2> &from)
 {
@@ -104,9 +122,31 @@ static __device__ __forceinline__ void store_octet(float *at, const float x[OCTE
     ((float4 *)at)[1] = make_float4(x[4], x[5], x[6], x[7]);
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+/* Whether one of them is no number: a comparison sees two. */
+static __device__ __forceinline__ int has_nan(const float x[OCTET])
+{
+    int has;
+    asm("{ .reg .pred p; setp.nan.f32 p, %1, %2; setp.nan.or.f32 p, %3, %4, p; setp.nan.or.f32 p, %5, %6, p; "
+        "setp.nan.or.f32 p, %7, %8, p; selp.b32 %0, 1, 0, p; }"
+        : "=r"(has)
+        : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "f"(x[4]), "f"(x[5]), "f"(x[6]), "f"(x[7]));
+    return has;
+}
+#endif
+
+/* Cards from 8.0 on round two numbers in an instruction, but know one NaN only. */
 static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET])
 {
     uint32_t pair[4];
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    if (!has_nan(x)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+        *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        return;
+    }
+#endif
 #pragma unroll
     for (int i = 0; i < 4; i++)
         pair[i] = (uint32_t)tandem_bf16_of(x[2 * i]) | (uint32_t)tandem_bf16_of(x[2 * i + 1]) << 16;

@@ -197,6 +197,7 @@ LAUNCH_OF(loss, tandem_cuda_cross_entropy(a->of_row, a->y, a->x, a->label, a->ro
                                           a->words + 2, a->workspace, s))
 LAUNCH_OF(loss_back,
           tandem_cuda_cross_entropy_backward(a->z, a->positive, a->label, a->rows, a->columns, 1, NULL, 0.1f, s))
+LAUNCH_OF(noise, tandem_cuda_noise(a->y, a->n / IMAGE_ELEMENTS, IMAGE_ELEMENTS, 1, 0, 1, a->words + 2, s))
 LAUNCH_OF(embedding, tandem_cuda_embedding(a->y, a->x, F, a->label, a->rows, a->rows, a->columns, a->words + 2, s))
 LAUNCH_OF(embedding_back,
           tandem_cuda_embedding_gradient(a->y, a->label, a->x, F, a->rows, a->rows, a->columns, 0, s))
@@ -290,6 +291,7 @@ const card_kernel card_kernels[] = {
     {"softmax backward", 12, softmax_back},
     {"cross entropy", 8, loss},
     {"cross entropy backward", 8, loss_back},
+    {"noise", 4, noise},
     {"embedding", 8, embedding},
     {"embedding gradient", 8, embedding_back},
     {"im2col s8", 10.0 / 4, im2col},

@@ -148,6 +148,10 @@ typedef struct tandem_device_backend {
     tandem_status (*elapsed)(int64_t *ns, void *device, int from, int to, tandem_error *error);
     tandem_status (*queue_copy)(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
                                 tandem_error *error);
+    /* Samples of no data set, put on the first lane: x (batch, n), sample b by Philox as number first + *index·global_batch + b
+     * (backend/noise.h), *index on the device. */
+    tandem_status (*noise)(void *device, float *x, int64_t batch, int64_t n, uint64_t seed, uint32_t first,
+                           uint32_t global_batch, const uint32_t *index, tandem_error *error);
     /* Running statistics of a batchnorm over n numbers a channel (backend/running.h): running[2 × channels] follows
      * batch[2 × channels]: means, then variances. */
     tandem_status (*track)(void *device, float *running, const float *batch, int64_t channels, int64_t n,

@@ -17,18 +17,19 @@ read_limits() {
     code=$?
 }
 
+holds="no local memory, no 64-bit division in a main loop, 16 bytes an access where octets are, changes of type within their bytes' time"
 read_limits --library "$library" --check
 if grep -q 'no kernels of sm_90' err; then
-    skip "no local memory, no 64-bit division in a main loop, 16 bytes an access where octets are" "$library has no kernels of sm_90"
+    skip "$holds" "$library has no kernels of sm_90"
 else
-    report "no local memory, no 64-bit division in a main loop, 16 bytes an access where octets are" $code
+    report "$holds" $code
     read_limits --library "$library" --resources
     awk "/Compiling entry function .*'sm_90'/ { name = \$7; gsub(/'/, \"\", name) }
          /bytes stack frame/ && name { local = \$1 }
          /: Used/ && name { smem = 0; for (i = 6; i < NF; i++) if (\$(i + 2) ~ /^smem/) smem = \$i; print name, \$5, smem, local; name = \"\" }" \
         "$build"/obj/backend/cuda/*.cu.o.log | sort >told
-    sort out >read
-    [ -s told ] && diff told read >>err
+    sort out >seen
+    [ -s told ] && diff told seen >>err
     report "registers, shared and local memory as ptxas told them" $?
 fi
 

@@ -114,7 +114,14 @@ typedef struct range {
     int is_registered; /* by lock; else it was taken */
 } range;
 static range *ranges;
-static int n_range;
+static int n_range, host_bytes, most_host_bytes;
+int stand_in_most_host_bytes(void) { return most_host_bytes; }
+
+static void count_host(int64_t more)
+{
+    host_bytes += (int)more;
+    if (host_bytes > most_host_bytes) most_host_bytes = host_bytes;
+}
 
 static void add_range(const void *begin, uint64_t bytes, int is_registered)
 {
@@ -122,6 +129,7 @@ static void add_range(const void *begin, uint64_t bytes, int is_registered)
     ranges = realloc(ranges, (size_t)(n_range + 1) * sizeof *ranges);
     if (!ranges) abort();
     ranges[n_range++] = (range){begin, bytes, is_registered};
+    if (is_registered) count_host((int64_t)bytes);
     open_things++;
     pthread_mutex_unlock(&mutex);
 }
@@ -133,6 +141,7 @@ static void remove_range(const void *begin, int is_registered)
     while (k < n_range && (ranges[k].begin != (const char *)begin || ranges[k].is_registered != is_registered))
         k++;
     if (k == n_range) abort();
+    if (is_registered) count_host(-(int64_t)ranges[k].bytes);
     ranges[k] = ranges[--n_range];
     open_things--;
     pthread_mutex_unlock(&mutex);
@@ -242,6 +251,7 @@ static int take(void **memory, uint64_t bytes, int pinned)
     memset(whole + HEADER, 0xA5, bytes); /* a card's memory is not cleared */
     stand_in_leave();
     if (!pinned) stand_in_memory_left -= (int64_t)bytes;
+    if (pinned) count_host((int64_t)bytes);
     add_range(whole + HEADER, bytes, 0);
     *memory = whole + HEADER;
     return 0; /* cppcheck-suppress memleak ; given back by `give`, which finds `whole` from it */
@@ -257,6 +267,7 @@ static void give(void *memory, int pinned)
     stand_in_leave();
     if (h.pinned != pinned) abort();
     if (!pinned) stand_in_memory_left += (int64_t)h.bytes;
+    if (pinned) count_host(-(int64_t)h.bytes);
     remove_range(memory, 0);
     if (!h.is_apart) free(whole);
 }

@@ -34,7 +34,8 @@ extern int stand_in_is_apart; /* 1: what is taken from now on is the card's alon
 extern int stand_in_graph_runs, stand_in_graph_nodes; /* so far: runs; nodes of the graphs that were made */
 extern int stand_in_marks_are_early; /* 1: events in graphs count as reached before the graph comes there */
 extern int stand_in_refuses_capture; /* 1: work of a library cannot be captured; so it is with STAND_IN_REFUSES_CAPTURE in the environment */
-int stand_in_open_things(void); /* what was opened or taken and not given back */
+int stand_in_most_host_bytes(void); /* page-locked at once, so far */
+int stand_in_open_things(void);     /* what was opened or taken and not given back */
 
 /* What a stream is to do: done now, behind what it was given before, or a node of a graph. run(what), then drop(what), which may be
  * NULL; for the first stream. 0, or why it cannot be captured. */

@@ -249,6 +249,26 @@ static void look(void *context, const tandem_executor *executor, int task)
     ++*(int *)context;
 }
 
+/* The batch that was put together ahead is that of the step behind; where another step comes, it is not taken. */
+static void steps_come_in_any_order(void **state)
+{
+    (void)state;
+    static const int order[] = {0, 1, 7, 8, 3, 3, 0, 1};
+    double right[9];
+    for (int i = 0; i < 9; i++) {
+        opened o = open_one(0);
+        o.backend->executor_set_rate(o.executor, 0);
+        right[i] = step(&o, i);
+        assert_true(i == 0 || right[i] != right[i - 1]);
+        close_one(&o);
+    }
+    opened o = open_one(0);
+    o.backend->executor_set_rate(o.executor, 0); /* the weights stay */
+    for (size_t k = 0; k < sizeof order / sizeof *order; k++)
+        assert_true(step(&o, order[k]) == right[order[k]]);
+    close_one(&o);
+}
+
 /* Every task has a time, one behind the other, and the losses are those of steps that nobody times. */
 static void steps_are_timed_in_them(void **state)
 {
@@ -392,6 +412,7 @@ int main(void)
         cmocka_unit_test(of_several_ranks),
         cmocka_unit_test(what_is_drawn_is_what_the_cpu_draws),
         cmocka_unit_test(behind_a_checkpoint),
+        cmocka_unit_test(steps_come_in_any_order),
         cmocka_unit_test(steps_are_timed_in_them),
         cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
         cmocka_unit_test(where_none_can_be_made_steps_are_launched),

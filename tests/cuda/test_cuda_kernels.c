@@ -563,6 +563,30 @@ static void draws_are_those_of_the_step(void **state)
     given(x);
 }
 
+/* Of any length, and numbers that go round at 2^32. */
+static void noise_is_the_cpu_s(void **state)
+{
+    (void)state;
+    enum { BATCH = 3 };
+    static const size_t lengths[] = {1, 3, 4, 1000, 4099, 12288};
+    static const uint32_t firsts[] = {5, UINT32_MAX - 1};
+    uint32_t *index = taken(sizeof *index);
+    *index = 7;
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int f = 0; f < 2; f++) {
+            const size_t n = lengths[k];
+            float *x = taken(BATCH * n * sizeof *x), *right = taken(n * sizeof *right);
+            assert_int_equal(tandem_cuda_noise(x, BATCH, n, 99, firsts[f], 12, index, NULL), 0);
+            for (uint32_t b = 0; b < BATCH; b++) {
+                cpu()->noise_f32(right, n, 99, (const uint32_t[3]){firsts[f] + 7 * 12 + b, 0, TANDEM_DRAW_SHUFFLE});
+                assert_memory_equal(x + b * n, right, n * sizeof *x);
+            }
+            given(right);
+            given(x);
+        }
+    given(index);
+}
+
 static void a_loss_is_scaled_first(void **state)
 {
     (void)state;
@@ -817,6 +841,7 @@ int main(void)
         cmocka_unit_test(rows_of_any_width_are_scaled_and_shifted),
         cmocka_unit_test(casts_are_the_same),
         cmocka_unit_test(draws_are_those_of_the_step),
+        cmocka_unit_test(noise_is_the_cpu_s),
         cmocka_unit_test(a_loss_is_scaled_first),
         cmocka_unit_test(rows_of_a_table_add_up_in_order),
         cmocka_unit_test(norms_are_those_of_the_channels),

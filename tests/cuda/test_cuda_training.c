@@ -332,6 +332,30 @@ static void where_a_driver_refuses_all_use_the_network(void **state)
     }
 }
 
+/* What is shared stands in the place of a rank's own copy: as much is page-locked, but for the page that is not full. */
+static void nothing_is_locked_twice(void **state)
+{
+    (void)state;
+    int (*most_host_bytes)(void) = NULL;
+    *(void **)(void *)&most_host_bytes = dlsym(stand_in_library_open(), "stand_in_most_host_bytes");
+    assert_non_null(most_host_bytes);
+    experiment e = on_ranks(models[1], 2, NULL);
+    e.open_things = most_host_bytes;
+    int most[3];
+    for (int way = 0; way < 3; way++) { /* shared; by choice over the network; since a driver refuses all but a page */
+        e.over_network = way == 1;
+        *most_locked = way == 2 ? 4096 : INT64_MAX;
+        record *r = training_run_through(&e);
+        assert_int_equal(r->shares[0], way == 0);
+        most[way] = r->open_things[0];
+        training_forget(r);
+    }
+    *most_locked = INT64_MAX;
+    assert_true(most[1] > 4 * 4096);
+    assert_in_range(most[0], most[1], most[1] + 4096);
+    assert_int_equal(most[2], most[1]);
+}
+
 /* Dies when it has handed over the first of its buckets: the others wait for the next. */
 static void die_in_an_exchange(void *context, const tandem_executor *executor, int task)
 {
@@ -481,6 +505,7 @@ int main(void)
         cmocka_unit_test(a_card_and_a_cpu_train_together),
         cmocka_unit_test(shared_memory_and_network_have_the_same_bits),
         cmocka_unit_test(where_a_driver_refuses_all_use_the_network),
+        cmocka_unit_test(nothing_is_locked_twice),
         cmocka_unit_test(a_rank_that_dies_in_an_exchange_wakes_the_others),
         cmocka_unit_test(times_are_in_order_and_cost_nothing_unasked),
         cmocka_unit_test(a_divergence_names_its_operator),

@@ -135,6 +135,42 @@ static void missing_precisions_have_stand_ins(void **state)
     }
 }
 
+/* Every precision of the device comes up, another seed gives another plan, and what an operator lacks has a stand-in. */
+static void plans_are_drawn(void **state)
+{
+    (void)state;
+    tandem_error error = {0};
+    tandem_graph *const graph = open_graph("gpt_tiny:depth=8"), *const other = open_graph("mlp");
+    tandem_plan *const plan = open_plan(graph, "cpu:avx2 batch=8 + l4 batch=8"), *const again = open_plan(
+                                                                                     graph, "l4 batch=1 + l4 batch=8");
+    const tandem_device *card = &plan->cluster.member[1].device;
+    const size_t bytes = (size_t)graph->n_op * sizeof *plan->precision[1];
+    assert_int_equal(tandem_plan_draw(plan, graph, 1, card->precisions, 7, &error), TANDEM_OK);
+    assert_int_equal(tandem_plan_draw(again, graph, 1, card->precisions, 7, &error), TANDEM_OK);
+    assert_memory_equal(plan->precision[1], again->precision[1], bytes);
+    assert_int_equal(tandem_plan_draw(again, graph, 0, card->precisions, 7, &error), TANDEM_OK);
+    assert_memory_not_equal(plan->precision[1], again->precision[0], bytes);
+    assert_int_equal(tandem_plan_draw(again, graph, 1, card->precisions, 8, &error), TANDEM_OK);
+    assert_memory_not_equal(plan->precision[1], again->precision[1], bytes);
+    unsigned seen = 0;
+    for (int op = 0; op < graph->n_op; op++) {
+        const unsigned has = tandem_op_row_get(graph->op[op].kind)->precisions,
+                       drawn = 1u << plan->precision[1][op];
+        assert_int_equal(plan->precision[0][op], TANDEM_PRECISION_FP32);
+        assert_true(has ? (has & drawn) != 0 : drawn == 1u << TANDEM_PRECISION_FP32);
+        seen |= drawn;
+    }
+    assert_int_equal(seen, card->precisions);
+    assert_int_equal(tandem_plan_draw(plan, graph, 0, 1u << TANDEM_PRECISION_BF16, 7, &error), TANDEM_NO_KERNEL);
+    assert_non_null(strstr(error.text, "'cpu:avx2' has none of the precisions"));
+    assert_int_equal(tandem_plan_draw(plan, graph, 2, card->precisions, 7, &error), TANDEM_USAGE);
+    assert_int_equal(tandem_plan_draw(plan, other, 0, card->precisions, 7, &error), TANDEM_WRONG_MODEL);
+    tandem_plan_close(again);
+    tandem_plan_close(plan);
+    tandem_graph_close(other);
+    tandem_graph_close(graph);
+}
+
 static void a_device_without_it_refuses(void **state)
 {
     (void)state;
@@ -573,6 +609,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_plan_begins_in_fp32),
         cmocka_unit_test(missing_precisions_have_stand_ins),
+        cmocka_unit_test(plans_are_drawn),
         cmocka_unit_test(a_device_without_it_refuses),
         cmocka_unit_test(a_plan_comes_back),
         cmocka_unit_test(the_text_is_this),

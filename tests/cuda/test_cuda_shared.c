@@ -1,0 +1,121 @@
+/* Memory that processes share, page-locked for a card: what the card brings there, another process reads and changes, and the card takes
+ * it back, beside its kernels' lane. On a card in build/card/ (make test-cuda), on what stands in for one elsewhere. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "backend/cuda/operator.h"
+#include "tests/cuda/card.h"
+
+enum { HUGE_PAGE_BYTES = 2 << 20 };
+
+/* As backend/comm/segment.c takes it. */
+static uint32_t *share(uint64_t bytes)
+{
+    const int file = memfd_create("tandem-test", MFD_CLOEXEC);
+    assert_true(file >= 0 && ftruncate(file, (off_t)bytes) == 0);
+    uint32_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(memory != MAP_FAILED && close(file) == 0);
+    if (bytes >= HUGE_PAGE_BYTES) (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+/* The other process: once it is told that all is there, it turns every bit. */
+static pid_t start_partner(int told[2], uint32_t *memory, uint64_t n)
+{
+    char word = 0;
+    assert_int_equal(pipe(told), 0);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid) return pid;
+    (void)close(told[1]);
+    const int is_there = read(told[0], &word, 1) == 1;
+    for (uint64_t i = 0; i < n && is_there; i++) memory[i] = ~memory[i];
+    _exit(!is_there);
+}
+
+static int end_partner(pid_t pid, const int told[2], int is_there)
+{
+    int state = -1;
+    const int is_told = is_there && write(told[1], "!", 1) == 1;
+    (void)close(told[0]);
+    (void)close(told[1]);
+    assert_int_equal(waitpid(pid, &state, 0), pid);
+    return is_told && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+}
+
+static tandem_status copy_on(void *device, tandem_lane lane, void *to, const void *from, uint64_t bytes,
+                             tandem_error *error)
+{
+    const tandem_device_backend *on = &tandem_cuda_backend;
+    tandem_status status = on->follow(device, lane, TANDEM_LANE_COMPUTE, error);
+    if (status == TANDEM_OK) status = on->queue_copy(device, lane, to, from, bytes, error);
+    if (status == TANDEM_OK) status = on->mark(device, lane, 0, error);
+    return status == TANDEM_OK ? on->reach(device, 0, error) : status;
+}
+
+/* Returns whether the driver locks the memory. */
+static int check(uint64_t bytes)
+{
+    const tandem_device_backend *on = &tandem_cuda_backend;
+    const uint64_t n = bytes / sizeof(uint32_t);
+    tandem_error error = {0};
+    void *device = NULL, *there = NULL;
+    int told[2];
+    uint32_t *shared = share(bytes), *number = malloc(bytes);
+    const pid_t partner = start_partner(told, shared, n); /* before a card is opened here */
+    assert_non_null(number);
+    for (uint64_t i = 0; i < n; i++) number[i] = (uint32_t)i * 2654435761u;
+    assert_int_equal(on->open(&device, "cuda:0", &error), TANDEM_OK);
+    assert_int_equal(on->marks(device, 1, &error), TANDEM_OK);
+    assert_int_equal(on->take(device, &there, bytes, 0, &error), TANDEM_OK);
+    tandem_status status = on->copy(device, there, number, bytes, &error);
+    const int is_locked = status == TANDEM_OK && on->lock(device, shared, bytes, &error) == TANDEM_OK;
+    if (is_locked) {
+        assert_int_equal(on->lock(device, shared, bytes, NULL), TANDEM_NO_DEVICE); /* it is; and nothing is broken by that */
+        status = copy_on(device, TANDEM_LANE_DOWN, shared, there, bytes, &error);
+        assert_true(end_partner(partner, told, status == TANDEM_OK));
+        if (status == TANDEM_OK) status = copy_on(device, TANDEM_LANE_UP, there, shared, bytes, &error);
+        if (status == TANDEM_OK) status = on->copy(device, number, there, bytes, &error);
+        on->unlock(device, shared);
+    } else {
+        (void)end_partner(partner, told, 0);
+    }
+    if (status != TANDEM_OK) fail_msg("%s", error.text);
+    for (uint64_t i = 0; i < n && is_locked; i++)
+        if (number[i] != ~((uint32_t)i * 2654435761u))
+            fail_msg("number %llu came back wrong", (unsigned long long)i);
+    on->give(device, there, 0);
+    on->close(device);
+    free(number);
+    assert_int_equal(munmap(shared, bytes), 0);
+    assert_int_equal(card_open_things(), 0);
+    if (!is_locked) print_message("%llu bytes: %s\n", (unsigned long long)bytes, error.text);
+    return is_locked;
+}
+
+static void another_process_sees_what_the_card_brings(void **state)
+{
+    (void)state;
+    static const uint64_t bytes[] = {4096, HUGE_PAGE_BYTES + 4096, 16 * HUGE_PAGE_BYTES};
+    int locked = 0;
+    for (size_t k = 0; k < sizeof bytes / sizeof *bytes; k++) locked += check(bytes[k]);
+    if (locked == sizeof bytes / sizeof *bytes) return;
+    if (!card_is_real) fail_msg("the stand-in locks all");
+    puts("SKIP: this driver locks no shared memory, as it says above; ranks exchange over the network");
+    skip();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(another_process_sees_what_the_card_brings)};
+    return card_skips() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+}
