@@ -126,6 +126,7 @@ template <typename T> static __device__ __forceinline__ void load_octet(float x[
 
 /* --- Back ------------------------------------------------------------------------------------------------------------------- */
 
+/* Four words are stored by __stwb, a plain store: an assignment of four words is taken apart, and not always put together again. */
 static __device__ __forceinline__ void store_octet(float *at, const float x[OCTET])
 {
     ((float4 *)at)[0] = make_float4(x[0], x[1], x[2], x[3]);
@@ -161,7 +162,7 @@ static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET
 #pragma unroll
     for (int i = 0; i < 4; i++)
         pair[i] = (uint32_t)tandem_bf16_of(x[2 * i]) | (uint32_t)tandem_bf16_of(x[2 * i + 1]) << 16;
-    *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
 }
 
 static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET])
@@ -170,7 +171,7 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 #pragma unroll
     for (int i = 0; i < 4; i++)
         pair[i] = (uint32_t)tandem_f16_of(x[2 * i]) | (uint32_t)tandem_f16_of(x[2 * i + 1]) << 16;
-    *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
 }
 
 /* --- Loops over a grid ------------------------------------------------------------------------------------------------------ */
