@@ -167,24 +167,32 @@ static int transpose_by(void *y, const void *x, const tandem_cuda_permutation *p
     return LAUNCH((transpose<uint64_t, U>), grid_of(n), THREADS, stream, (U *)y, (const U *)x, p, n);
 }
 
-/* A matrix: through shared memory. */
+/* A matrix, by tiles of SIDE × SIDE in shared memory, whose rows are an odd number of words apart: columns do not meet in a bank. A thread
+ * asks for all of its numbers before it has the first. */
+enum { SIDE = 64, STEP = THREADS / SIDE, STEPS = SIDE / STEP };
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
     turn(T *__restrict__ y /* (rows, columns) */, const T *__restrict__ x /* (columns, rows) */, size_t rows, size_t columns)
 {
-    __shared__ T tile[TILE][TILE + 1];
-    const place_of_tile own = own_tile(n_tile(columns, TILE), n_tile(rows, TILE));
-    const size_t row0 = own.row * TILE, column0 = own.column * TILE;
-    const unsigned fast = threadIdx.x % TILE;
+    __shared__ T tile[SIDE][SIDE + 4 / sizeof(T)];
+    const place_of_tile own = own_tile(n_tile(columns, SIDE), n_tile(rows, SIDE));
+    const size_t row = own.row * SIDE, column = own.column * SIDE;
+    const unsigned high = rows - row < SIDE ? (unsigned)(rows - row) : (unsigned)SIDE;
+    const unsigned wide = columns - column < SIDE ? (unsigned)(columns - column) : (unsigned)SIDE;
+    const unsigned fast = threadIdx.x % SIDE, slow = threadIdx.x / SIDE;
+    const T *from = x + (column + slow) * rows + row + fast;
+    T *to = y + (row + slow) * columns + column + fast;
+    T numbers[STEPS] = {}; /* stored without a condition, which would part the loads */
 #pragma unroll
-    for (unsigned slow = threadIdx.x / TILE; slow < TILE; slow += THREADS / TILE)
-        if (row0 + fast < rows && column0 + slow < columns)
-            tile[slow][fast] = x[(column0 + slow) * rows + row0 + fast];
+    for (unsigned k = 0; k < STEPS; k++, from += STEP * rows)
+        if (fast < high && slow + k * STEP < wide) numbers[k] = *from;
+#pragma unroll
+    for (unsigned k = 0; k < STEPS; k++)
+        tile[slow + k * STEP][fast] = numbers[k];
     __syncthreads();
 #pragma unroll
-    for (unsigned slow = threadIdx.x / TILE; slow < TILE; slow += THREADS / TILE)
-        if (row0 + slow < rows && column0 + fast < columns)
-            y[(row0 + slow) * columns + column0 + fast] = tile[fast][slow];
+    for (unsigned k = 0; k < STEPS; k++, to += STEP * columns)
+        if (fast < wide && slow + k * STEP < high) *to = tile[fast][slow + k * STEP];
 }
 
 template <typename T>
@@ -192,7 +200,7 @@ static int transpose_of(void *y, const void *x, const tandem_cuda_permutation *p
 {
     const size_t rows = p->dim[2], columns = p->dim[3], in_16 = 16 / sizeof(T);
     const int is_matrix = p->dim[0] == 1 && p->dim[1] == 1 && p->stride[2] == 1 && p->stride[3] == rows;
-    const unsigned grid = (unsigned)(n_tile(rows, TILE) * n_tile(columns, TILE));
+    const unsigned grid = (unsigned)(n_tile(rows, SIDE) * n_tile(columns, SIDE));
     if (is_matrix) return LAUNCH(turn, grid, THREADS, stream, (T *)y, (const T *)x, rows, columns);
     const int in_rows = p->stride[3] == 1 && columns % in_16 == 0 && p->stride[0] % in_16 == 0 &&
                         p->stride[1] % in_16 == 0 && p->stride[2] % in_16 == 0;

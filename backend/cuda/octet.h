@@ -18,7 +18,10 @@ template <typename T> struct octets_of {
 /* The read-only path (__ldg) is for what no thread writes as long as the kernel runs, so not for one that works in place (PTX ISA,
  * "ld.global.nc"). */
 enum reading { READ_ONLY, IN_PLACE };
-template <reading HOW, typename T> static __device__ __forceinline__ T read(const T *at) { return HOW == READ_ONLY ? __ldg(at) : *at; }
+template <reading HOW, typename T> static __device__ __forceinline__ T read(const T *at)
+{
+    return HOW == READ_ONLY ? __ldg(at) : *at;
+}
 
 template <typename T, size_t SIZE = sizeof(T)> struct packed;
 template <typename T> struct packed<T, 4> {
@@ -36,7 +39,10 @@ template <typename T> struct packed<T, 4> {
 };
 template <typename T> struct packed<T, 2> {
     uint4 all;
-    template <reading HOW> __device__ __forceinline__ void load(const T *at) { all = read<HOW>((const uint4 *)at); }
+    template <reading HOW> __device__ __forceinline__ void load(const T *at)
+    {
+        all = read<HOW>((const uint4 *)at);
+    }
     __device__ __forceinline__ uint32_t word(int i) const
     {
         const uint32_t words[4] = {all.x, all.y, all.z, all.w};
@@ -45,7 +51,10 @@ template <typename T> struct packed<T, 2> {
 };
 template <typename T> struct packed<T, 1> {
     uint2 all;
-    template <reading HOW> __device__ __forceinline__ void load(const T *at) { all = read<HOW>((const uint2 *)at); }
+    template <reading HOW> __device__ __forceinline__ void load(const T *at)
+    {
+        all = read<HOW>((const uint2 *)at);
+    }
     __device__ __forceinline__ uint32_t word(int i) const { return i ? all.y : all.x; }
 };
 
@@ -92,7 +101,9 @@ static __device__ __forceinline__ void unpack(float x[OCTET], const packed<e4m3>
 #pragma unroll
     for (int i = 0; i < OCTET / 2; i++) {
         uint32_t halves;
-        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)(from.word(i / 2) >> (16 * (i % 2)))));
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
+            : "=r"(halves)
+            : "h"((uint16_t)(from.word(i / 2) >> (16 * (i % 2)))));
         unpack_pair(x + 2 * i, halves);
     }
 #else
@@ -115,6 +126,7 @@ template <typename T> static __device__ __forceinline__ void load_octet(float x[
 
 /* --- Back ------------------------------------------------------------------------------------------------------------------- */
 
+/* Four words are stored by __stwb, a plain store: an assignment of four words is taken apart, and not always put together again. */
 static __device__ __forceinline__ void store_octet(float *at, const float x[OCTET])
 {
     ((float4 *)at)[0] = make_float4(x[0], x[1], x[2], x[3]);
@@ -141,7 +153,8 @@ static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     if (!has_nan(x)) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
+        for (int i = 0; i < 4; i++)
+            asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
         *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
         return;
     }
@@ -149,7 +162,7 @@ static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET
 #pragma unroll
     for (int i = 0; i < 4; i++)
         pair[i] = (uint32_t)tandem_bf16_of(x[2 * i]) | (uint32_t)tandem_bf16_of(x[2 * i + 1]) << 16;
-    *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
 }
 
 static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET])
@@ -158,7 +171,7 @@ static __device__ __forceinline__ void store_octet(f16 *at, const float x[OCTET]
 #pragma unroll
     for (int i = 0; i < 4; i++)
         pair[i] = (uint32_t)tandem_f16_of(x[2 * i]) | (uint32_t)tandem_f16_of(x[2 * i + 1]) << 16;
-    *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
 }
 
 /* --- Loops over a grid ------------------------------------------------------------------------------------------------------ */

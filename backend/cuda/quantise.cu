@@ -499,11 +499,11 @@ extern "C" int tandem_cuda_quantise_rows(void *q, tandem_cuda_code code, float *
     });
 }
 
-/* scale: of all rows, NULL: 1. adds: x + that. */
-template <int KEPT, typename T, typename From>
+/* scale: of all rows, NULL: 1. ADDS: x + that. */
+template <int KEPT, int ADDS, typename T, typename From>
 static __global__ void __launch_bounds__(THREADS)
     dequantise_rows(T *__restrict__ x /* (rows, columns) */, const From *__restrict__ q /* (rows, columns) */, size_t rows,
-                    size_t columns, const float *__restrict__ row_scale /* [rows] */, const float *__restrict__ scale, int adds,
+                    size_t columns, const float *__restrict__ row_scale /* [rows] */, const float *__restrict__ scale,
                     unsigned shift)
 {
     const place_in_row own = own_place(rows, columns, shift);
@@ -521,7 +521,7 @@ static __global__ void __launch_bounds__(THREADS)
             unpack(value, kept[k]);
 #pragma unroll
             for (int i = 0; i < OCTET; i++) value[i] = TANDEM_MUL(value[i], factor);
-            if (KEPT == WHOLE && adds) {
+            if (KEPT == WHOLE && ADDS) {
                 float before[OCTET];
                 load_octet(before, to);
 #pragma unroll
@@ -530,37 +530,38 @@ static __global__ void __launch_bounds__(THREADS)
             if (KEPT == WHOLE) store_octet(to, value);
 #pragma unroll
             for (int i = 0; i < OCTET; i++)
-                if (KEPT == RAGGED && i < in_octet(columns, o)) put_one(to + i, value[i], adds);
+                if (KEPT == RAGGED && i < in_octet(columns, o)) put_one(to + i, value[i], ADDS);
         }
     }
 }
 
-template <typename From>
+template <int ADDS, typename From>
 static int dequantise_rows_from(void *x, tandem_cuda_float type, const From *q, size_t rows, size_t columns,
-                                const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream)
+                                const float *row_scale, const float *scale, tandem_cuda_stream stream)
 {
     const unsigned shift = team_of(columns), grid = grid_of_teams(rows, shift);
     if (columns % OCTET == 0) {
-        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale,
-                                scale, adds, shift));
+        RETURN_FOR(type, LAUNCH((dequantise_rows<WHOLE, ADDS, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns,
+                                row_scale, scale, shift));
     }
-    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale, scale,
-                            adds, shift));
+    RETURN_FOR(type, LAUNCH((dequantise_rows<RAGGED, ADDS, T, From>), grid, THREADS, stream, (T *)x, q, rows, columns, row_scale,
+                            scale, shift));
 }
 
 extern "C" int tandem_cuda_scale_rows_s32(void *y, tandem_cuda_float type, const int32_t *x, size_t rows, size_t columns,
                                           const float *row_scale, const float *scale, int adds, tandem_cuda_stream stream)
 {
-    return dequantise_rows_from(y, type, x, rows, columns, row_scale, scale, adds, stream);
+    return adds ? dequantise_rows_from<1>(y, type, x, rows, columns, row_scale, scale, stream)
+                : dequantise_rows_from<0>(y, type, x, rows, columns, row_scale, scale, stream);
 }
 
 extern "C" int tandem_cuda_dequantise_rows(void *x, tandem_cuda_float type, const void *q, tandem_cuda_code code, size_t rows,
                                            size_t columns, const float *scale, tandem_cuda_stream stream)
 {
     switch (code) {
-    case TANDEM_CUDA_S8: return dequantise_rows_from(x, type, (const s8 *)q, rows, columns, scale, NULL, 0, stream);
-    case TANDEM_CUDA_E4M3: return dequantise_rows_from(x, type, (const e4m3 *)q, rows, columns, scale, NULL, 0, stream);
-    case TANDEM_CUDA_E5M2: return dequantise_rows_from(x, type, (const e5m2 *)q, rows, columns, scale, NULL, 0, stream);
+    case TANDEM_CUDA_S8: return dequantise_rows_from<0>(x, type, (const s8 *)q, rows, columns, scale, NULL, stream);
+    case TANDEM_CUDA_E4M3: return dequantise_rows_from<0>(x, type, (const e4m3 *)q, rows, columns, scale, NULL, stream);
+    case TANDEM_CUDA_E5M2: return dequantise_rows_from<0>(x, type, (const e5m2 *)q, rows, columns, scale, NULL, stream);
     }
     return (int)cudaErrorInvalidValue;
 }

@@ -171,6 +171,8 @@ LAUNCH_OF(scale_f32,
           tandem_cuda_scale_s32(a->y, F, a->x, a->rows, a->columns, a->columns, a->of_row, a->of_row + 1, 0, s))
 LAUNCH_OF(scale_bf16, tandem_cuda_scale_s32(a->half_out, H, a->x, a->rows, a->columns, a->columns, a->of_row,
                                             a->of_row + 1, 0, s))
+LAUNCH_OF(scale_rows_bf16,
+          tandem_cuda_scale_rows_s32(a->half_out, H, a->x, a->rows, a->columns, a->mean, a->of_row, 0, s))
 LAUNCH_OF(turn_s8, tandem_cuda_pad_bytes(a->turned, a->q, 1, a->columns, a->rows, a->columns, a->rows, 1, s))
 LAUNCH_OF(sgd, tandem_cuda_sgd(a->y, a->z, a->x, NULL, a->n / 16 * 16, 1e-3f, 0.9f, 1e-4f, NULL,
                                (int *)(a->words + 1), s))
@@ -265,6 +267,7 @@ const card_kernel card_kernels[] = {
     {"bf16 to f32", 6, widen},
     {"scale s32 to f32", 8, scale_f32},
     {"scale s32 to bf16", 6, scale_bf16},
+    {"scale rows of s32 to bf16", 6, scale_rows_bf16},
     {"transpose s8", 2, turn_s8},
     {"transpose bf16", 4, turn_bf16},
     {"heads first bf16", 4, heads_bf16},

@@ -64,7 +64,7 @@ int main(void)
     static float x[N], back[N];
     static tandem_error error;
     arrays on_card = {0};
-    for (int i = 0; i < N; i++) x[i] = (float)(i * 7919 % 100003) / 100003 - 0.5f;
+    for (int i = 0; i < N; i++) x[i] = (float)(i * 1049 % 99991) / 99991 - 0.5f;
     const tandem_status status = run(back, x, &on_card, &error);
     cudaFree(on_card.q);
     cudaFree(on_card.scale);

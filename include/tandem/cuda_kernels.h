@@ -1,16 +1,18 @@
 /* cuda_kernels.h: quantised kernels on NVIDIA's cards for those who bring their own tensors: device pointers, sizes and a stream.
  *
- * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc. What it writes has the bits of kernels.h on the CPU, where that does the same.
+ * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc, and cards of compute capability 7.5 or more. What it
+ * writes has the bits of kernels.h on the CPU, where that does the same.
  *
- * Each call puts its work on a stream of the calling thread's current card and returns at once. Nothing is allocated or kept between two
- * calls, nothing waits; all of it can be captured in a CUDA graph. Any number of threads may call.
+ * Each call puts its work on a stream of the calling thread's current card and returns at once. Nothing is allocated or kept
+ * between two calls, nothing waits; all of it can be captured in a CUDA graph. Any number of threads may call.
  *
- * Arrays lie on the card without gaps, in the order of their shapes, the last index fastest: of elements at an address that is a
- * multiple of 16, of scales and other single values of 4. Outputs overlap neither inputs nor each other. Empty ones are fine. "B" is what
- * must be moved, n elements of `size` bytes: over the card's bandwidth it is the least time.
+ * Arrays lie on the card without gaps, in the order of their shapes, the last index fastest: of elements at an address that is
+ * a multiple of 16, of scales and other single values of 4. Outputs overlap neither inputs nor each other. Empty arrays are
+ * fine. "B" is what must be moved, n elements of `size` bytes: over the card's bandwidth it is the least time.
  *
- * Bad arguments are TANDEM_USAGE, with the argument's name, and nothing is launched then; a launch that fails is TANDEM_NO_DEVICE, and so is,
- * as the CUDA runtime has it, one behind which an earlier failure comes to light. What the card finds out later, no call tells. */
+ * Bad arguments are TANDEM_USAGE, with the argument's name, and nothing is launched then. A launch that fails is
+ * TANDEM_NO_DEVICE; so is, as the CUDA runtime has it, one behind which an earlier failure comes to light. What the card finds
+ * out later, no call tells. */
 #ifndef TANDEM_CUDA_KERNELS_H
 #define TANDEM_CUDA_KERNELS_H
 
@@ -38,20 +40,25 @@ tandem_status tandem_cuda_kernels_amax(float *amax, const void *x, tandem_dtype 
 
 enum { TANDEM_CUDA_QUANTISE_WORDS = 2 };
 
-/* q stands for scale·q. With range the largest magnitude, and `most` 127, 448 or 57344, scale = range/most, and x·(most/range) is rounded:
+/* q stands for scale·q. With range the largest magnitude, and `most` 127, 448 or 57344, scale = range/most, and x·(most/range) is
+ * rounded:
  *   TANDEM_S8                  at random or to nearest, as kernels.h says of tandem_quantise_call
  *   TANDEM_E4M3, TANDEM_E5M2   to nearest, ties to even; beyond the largest number that one, a NaN 0x7F
  * range is
- *   TANDEM_SCALE_TENSOR        found here                                                   B: n·(2·size + 1)
- *   TANDEM_SCALE_ROW           found here for each of the batch·rows rows, in the same pass B: n·(size + 1), columns ≤ 8192 a multiple of 8
- *   TANDEM_SCALE_KNOWN         `range`; or, with `history`, what that gives; the history goes on with the amax of x, found in the same pass,
- *                              and where it gives none, range is found as with TENSOR       B: n·(size + 1)
- * A column-wise copy is 1 byte more for each element where rows and columns are multiples of 16, else 2.
+ *   TANDEM_SCALE_TENSOR        found here                                         B: n·(2·size + 1)
+ *   TANDEM_SCALE_ROW           found here for each of the batch·rows rows         B: n·(size + 1) where columns are a multiple
+ *                                                                                 of 8 and at most 8192; longer rows are read
+ *                                                                                 twice, mostly from the cache
+ *   TANDEM_SCALE_KNOWN         `range`; or, with `history`, what that gives.      B: n·(size + 1)
+ *                              The history goes on with the amax of x, found in the same pass; where it gives no range, that is
+ *                              found as with TENSOR
+ * A transposed copy is 1 byte more for each element where rows and columns are multiples of 16, else 2.
  *
- * Where what a range is found in is not finite, its scale is NaN and its q undefined, where kernels.h refuses; so it is with a history, which
- * then stays as it is. With `range` a NaN becomes −127, in types of floats 0x7F, and infinities the largest number.
- * Draws: element (i, j) of ROW as in kernels.h, i counted through the batch; else as of one row of all n elements. CPU:
- * tandem_kernels_quantise so; a history: tandem_amax_history_range before it, tandem_amax_history_add behind it. */
+ * Where what a range is found in is not finite, its scale is NaN and its q undefined, where kernels.h refuses; so it is with a
+ * history, which then stays as it is. With `range` a NaN becomes −127, in types of floats 0x7F, and infinities the largest number.
+ *
+ * Draws: with ROW element (i, j) has those of kernels.h, i counted through the batch; else element i of all n those of one row.
+ * CPU: tandem_kernels_quantise so; with a history tandem_amax_history_range before it, tandem_amax_history_add behind it. */
 typedef struct tandem_cuda_quantise_call {
     const void *x;
     tandem_dtype from;            /* TANDEM_F32, TANDEM_BF16 or TANDEM_F16 */

@@ -44,6 +44,7 @@ static inline float4 make_float4(float x, float y, float z, float w) { return {x
 static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 static inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 template <typename T> static inline T __ldg(const T *at) { return *at; }
+static inline void __stwb(uint4 *at, uint4 value) { *at = value; }
 static inline uint32_t max(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 
