@@ -2,7 +2,7 @@
  * running statistics of all ranks, and dropout drops nothing. */
 #include <stdlib.h>
 
-#include "backend/executor.h"
+#include "backend/batch.h"
 
 /* Correct predictions among the first `filled` samples of the batch. Rows labelled −1 are not predicted. */
 static int64_t count_correct(const tandem_executor *forward, const float *probability, int64_t filled)
@@ -48,13 +48,13 @@ static tandem_status run_batch(tandem_executor *forward, int64_t k, int64_t n, t
     for (int a = 0; a < forward->n_active; a++) {
         const int t = forward->active[a], op = forward->step->task[t].op;
         if (op == graph->input) {
-            tandem_status status = tandem_executor_await_input(forward, error);
+            tandem_status status = tandem_batch_await(forward, error);
             if (status != TANDEM_OK) return status;
             for (int64_t b = 0; b < graph->batch; b++) { /* the last batch is filled up, and that is not counted */
                 const int64_t sample = sample_at(forward, k, b);
-                tandem_executor_load(forward, 1, b, sample < n ? sample : forward->worker->rank);
+                tandem_batch_put(forward, 1, b, sample < n ? sample : forward->worker->rank);
             }
-            status = tandem_executor_bring_input(forward, error);
+            status = tandem_batch_bring(forward, error);
             if (status != TANDEM_OK) return status;
             continue;
         }

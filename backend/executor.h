@@ -123,13 +123,6 @@ tandem_status tandem_executor_alone(const tandem_executor *executor, int task, i
 /* Data behind a value: executor_value of backend.h. */
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
 
-/* Puts sample number `sample` at place b of the batch: inputs where the batch is put together, labels into executor->label. Before the
- * first of a batch, it awaits that the last one has left; behind the last, it takes the batch to the input tensor. */
-tandem_status tandem_executor_await_input(const tandem_executor *executor, tandem_error *error);
-void tandem_executor_load(tandem_executor *executor, int test, int64_t b, int64_t sample);
-tandem_status tandem_executor_bring_input(const tandem_executor *executor, tandem_error *error);
-/* Puts together the batch of a micro-step, where it leaves from, unless it is there. */
-tandem_status tandem_executor_load_batch(tandem_executor *executor, int64_t pass, tandem_error *error);
 /* The place of the first active task behind the passes: of the norm of all gradients, or an update. */
 int tandem_executor_first_behind(const tandem_executor *executor);
 /* Runs the active tasks from place `first` on, to `end`; origin: when the step began. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/batch.h"
 #include "backend/transfer.h"
 
 tandem_status tandem_graphs_open(tandem_executor *executor, tandem_error *error)
@@ -59,7 +60,7 @@ tandem_status tandem_graphs_run(tandem_executor *executor, int *done, int64_t pa
     tandem_error why = {0};
     graphs->replays = 0;
     if (!graphs->are_wanted || graphs->steps == 0 || executor->observer) return TANDEM_OK;
-    tandem_status status = tandem_executor_load_batch(executor, pass, error);
+    tandem_status status = tandem_batch_load(executor, pass, error);
     if (status != TANDEM_OK) return status;
     void **graph = &graphs->ready[pass % executor->step->options.n_micro];
     if (!*graph) status = record(executor, graph, pass, origin, &why);

@@ -84,10 +84,10 @@ typedef struct card_linear {
     int64_t all_ns;     /* forward, dgrad, wgrad and every cast that they need; weights are cast from f32 */
     int64_t casts_ns;   /* of that, the casts */
 } card_linear;
-/* x (tokens, in) comes in bf16 and its gradient goes in bf16, as from a neighbour in bf16. TANDEM_UNKNOWN_NAME, TANDEM_NO_KERNEL:
- * there is no such precision, or not here. */
+/* x (tokens, in) comes in bf16 and its gradient goes in bf16, as from a neighbour in bf16. is_delayed: casts take their ranges from
+ * those before. TANDEM_UNKNOWN_NAME, TANDEM_NO_KERNEL: there is no such precision, or not here. */
 tandem_status card_linear_time(card_linear *times, card *c, int64_t tokens, int64_t in, int64_t out,
-                               const char *precision, tandem_error *error);
+                               const char *precision, int is_delayed, tandem_error *error);
 
 /* --- report.c --------------------------------------------------------------------------------------------------------- */
 

@@ -4,8 +4,9 @@
 
 #include "bench/cuda/card.h"
 #include "graph/build.h"
+#include "tandem/amax_history.h"
 
-enum { MOST_TASKS = 16 };
+enum { MOST_TASKS = 16, WINDOW = 16 };
 
 /* One layer between two others; of those nothing runs. */
 typedef struct layer {
@@ -46,11 +47,11 @@ static tandem_status build(layer *l, int64_t tokens, int64_t in, int64_t out, ta
     return status;
 }
 
-static tandem_status set_precisions(layer *l, const char *name, tandem_error *error)
+static tandem_status set_precisions(layer *l, const char *name, int is_delayed, tandem_error *error)
 {
     tandem_precision precision = TANDEM_PRECISION_FP32;
     tandem_status status = tandem_precision_find(&precision, name, error);
-    const tandem_step_options options = {.columnwise = 1};
+    const tandem_step_options options = {.columnwise = 1, .scaling.window = is_delayed ? WINDOW : 0};
     if (status == TANDEM_OK)
         status = tandem_step_open_with(&l->step, l->graph, TANDEM_BF16, 0, &options, error);
     if (status != TANDEM_OK) return status;
@@ -104,9 +105,24 @@ static float *scale_of(const layer *l, int id)
     return has_scale ? l->scale + tandem_value_rowwise(l->step, id) : NULL;
 }
 
-static tandem_status bind(layer *l, const tandem_task *task, tandem_kernel_call *call, tandem_error *error)
+/* As after one cast of numbers below 1. */
+static tandem_status open_history(tandem_amax_history **on_card, layer *l, tandem_error *error)
 {
-    tandem_status status = TANDEM_OK;
+    tandem_amax_history history;
+    void *memory = NULL;
+    tandem_status status = tandem_amax_history_init(&history, WINDOW, 0, error);
+    if (status == TANDEM_OK) status = tandem_amax_history_add(&history, 1, error);
+    if (status == TANDEM_OK) status = card_take(&memory, l->c, sizeof history, error);
+    if (status == TANDEM_OK)
+        status = tandem_cuda_backend.copy((void *)(uintptr_t)l->c->device, memory, &history, sizeof history, error);
+    *on_card = memory;
+    return status;
+}
+
+static tandem_status bind(layer *l, int t, tandem_kernel_call *call, tandem_error *error)
+{
+    const tandem_task *task = &l->step->task[t];
+    tandem_status status = tandem_step_history(l->step, t) == t ? open_history(&call->history, l, error) : TANDEM_OK;
     for (int k = 0; k < task->n_read && status == TANDEM_OK; k++) {
         void *at = l->parameter;
         if (task->read[k] >= 0) {
@@ -147,7 +163,7 @@ static tandem_status prepare_all(layer *l, tandem_error *error)
         l->task[k].is_cast = is_cast(task->kind);
         l->n_task++;
         if (bytes > most_bytes) most_bytes = bytes;
-        status = bind(l, task, &l->task[k].call, error);
+        status = bind(l, t, &l->task[k].call, error);
     }
     if (status == TANDEM_OK) status = card_take(&workspace, l->c, most_bytes, error);
     for (int k = 0; k < l->n_task; k++) l->task[k].call.workspace = workspace;
@@ -196,13 +212,13 @@ static void close_layer(layer *l)
 }
 
 tandem_status card_linear_time(card_linear *times, card *c, int64_t tokens, int64_t in, int64_t out,
-                               const char *precision, tandem_error *error)
+                               const char *precision, int is_delayed, tandem_error *error)
 {
     layer l = {.c = c};
     void *scales = NULL;
     const uint64_t weights = (uint64_t)(in * out);
     tandem_status status = build(&l, tokens, in, out, error);
-    if (status == TANDEM_OK) status = set_precisions(&l, precision, error);
+    if (status == TANDEM_OK) status = set_precisions(&l, precision, is_delayed, error);
     if (status == TANDEM_OK) {
         l.value = calloc((size_t)l.step->n_value, sizeof *l.value);
         if (!l.value) status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a layer's values");

@@ -169,7 +169,7 @@ static tandem_status measure_products(card *c, tandem_error *error)
         status = time_bare(&bare_ns, c, &rows[k], &aside);
         if (!is_over(status))
             status = card_linear_time(&ours, c, c->sizes.side, c->sizes.side, c->sizes.side,
-                                      rows[k].precision, &aside);
+                                      rows[k].precision, 0, &aside);
         if (is_over(status)) {
             *error = aside;
             return status;
@@ -268,7 +268,13 @@ static tandem_status measure_kernels(card *c, tandem_error *error)
 
 enum { PRODUCTS = 4 };
 
-static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, card *c, const char *precision,
+/* How its products are made. */
+typedef struct manner {
+    const char *name, *precision;
+    int is_delayed;
+} manner;
+
+static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, card *c, const manner *how,
                                 tandem_error *error)
 {
     const int64_t h = c->sizes.hidden, f = c->sizes.ffn;
@@ -276,7 +282,8 @@ static tandem_status time_layer(card_linear times[PRODUCTS], card_linear *sum, c
     tandem_status status = TANDEM_OK;
     card_linear all = {0};
     for (int k = 0; k < PRODUCTS && status == TANDEM_OK; k++) {
-        status = card_linear_time(&times[k], c, c->sizes.tokens, shape[k][0], shape[k][1], precision, error);
+        status = card_linear_time(&times[k], c, c->sizes.tokens, shape[k][0], shape[k][1], how->precision,
+                                  how->is_delayed, error);
         if (status != TANDEM_OK) break;
         all.forward_ns += times[k].forward_ns, all.all_ns += times[k].all_ns, all.casts_ns += times[k].casts_ns;
     }
@@ -291,7 +298,7 @@ static void print_layer(const card *c, const char *name, const char *precision, 
                         const card_linear *bf16, double flops)
 {
     char cells[4][CARD_CELL];
-    fprintf(c->out, "%-14s %-10s %12s %14s %12s %10s\n", name, precision, card_print_ns(cells[0], t->all_ns),
+    fprintf(c->out, "%-14s %-18s %12s %14s %12s %10s\n", name, precision, card_print_ns(cells[0], t->all_ns),
             card_print_rate(cells[1], flops, t->all_ns, "FLOP"),
             card_print_share(cells[2], (double)t->casts_ns, (double)t->all_ns),
             card_print_multiple(cells[3], (double)bf16->all_ns, (double)t->all_ns));
@@ -300,22 +307,27 @@ static void print_layer(const card *c, const char *name, const char *precision, 
 static tandem_status measure_layer(card *c, tandem_error *error)
 {
     static const char *const names[PRODUCTS] = {"QKV", "projection", "FFN up", "FFN down"};
-    static const char *const precisions[] = {"bf16", "int8_full", "fp8"};
-    enum { N_PRECISION = sizeof precisions / sizeof *precisions };
-    card_linear times[N_PRECISION][PRODUCTS], sum[N_PRECISION] = {{-1, -1, -1}, {-1, -1, -1}, {-1, -1, -1}};
+    static const manner manners[] = {{"bf16", "bf16", 0},
+                                     {"int8_full", "int8_full", 0},
+                                     {"int8_full delayed", "int8_full", 1},
+                                     {"fp8", "fp8", 0},
+                                     {"fp8 delayed", "fp8", 1}};
+    enum { N_MANNER = sizeof manners / sizeof *manners };
+    card_linear times[N_MANNER][PRODUCTS], sum[N_MANNER];
     const double h = (double)c->sizes.hidden, f = (double)c->sizes.ffn, tokens = (double)c->sizes.tokens;
     const double weights[PRODUCTS] = {3 * h * h, h * h, h * f, f * h};
-    for (int p = 0; p < N_PRECISION; p++) {
-        const tandem_status status = time_layer(times[p], &sum[p], c, precisions[p], error);
+    for (int p = 0; p < N_MANNER; p++) {
+        sum[p] = (card_linear){-1, -1, -1};
+        const tandem_status status = time_layer(times[p], &sum[p], c, &manners[p], error);
         if (status != TANDEM_OK) return status;
     }
     fprintf(c->out, "\nForward, dgrad and wgrad of a layer's products, all casts included: %lld tokens, hidden %lld, FFN %lld\n",
             (long long)c->sizes.tokens, (long long)c->sizes.hidden, (long long)c->sizes.ffn);
-    fprintf(c->out, "%-14s %-10s %12s %14s %12s %10s\n", "product", "precision", "time", "rate",
+    fprintf(c->out, "%-14s %-18s %12s %14s %12s %10s\n", "product", "precision", "time", "rate",
             "of it casts", "than bf16");
     for (int k = 0; k <= PRODUCTS; k++)
-        for (int p = 0; p < N_PRECISION; p++)
-            print_layer(c, k < PRODUCTS ? names[k] : "all four", precisions[p],
+        for (int p = 0; p < N_MANNER; p++)
+            print_layer(c, k < PRODUCTS ? names[k] : "all four", manners[p].name,
                         k < PRODUCTS ? &times[p][k] : &sum[p], k < PRODUCTS ? &times[0][k] : &sum[0],
                         6 * tokens *
                             (k < PRODUCTS ? weights[k] : weights[0] + weights[1] + weights[2] + weights[3]));

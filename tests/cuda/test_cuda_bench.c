@@ -76,9 +76,10 @@ static void every_table_is_whole(void **state)
     card c = {.device = device, .sizes = small};
     char *text = report_of(&c, TANDEM_OK);
     assert_true(c.copy_bytes_per_s > 0 && c.bf16_flops_per_s > 0);
-    static const char *const starts[] = {
-        "copy of 1.00 KiB",         "copy of 16.0 KiB",    "int8 16 x 16 x 16", "bf16 16 x 16 x 16",
-        "QKV            int8_full", "all four       bf16", "all four       fp8"};
+    static const char *const starts[] = {"copy of 1.00 KiB",         "copy of 16.0 KiB",
+                                         "int8 16 x 16 x 16",        "bf16 16 x 16 x 16",
+                                         "QKV            int8_full", "all four       bf16",
+                                         "all four       fp8",       "all four       fp8 delayed"};
     for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
         const char *line = line_of(text, starts[k]);
         assert_non_null(line);
