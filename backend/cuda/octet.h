@@ -155,7 +155,7 @@ static __device__ __forceinline__ void store_octet(bf16 *at, const float x[OCTET
 #pragma unroll
         for (int i = 0; i < 4; i++)
             asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(x[2 * i + 1]), "f"(x[2 * i]));
-        *(uint4 *)at = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+        __stwb((uint4 *)at, make_uint4(pair[0], pair[1], pair[2], pair[3]));
         return;
     }
 #endif
