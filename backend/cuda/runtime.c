@@ -163,38 +163,46 @@ static void hold_up(void *gate)
     while (!atomic_load((atomic_int *)gate)) (void)sched_yield();
 }
 
-static cudaError_t try_held_up(int *waits, tandem_cuda_graph *graph, tandem_cuda_event event, tandem_cuda_stream stream)
+/* event[0] is recorded before the graph, event[1] before it and in it. */
+static cudaError_t try_held_up(int *waits, tandem_cuda_graph *graph, const tandem_cuda_event event[2],
+                               tandem_cuda_stream stream)
 {
     atomic_int gate = 0;
     cudaGraph_t captured = NULL;
-    cudaError_t failed = cudaEventRecord(event, stream);
+    float between_ms = -1;
+    cudaError_t failed = cudaEventRecord(event[0], stream);
+    if (failed == cudaSuccess) failed = cudaEventRecord(event[1], stream);
     if (failed == cudaSuccess) failed = cudaStreamSynchronize(stream);
     if (failed == cudaSuccess) failed = cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
     if (failed != cudaSuccess) return failed;
     failed = cudaLaunchHostFunc(stream, hold_up, &gate);
-    if (failed == cudaSuccess) failed = cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal);
+    if (failed == cudaSuccess) failed = cudaEventRecordWithFlags(event[1], stream, cudaEventRecordExternal);
     const cudaError_t ended = cudaStreamEndCapture(stream, &captured);
     if (failed == cudaSuccess) failed = ended;
     if (failed == cudaSuccess) failed = cudaGraphInstantiate(graph, captured, 0);
     if (captured) (void)cudaGraphDestroy(captured);
     if (failed != cudaSuccess) return failed;
     failed = cudaGraphLaunch(*graph, stream);
-    const cudaError_t state = cudaEventQuery(event);
+    const cudaError_t state = cudaEventQuery(event[1]);
     atomic_store(&gate, 1);
     const cudaError_t reached = cudaStreamSynchronize(stream); /* the gate is needed until then */
     if (failed != cudaSuccess) return failed;
-    *waits = state == cudaErrorNotReady;
-    return reached;
+    if (reached != cudaSuccess) return reached;
+    const cudaError_t timed = cudaEventElapsedTime(&between_ms, event[0], event[1]);
+    *waits = state == cudaErrorNotReady && timed == cudaSuccess && between_ms >= 0;
+    return cudaSuccess;
 }
 
 static int outside_waits(int *waits, tandem_cuda_stream stream)
 {
-    tandem_cuda_event event = NULL;
+    tandem_cuda_event event[2] = {NULL, NULL};
     tandem_cuda_graph graph = NULL;
-    cudaError_t failed = cudaEventCreateWithFlags(&event, cudaEventBlockingSync);
+    cudaError_t failed = cudaEventCreateWithFlags(&event[0], cudaEventBlockingSync);
+    if (failed == cudaSuccess) failed = cudaEventCreateWithFlags(&event[1], cudaEventBlockingSync);
     if (failed == cudaSuccess) failed = try_held_up(waits, &graph, event, stream);
     if (graph) (void)cudaGraphExecDestroy(graph);
-    if (event) (void)cudaEventDestroy(event);
+    for (int k = 0; k < 2; k++)
+        if (event[k]) (void)cudaEventDestroy(event[k]);
     (void)cudaGetLastError(); /* that the event was not ready is no error of the next launch */
     return cuda_from_cudart(failed);
 }
@@ -248,7 +256,7 @@ const cuda_vendor tandem_cuda_vendor = {.count = count,
                                         .text = text,
                                         .lacks = lacks,
                                         .versions = versions,
-    .clocks = cuda_clocks,
+                                        .clocks = cuda_clocks,
                                         .open = open_libraries,
                                         .use = use,
                                         .close = close_libraries,

@@ -123,8 +123,8 @@ typedef struct cuda_vendor {
      * cudaEventRecordWithFlags (cudaEventRecordExternal), cudaStreamEndCapture, cudaGraphInstantiate, cudaGraphLaunch; CUDA C++
      * Programming Guide, "Creating a Graph Using Stream Capture". */
     int (*capture_begin)(tandem_cuda_stream stream);
-    /* *waits: whether `reach` after a launch waits for the graph to come to record_outside, as it does for `record`; no
-     * documentation says so, so it is tried: a graph is held up in front of the event. Not in a capture. */
+    /* *waits: whether `reach` after a launch waits for the graph to come to record_outside, as it does for `record`, and elapsed_ns knows
+     * when it came there; no documentation says so, so it is tried: a graph is held up in front of the event. Not in a capture. */
     int (*outside_waits)(int *waits, tandem_cuda_stream stream);
     int (*capture_end)(tandem_cuda_graph *graph, tandem_cuda_stream stream);
     int (*record_outside)(tandem_cuda_event event, tandem_cuda_stream stream);
