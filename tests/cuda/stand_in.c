@@ -221,7 +221,6 @@ static int use(int index)
 {
     if (index < 0 || index >= stand_in_n_card) abort();
     has_card = 1;
-    used_card = index;
     return stand_in_fate();
 }
 
@@ -229,6 +228,7 @@ static int open_libraries(cuda_libraries **libraries, int index)
 {
     const int failed = use(index);
     if (failed) return failed;
+    used_card = index;
     *libraries = opened(sizeof **libraries);
     (*libraries)->index = index;
     return 0;
