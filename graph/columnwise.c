@@ -1,16 +1,14 @@
-/* columnwise.c: which types-of-a-byte copies of a tensor are kept column by column, too.
+/* columnwise.c: which casts to types of a byte write a tensor's columns beside its rows.
  *
- * Of the three products of y = x·w, y = x·w, gx = g·wᵀ and gw = xᵀ·g, the first sums over the columns of x and the rows of w, the
- * second over the columns of g and of w, the third over the rows of x and of g. Units that multiply numbers of a byte take both
- * operands along the dimension that they sum over (NVIDIA, cuBLAS documentation, cublasLtMatmul: "A must be transposed and B
- * non-transposed"), so that everything that is read in two of them is wanted in both orders. A cast that writes both moves a
- * number from f32 in 6 bytes, from bf16 in 4; one that writes rows, and a transpose behind it, in 7 and 5.
+ * Of a layer's products y = x·w, gx = g·wᵀ and gw = xᵀ·g the first sums over the columns of x and the rows of w, the second over the
+ * columns of g and of w, the third over the rows of x and of g. Units that multiply numbers of a byte want both operands along
+ * the dimension that is summed over (NVIDIA, cuBLAS documentation, cublasLtMatmul, on fp8 and on int8), so that what is read in two of
+ * the products is wanted in both orders. A cast that writes both moves a number from f32 in 6 bytes, from bf16 in 4; one that
+ * writes rows, and a transpose behind it, in 7 and 5.
  *
  * Whether a cast writes both follows from the graph alone, so that its cost does, too: it does where every precision of
  * every operator that reads this type would read columns of it at least once. */
 #include "graph/columnwise.h"
-
-#include <stdlib.h>
 
 #include "graph/types.h"
 
