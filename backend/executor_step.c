@@ -237,6 +237,8 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
     executor->times.step_ns = tandem_now_ns() - origin;
     executor->times.n_event = executor->n_active;
     executor->graphs.steps++;
+    if (is_apart) status = tandem_transfer_read_times(executor, error);
+    if (status != TANDEM_OK) return status;
     const float mean = isnan(carried) ? NAN : carried; /* a NaN without a sign */
     if (!executor->options.allow_nan) status = check_finite(executor, index, mean, error);
     if (status != TANDEM_OK) return status;

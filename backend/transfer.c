@@ -257,6 +257,7 @@ static tandem_status read_tasks(tandem_executor *executor, int micro, tandem_err
     tandem_step_times *times = &executor->times;
     const size_t row = (size_t)micro * (size_t)executor->step->n_task;
     tandem_status status = TANDEM_OK;
+    if (micro == 0) executor->timed_until_ns = 0;
     for (int k = 0; k < executor->n_active && status == TANDEM_OK; k++) {
         const int t = executor->active[k];
         const tandem_task_kind kind = executor->step->task[t].kind;
@@ -275,12 +276,12 @@ static int is_of_buckets(const tandem_task *task)
     return task->bucket >= 0 || task->kind == TANDEM_TASK_NORM;
 }
 
+/* The next micro-step sets its marks anew. */
 tandem_status tandem_transfer_end_pass(tandem_executor *executor, int micro, tandem_error *error)
 {
-    if (!executor->options.timed) return TANDEM_OK;
+    if (!executor->options.timed || micro == executor->step->options.n_micro - 1) return TANDEM_OK;
     int last = executor->n_active - 1;
     while (is_of_buckets(&executor->step->task[executor->active[last]])) last--;
-    if (micro == 0) executor->timed_until_ns = 0;
     const tandem_status status =
         backend_of(executor)->reach(executor->worker->device, of_task(executor, last), error);
     return status == TANDEM_OK ? read_tasks(executor, micro, error) : status;
@@ -303,6 +304,25 @@ static tandem_status read_bucket(tandem_executor *executor, int b, tandem_error 
     if (status == TANDEM_OK) status = when(&end[bucket->reduce_task], executor, of_bucket(b, BACK), error);
     const int64_t before = b > 0 ? end[executor->step->bucket[b - 1].reduce_task] : 0;
     start[bucket->reduce_task] = leaves > before ? leaves : before;
+    return status;
+}
+
+static tandem_status read_buckets(tandem_executor *executor, tandem_error *error)
+{
+    tandem_status status = TANDEM_OK;
+    for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
+        status = read_bucket(executor, b, error);
+    return status;
+}
+
+tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error)
+{
+    if (!executor->options.timed) return TANDEM_OK;
+    tandem_status status = read_tasks(executor, executor->step->options.n_micro - 1, error);
+    if (status == TANDEM_OK) status = read_buckets(executor, error);
+    if (status == TANDEM_OK)
+        status = backend_of(executor)->elapsed(&executor->busy_ns, executor->worker->device, BEGIN,
+                                               of_bucket(executor->step->n_bucket - 1, UPDATED), error);
     return status;
 }
 
@@ -338,11 +358,7 @@ tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, t
     tandem_status status = backend_of(executor)->settle(executor->worker->device, &all_finite, error);
     if (status == TANDEM_OK && !all_finite && !executor->options.allow_nan)
         status = find_broken(executor, error);
-    for (int b = 0; b < executor->step->n_bucket && status == TANDEM_OK; b++)
-        status = read_bucket(executor, b, error);
-    if (status == TANDEM_OK && executor->options.timed)
-        status = backend_of(executor)->elapsed(&executor->busy_ns, executor->worker->device, BEGIN,
-                                               of_bucket(executor->step->n_bucket - 1, UPDATED), error);
+    if (status == TANDEM_OK && !executor->options.timed) status = read_buckets(executor, error);
     if (status == TANDEM_OK)
         *loss = executor->reducer ? *tandem_executor_loss_carrier(executor) : own_loss(executor);
     return status;

@@ -34,8 +34,10 @@ tandem_status tandem_transfer_begin_wait(const tandem_executor *executor, int b,
 /* Until bucket b is in the host's gradients; for the reducer's thread (context: the executor), and without one. */
 tandem_status tandem_transfer_await_bucket(void *context, int b, tandem_error *error);
 tandem_status tandem_transfer_update(const tandem_executor *executor, int b, int64_t t, tandem_error *error);
-/* Waits for the device; not_finite and the times of the step are known then. *loss: of this rank, or where there is an all-reduce, of
+/* Waits for the device; not_finite is known then, and the times of the buckets where nobody asked for those of tasks. *loss: of this rank, or where there is an all-reduce, of
  * all. */
 tandem_status tandem_transfer_end_step(tandem_executor *executor, float *loss, tandem_error *error);
+/* Those of tasks and buckets, where they were asked for: behind the step, which lasts no longer for it. */
+tandem_status tandem_transfer_read_times(tandem_executor *executor, tandem_error *error);
 
 #endif
