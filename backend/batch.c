@@ -98,8 +98,8 @@ tandem_status tandem_batch_bring(const tandem_executor *executor, tandem_error *
 tandem_status tandem_batch_load(tandem_executor *executor, int64_t pass, tandem_error *error)
 {
     const tandem_executor_options *options = &executor->options;
-    const int64_t n_micro = executor->step->options.n_micro, index = pass / n_micro;
-    const int64_t first = options->first_place + pass % n_micro * executor->graph->batch;
+    const int64_t index = pass / executor->step->options.n_micro;
+    const int64_t first = tandem_executor_first_sample(executor, pass);
     if (executor->loaded == pass) return TANDEM_OK;
     executor->loaded = -1;
     const tandem_status awaited = tandem_batch_await(executor, error);
@@ -130,11 +130,11 @@ static tandem_status make_inputs(const tandem_executor *executor, int64_t pass, 
     const tandem_graph *graph = executor->graph;
     const tandem_executor_options *options = &executor->options;
     const int id = tandem_value_activation(executor->step, graph->input, TANDEM_F32);
-    const int64_t first = options->first_place + pass % executor->step->options.n_micro * graph->batch;
     return executor->worker->backend->noise(
         executor->worker->device, (float *)(void *)(executor->arena + executor->offset[id]), graph->batch,
-        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, options->seed, (uint32_t)first,
-        (uint32_t)options->global_batch, &executor->now->index, error);
+        tandem_shape_elements(&graph->op[graph->input].shape) / graph->batch, options->seed,
+        (uint32_t)tandem_executor_first_sample(executor, pass), (uint32_t)options->global_batch,
+        &executor->now->index, error);
 }
 
 tandem_status tandem_batch_run(tandem_executor *executor, int op, int64_t pass, tandem_error *error)

@@ -123,6 +123,11 @@ tandem_status tandem_executor_alone(const tandem_executor *executor, int task, i
 /* Data behind a value: executor_value of backend.h. */
 const void *tandem_executor_value(tandem_executor *executor, int value, int gradient, float *scale);
 
+/* The place in the global batch of a micro-step's first sample of this rank. */
+static inline int64_t tandem_executor_first_sample(const tandem_executor *executor, int64_t pass)
+{
+    return executor->options.first_place + pass % executor->step->options.n_micro * executor->graph->batch;
+}
 /* The place of the first active task behind the passes: of the norm of all gradients, or an update. */
 int tandem_executor_first_behind(const tandem_executor *executor);
 /* Runs the active tasks from place `first` on, to `end`; origin: when the step began. */

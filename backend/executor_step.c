@@ -28,7 +28,7 @@ static void set_draws(const tandem_executor *executor, tandem_kernel_call *call,
         call->draws.stream[0] = drops ? 0 : (uint32_t)(pass % n_micro);
     else
         call->draws.stream[0] = (uint32_t)(drops ? pass / n_micro : pass);
-    call->first_place = executor->options.first_place + pass % n_micro * executor->graph->batch;
+    call->first_place = tandem_executor_first_sample(executor, pass);
 }
 
 tandem_status tandem_executor_run_task(tandem_executor *executor, int t, int64_t pass, tandem_error *error)

@@ -17,7 +17,8 @@ extern "C" {
 /* The card that it describes; tests change it. */
 extern cuda_card stand_in_card;
 extern int stand_in_n_card;
-extern int stand_in_clocks[2]; /* of compute, of memory; in MHz */
+extern int stand_in_clock_stands; /* 1: on the card a nanosecond passes from one event to the next */
+extern int stand_in_clocks[2];    /* of compute, of memory; in MHz */
 /* The call or launch after that many more fails as a lost card would, and all behind it; −1: none does. */
 extern int stand_in_fails_after;
 extern int stand_in_fails_once;      /* 1: but that one alone, as a launch that is refused */

@@ -295,6 +295,32 @@ static void steps_are_timed_in_them(void **state)
     close_one(&o);
 }
 
+/* What a step takes beside its tasks, on the host, is the begin of the next: here nearly all of it, since the card's clock stands. */
+static void the_tasks_of_a_step_are_all_of_it(void **state)
+{
+    (void)state;
+    int *clock_stands = dlsym(stand_in_library_open(), "stand_in_clock_stands");
+    int64_t late_ns = 0;
+    assert_non_null(clock_stands);
+    *clock_stands = 1;
+    opened o = open_one(1);
+    for (int i = 0; i < 4; i++) {
+        (void)step(&o, i);
+        const tandem_step_times *times = o.backend->executor_times(o.executor);
+        int64_t first_ns = INT64_MAX, last_ns = 0;
+        for (int t = 0; t < o.step->n_task; t++) {
+            if (!o.step->task[t].active || o.step->task[t].kind == TANDEM_TASK_REDUCE) continue;
+            if (times->end_ns[t] < first_ns) first_ns = times->end_ns[t];
+            if (times->end_ns[t] > last_ns) last_ns = times->end_ns[t];
+        }
+        assert_in_range(first_ns - late_ns, 1, 1000);
+        late_ns = times->step_ns - (last_ns - late_ns);
+        assert_true(late_ns > 1000);
+    }
+    close_one(&o);
+    *clock_stands = 0;
+}
+
 static void there_are_none_for_who_looks_between_tasks(void **state)
 {
     (void)state;
@@ -414,6 +440,7 @@ int main(void)
         cmocka_unit_test(behind_a_checkpoint),
         cmocka_unit_test(steps_come_in_any_order),
         cmocka_unit_test(steps_are_timed_in_them),
+        cmocka_unit_test(the_tasks_of_a_step_are_all_of_it),
         cmocka_unit_test(there_are_none_for_who_looks_between_tasks),
         cmocka_unit_test(where_none_can_be_made_steps_are_launched),
         cmocka_unit_test(a_card_that_is_lost_in_a_graph_is_told),
