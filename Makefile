@@ -200,7 +200,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_demo.sh \
-	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/torch/test_truth.sh
+	    tests/cli/test_man.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/fuzz/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
 CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)
@@ -236,6 +236,20 @@ bench-cuda: all $(B)/card/bench_card
 card-kit: all $(CARD_PROGRAMS)
 	@scripts/card_kit.sh $(B)
 endif
+
+# --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own (docs/fuzzing.md) ---
+FUZZ_CC = clang-14
+FUZZED = $(CORE) $(call objects,$(call sources,backend backend/data)) $(SLURM_PARTS)
+$(B)/libfuzzed.a: $(FUZZED)
+	@rm -f $@
+	@ar rcs $@ $^
+
+$(B)/libfuzzer_%: $(B)/obj/tests/fuzz/fuzz_%.o $(B)/obj/tests/fuzz/libfuzzer/main.o $(B)/libfuzzed.a
+	@echo "  link  $@"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(shell $(CC) -print-file-name=libclang_rt.fuzzer_no_main-x86_64.a) -lstdc++ $(CORE_LIBS) -ldl -lpthread
+
+fuzz fuzz-minimise:
+	@FUZZ_CC="$(FUZZ_CC)" scripts/fuzz.sh $(@:fuzz-minimise=minimise) "$(TARGET)"
 
 demo: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all
@@ -286,5 +300,5 @@ clean:
 	rm -rf build
 
 .SECONDARY:
-.PHONY: all no-plugins no-cuda setup test tests cuda-limits test-cuda bench-cuda card-kit demo install install-slurm uninstall format lint clean
+.PHONY: all no-plugins no-cuda setup test tests cuda-limits test-cuda bench-cuda card-kit fuzz fuzz-minimise demo install install-slurm uninstall format lint clean
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -89,7 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const char *const seeds[] = {
@@ -107,4 +106,3 @@ int main(int argc, char **argv)
     }
     return tandem_fuzz_main("cluster", LLVMFuzzerTestOneInput, bytes, n, N_SEED, argc, argv);
 }
-#endif

@@ -40,7 +40,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const char *const seeds[] = {
@@ -63,4 +62,3 @@ int main(int argc, char **argv)
     }
     return tandem_fuzz_main("cost_key", LLVMFuzzerTestOneInput, bytes, n, N, argc, argv);
 }
-#endif

@@ -78,9 +78,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     return tandem_fuzz_main("events", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv);
 }
-#endif

@@ -38,7 +38,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const uint8_t images[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 10, 20, 30, 40};
@@ -48,4 +47,3 @@ int main(int argc, char **argv)
     static const size_t seed_bytes[] = {sizeof images, sizeof labels, sizeof none};
     return tandem_fuzz_main("idx", LLVMFuzzerTestOneInput, seeds, seed_bytes, 3, argc, argv);
 }
-#endif

@@ -145,7 +145,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const uint8_t edits[] = {4, 9, 17, 3, 30, 8}; /* short ones, for the second half */
@@ -153,4 +152,3 @@ int main(int argc, char **argv)
     const size_t n[] = {sizeof seed - 1, sizeof edits};
     return tandem_fuzz_main("instance", LLVMFuzzerTestOneInput, bytes, n, 2, argc, argv);
 }
-#endif

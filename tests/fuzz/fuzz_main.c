@@ -332,7 +332,7 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
     bool alone = false;
     const uint64_t seed = number_from("TANDEM_FUZZ_SEED", 1);
     uint64_t n_mutant = number_from("TANDEM_FUZZ_INPUTS", DEFAULT_INPUTS), n_run = 0;
-    const int failed = gather(&p, &alone, name, argc, argv);
+    int failed = gather(&p, &alone, name, argc, argv);
     uint8_t *const data = malloc(MOST_BYTES);
     if (!data) out_of_memory(name);
     if (!failed) {
@@ -348,6 +348,13 @@ int tandem_fuzz_main(const char *name, int (*one)(const uint8_t *data, size_t si
         for (uint64_t i = 0; i < n_mutant; i++, n_run++)
             run(name, one, data, mutant(data, (uint32_t)i, seed, &p), "mutated input", (size_t)i, seed);
         (void)printf("fuzz_%s: %llu inputs\n", name, (unsigned long long)n_run);
+        if (n_run == 0) {
+            (void)fprintf(stderr,
+                          "fuzz_%s: nothing was run: it has no seeds and its corpus is empty or absent; name a "
+                          "folder of inputs, or run it where tests/fuzz/corpus/%s is\n",
+                          name, name);
+            failed = 1;
+        }
     }
     for (size_t i = 0; i < p.n; i++) free(p.input[i].data);
     free(p.input);

@@ -57,7 +57,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const char *const texts[] = {
@@ -86,4 +85,3 @@ int main(int argc, char **argv)
     }
     return tandem_fuzz_main("model_name", LLVMFuzzerTestOneInput, seeds, seed_bytes, N, argc, argv);
 }
-#endif

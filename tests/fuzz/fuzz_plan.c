@@ -149,7 +149,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     char *const seeds[] = {
@@ -165,4 +164,3 @@ int main(int argc, char **argv)
     free(seeds[1]);
     return result;
 }
-#endif

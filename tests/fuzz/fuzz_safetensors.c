@@ -46,7 +46,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const char *const texts[] = {
@@ -70,4 +69,3 @@ int main(int argc, char **argv)
     }
     return tandem_fuzz_main("safetensors", LLVMFuzzerTestOneInput, seeds, seed_bytes, N_TEXT, argc, argv);
 }
-#endif

@@ -62,7 +62,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-#ifndef TANDEM_LIBFUZZER
 int main(int argc, char **argv)
 {
     static const char *const seeds[] = {
@@ -77,4 +76,3 @@ int main(int argc, char **argv)
     }
     return tandem_fuzz_main("slurm_names", LLVMFuzzerTestOneInput, bytes, n, 2, argc, argv);
 }
-#endif
