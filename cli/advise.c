@@ -258,7 +258,7 @@ static int run(const cli_options *options)
 static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
                               OPTION_POLICY, OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
                               OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH,
-                              OPTION_END};
+                              OPTION_DB,     OPTION_QUIET,      OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",

@@ -84,7 +84,7 @@ static const int options[] = {OPTION_MODEL,      OPTION_CLUSTER,      OPTION_DEV
                               OPTION_SVG,        OPTION_VERIFY,       OPTION_EXPLAIN,      OPTION_BASE,
                               OPTION_METHOD,     OPTION_UNIFORM,      OPTION_BUCKET,       OPTION_COLLECTIVE,
                               OPTION_ACCUMULATE, OPTION_RECOMPUTE,    OPTION_PREDICT,      OPTION_OUTPUT,
-                              OPTION_INSTANCE,   OPTION_END};
+                              OPTION_INSTANCE,   OPTION_DB,           OPTION_QUIET,        OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",

@@ -7,26 +7,9 @@
 #include "base/quantity.h"
 #include "cli/allocate.h"
 
-/* An option that says how to choose: there is nothing left to choose. NULL = there is none. */
-static const char *choosing(const cli_options *o)
-{
-    const struct {
-        int is_given;
-        const char *name;
-    } options[] = {
-        {o->model != NULL, "--model"},         {o->cluster != NULL, "--cluster"},
-        {o->device != NULL, "--device"},       {o->policy != NULL, "--policy"},
-        {o->uniform != NULL, "--uniform"},     {o->base != NULL, "--base"},
-        {o->target_ns > 0, "--target"},        {o->slowdown >= 0, "--slowdown"},
-        {o->budget >= 0, "--budget"},          {o->least_memory, "--least-memory"},
-        {o->batch_free, "--batch free"},       {o->front > 0, "--front"},
-        {o->explain != NULL, "--explain"},     {o->output != NULL, "--output"},
-        {o->step.n_micro > 0, "--accumulate"}, {o->step.n_segment != 0, "--recompute"},
-    };
-    for (size_t k = 0; k < sizeof options / sizeof *options; k++)
-        if (options[k].is_given) return options[k].name;
-    return NULL;
-}
+/* All others say how to choose, and there is nothing left to choose. */
+static const int allowed[] = {OPTION_VERIFY, OPTION_MEMORY,  OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_METHOD,
+                              OPTION_DB,     OPTION_PREDICT, OPTION_JSON,   OPTION_END};
 
 typedef struct verifying {
     cli_options options; /* with what the plan says of itself */
@@ -92,10 +75,11 @@ static json_t *json_of(const verifying *v, const tandem_error *error)
 
 int allocate_verify(const cli_options *options)
 {
-    const char *clash = choosing(options);
+    const char *clash = cli_options_beyond(options, allowed);
     if (clash)
         return cli_refuse(TANDEM_USAGE,
-                          "--verify and %s contradict each other: the plan's file says what it was made for", clash);
+                          "--verify and --%s contradict each other: the plan's file says what it was made for",
+                          clash);
     tandem_error error = {0};
     verifying v = {.options = *options};
     v.options.plan = options->verify;

@@ -126,15 +126,41 @@ int bench_print(const bench_result *result, const char *what, const cli_options 
 
 /* --- The command ------------------------------------------------------------------------------ */
 
+/* What each kind reads. */
+static const int of_step[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_SCALING,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_replay[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_DB,
+                                OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_open[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                              OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_PREDICT,
+                              OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_allocate[] = {OPTION_MODEL,   OPTION_BATCH,    OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_PREDICT, OPTION_SLOWDOWN, OPTION_REPETITIONS, OPTION_BUCKET,
+                                  OPTION_DB,      OPTION_JSON,     OPTION_QUIET,       OPTION_END};
+static const int of_trace[] = {OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_kernels[] = {OPTION_DEVICE, OPTION_REPETITIONS, OPTION_JSON, OPTION_QUIET, OPTION_END};
+static const int of_products[] = {OPTION_MODEL,   OPTION_BATCH,  OPTION_DEVICE,      OPTION_CLUSTER,
+                                  OPTION_UNIFORM, OPTION_BUCKET, OPTION_REPETITIONS, OPTION_SCALING,
+                                  OPTION_JSON,    OPTION_QUIET,  OPTION_END};
+static const int of_exchange[] = {OPTION_DEVICE, OPTION_CLUSTER, OPTION_REPETITIONS,
+                                  OPTION_JSON,   OPTION_QUIET,   OPTION_END};
+
 /* Either `bench`, whose cases are printed here, or `run`, which prints by itself. */
 static const struct {
     const char *name;
+    const int *option;
     int (*bench)(bench_result *result, const cli_options *options);
     int (*run)(const cli_options *options);
-} kinds[] = {{"step", bench_step, NULL},         {"replay", bench_replay, NULL},
-             {"open", bench_open, NULL},         {"allocate", bench_allocate, NULL},
-             {"trace", bench_trace, NULL},       {"kernels", bench_kernels, NULL},
-             {"products", NULL, bench_products}, {"exchange", NULL, bench_exchange}};
+} kinds[] = {{"step", of_step, bench_step, NULL},
+             {"replay", of_replay, bench_replay, NULL},
+             {"open", of_open, bench_open, NULL},
+             {"allocate", of_allocate, bench_allocate, NULL},
+             {"trace", of_trace, bench_trace, NULL},
+             {"kernels", of_kernels, bench_kernels, NULL},
+             {"products", of_products, NULL, bench_products},
+             {"exchange", of_exchange, NULL, bench_exchange}};
 enum { N_KIND = sizeof kinds / sizeof *kinds };
 
 static int find(const char *name)
@@ -158,6 +184,11 @@ static int run(const cli_options *options)
             "say what to measure: tandem bench step, replay, open, allocate, trace, kernels, products or exchange");
     const int kind = find(options->word[0]);
     if (kind < 0) return tandem_status_exit_code(TANDEM_UNKNOWN_NAME);
+    const char *beyond = cli_options_beyond(options, kinds[kind].option);
+    if (beyond)
+        return cli_refuse(TANDEM_USAGE,
+                          "`tandem bench %s` does not read --%s; `tandem bench --help` says what it measures",
+                          kinds[kind].name, beyond);
     if (kinds[kind].run) return kinds[kind].run(options);
     bench_result result = {.options = options};
     const int code = kinds[kind].bench(&result, options);
@@ -166,7 +197,8 @@ static int run(const cli_options *options)
 
 static const int options[] = {OPTION_MODEL,    OPTION_BATCH,   OPTION_DEVICE,      OPTION_CLUSTER,
                               OPTION_UNIFORM,  OPTION_BUCKET,  OPTION_REPETITIONS, OPTION_PREDICT,
-                              OPTION_SLOWDOWN, OPTION_SCALING, OPTION_END};
+                              OPTION_SLOWDOWN, OPTION_SCALING, OPTION_DB,          OPTION_QUIET,
+                              OPTION_END};
 const cli_command command_bench = {
     .name = "bench",
     .words = "step|replay|open|allocate|trace|kernels|products|exchange",

@@ -8,6 +8,8 @@
 #include "tandem/allocator.h"
 #include "tandem/backend.h"
 
+enum { CLI_MOST_OPTION = 80 };
+
 /* Every option any command takes; a command names those it wants by their keys (options.c). */
 typedef struct cli_options {
     /* of every command */
@@ -16,7 +18,6 @@ typedef struct cli_options {
     /* what to look at */
     const char *model, *device, *cluster, *plan, *data, *instance;
     int64_t batch;
-    int batch_given;
     uint64_t seed;
     /* how to allocate */
     const char *uniform, *policy, *base, *method, *memory;
@@ -49,6 +50,7 @@ typedef struct cli_options {
     double limit; /* compare: largest error allowed; < 0 = none */
     /* where to write */
     const char *output, *trace, *log, *checkpoint, *resume, *init, *export;
+    unsigned char given[CLI_MOST_OPTION]; /* for the two functions below cli_options_parse */
     /* words that stand by themselves */
     const char *word[1024];
     int n_word;
@@ -126,8 +128,8 @@ enum option_key {
 };
 
 typedef struct cli_command {
-    const char *name, *words, *summary;     /* words: usage of what stands by itself, "" = nothing */
-    const int *option;                      /* keys, OPTION_END last; those of every command are added */
+    const char *name, *words, *summary; /* words: usage of what stands by itself, "" = nothing */
+    const int *option; /* keys of what it reads (tests/cli/test_options.sh), OPTION_END last; those of every command are added */
     const char *description;                /* help text behind the options, with examples */
     int (*run)(const cli_options *options); /* returns the exit code */
 } cli_command;
@@ -140,6 +142,11 @@ extern const cli_command *const cli_commands[]; /* NULL-terminated */
 
 /* Parses argv behind the command's name. Prints help, version or usage and exits where these are asked for or needed. */
 void cli_options_parse(cli_options *options, const cli_command *command, int argc, char **argv);
+/* Whether the command line gave an option. */
+int cli_option_given(const cli_options *options, int key);
+/* The name of an option that was given and whose key is not among those allowed, OPTION_END last; NULL = there is none. For
+ * questions that read fewer options than their command. */
+const char *cli_options_beyond(const cli_options *options, const int *allowed);
 
 /* --- Output --------------------------------------------------------------------------------------------------------- */
 /* Prints "tandem: text" on stderr; returns the exit code of the error. */

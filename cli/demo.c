@@ -255,7 +255,8 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_DATA, OPTION_STEPS, OPTION_EVALUATE, OPTION_SEED, OPTION_END};
+static const int options[] = {OPTION_DATA, OPTION_STEPS, OPTION_EVALUATE, OPTION_SEED,
+                              OPTION_DB,   OPTION_QUIET, OPTION_END};
 const cli_command command_demo = {
     .name = "demo",
     .words = "",

@@ -228,7 +228,7 @@ static int run(const cli_options *options)
     return code ? code : ready ? 0 : tandem_status_exit_code(TANDEM_MISSING);
 }
 
-static const int options[] = {OPTION_END};
+static const int options[] = {OPTION_DB, OPTION_END};
 const cli_command command_doctor = {
     .name = "doctor",
     .words = "",

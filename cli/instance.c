@@ -22,37 +22,14 @@ typedef struct solving {
 
 static tandem_status check_options(const cli_options *options, tandem_error *error)
 {
-    const struct {
-        const char *name;
-        int given;
-    } of_models[] = {
-        {"model", options->model != NULL},
-        {"cluster", options->cluster != NULL},
-        {"device", options->device != NULL},
-        {"memory", options->memory != NULL},
-        {"base", options->base != NULL},
-        {"sensitivity", options->method != NULL},
-        {"uniform", options->uniform != NULL},
-        {"slowdown", options->slowdown >= 0},
-        {"target", options->target_ns > 0},
-        {"budget", options->budget >= 0},
-        {"bucket", options->bucket_bytes > 0},
-        {"least-memory", options->least_memory},
-        {"batch", options->batch_free},
-        {"global-batch", options->global_batch > 0},
-        {"front", options->front > 0},
-        {"svg", options->svg != NULL},
-        {"verify", options->verify != NULL},
-        {"explain", options->explain != NULL},
-        {"accumulate", options->step.n_micro > 0},
-        {"recompute", options->step.n_segment != 0},
-    };
-    for (size_t k = 0; k < sizeof of_models / sizeof *of_models; k++)
-        if (of_models[k].given)
-            return tandem_error_set(error, TANDEM_USAGE,
-                                    "--%s is about a model, and --instance brings no model but its own limits; "
-                                    "only --policy and --output go with it",
-                                    of_models[k].name);
+    static const int allowed[] = {OPTION_INSTANCE, OPTION_POLICY, OPTION_OUTPUT,
+                                  OPTION_JSON,     OPTION_QUIET,  OPTION_END};
+    const char *beyond = cli_options_beyond(options, allowed);
+    if (beyond)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "--%s is about a model, and --instance brings no model but its own limits; "
+                                "only --policy and --output go with it",
+                                beyond);
     return TANDEM_OK;
 }
 

@@ -24,7 +24,7 @@ const cli_command *const cli_commands[] = {
 
 static void print_help(FILE *out)
 {
-    fputs("Usage: tandem [--db FILE] [--json] [-q|-v] COMMAND [OPTION...]\n"
+    fputs("Usage: tandem COMMAND [OPTION...]\n"
           "Chooses the precision of every operator on every device, so that unlike devices train together.\n\nCommands:\n",
           out);
     for (int k = 0; cli_commands[k]; k++)

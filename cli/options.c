@@ -98,7 +98,9 @@ static const struct argp_option rows[] = {
     {"verbose", OPTION_VERBOSE, NULL, 0, "More detail", 9},
 };
 
-static const int of_every_command[] = {OPTION_DB, OPTION_JSON, OPTION_QUIET, OPTION_VERBOSE, OPTION_END};
+_Static_assert(sizeof rows / sizeof *rows <= CLI_MOST_OPTION, "cli_options.given has a place for every option");
+
+static const int of_every_command[] = {OPTION_JSON, OPTION_END};
 
 static const struct argp_option *row_of(int key)
 {
@@ -228,7 +230,6 @@ static tandem_cast_scaling scaling_of(struct argp_state *state, const char *text
 /* "free" is for commands that have --global-batch. */
 static void take_batch(cli_options *options, struct argp_state *state, const char *text)
 {
-    options->batch_given = 1;
     options->batch_free = strcmp(text, "free") == 0;
     if (!options->batch_free) options->batch = whole_number(state, OPTION_BATCH, text, 1, 1 << 20);
 }
@@ -361,6 +362,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     if (flag) *flag = 1;
     if (count) *count = whole_number(state, key, text, least, most);
     if (key == ARGP_KEY_ARG) take_word(options, state, text);
+    if (row_of(key)) options->given[row_of(key) - rows] = 1;
     return word || flag || count || key == ARGP_KEY_ARG ? 0 : take_value(options, state, key, text);
 }
 
@@ -397,6 +399,18 @@ static int unknown_option(const cli_command *command, const struct argp_option *
                       command->name);
 }
 
+/* A letter of another command's, of some behind a dash: its row; NULL = there is none. */
+static const struct argp_option *foreign_letter(const struct argp_option *option, const char *letter)
+{
+    for (; *letter; letter++) {
+        const struct argp_option *own = option;
+        while (own->name && own->key != *letter) own++;
+        if (own->name && own->arg) return NULL; /* the rest is its value */
+        if (!own->name && row_of(*letter)) return row_of(*letter);
+    }
+    return NULL;
+}
+
 /* NULL = there is none; a beginning will do, as for argp. */
 static const struct argp_option *long_option(const struct argp_option *option, const char *name, size_t length)
 {
@@ -428,6 +442,8 @@ static void look_at_options(const cli_command *command, const struct argp_option
         const char *name = argv[i] + 2;
         const int length = (int)strcspn(argv[i], "=") - 2;
         if (strncmp(argv[i], "--", 2) != 0) {
+            const struct argp_option *other = argv[i][0] == '-' ? foreign_letter(option, argv[i] + 1) : NULL;
+            if (other) exit(unknown_option(command, option, other->name, (int)strlen(other->name)));
             i += argv[i][0] == '-' && letters_take_next(option, argv[i] + 1);
         } else if (strncmp("help", name, (size_t)length) != 0 && strncmp("usage", name, (size_t)length) != 0) {
             const struct argp_option *own = long_option(option, name, (size_t)length);
@@ -445,6 +461,18 @@ static void refuse_words(const cli_options *options, const cli_command *command)
                     "`tandem %s` takes options only, got '%s'; what holds blanks stands in quotes, as in "
                     "--cluster \"cpu:avx2 + cpu:sse41\", and a value that may be absent behind =, as in --front=8",
                     command->name, options->word[0]));
+}
+
+int cli_option_given(const cli_options *options, int key) { return options->given[row_of(key) - rows]; }
+
+const char *cli_options_beyond(const cli_options *options, const int *allowed)
+{
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const int *key = allowed;
+        while (*key != OPTION_END && *key != rows[k].key) key++;
+        if (options->given[k] && *key == OPTION_END) return rows[k].name;
+    }
+    return NULL;
 }
 
 /* --- The parser of one command ---------------------------------------------------------------------------------------- */

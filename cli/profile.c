@@ -243,10 +243,11 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {
-    OPTION_MODEL,       OPTION_DEVICE,  OPTION_CLUSTER,  OPTION_BATCH,      OPTION_DATA,    OPTION_BUCKET,
-    OPTION_REPETITIONS, OPTION_AGAIN,   OPTION_EXCHANGE, OPTION_PLAN,       OPTION_UNIFORM, OPTION_SEED,
-    OPTION_ACCUMULATE,  OPTION_SCALING, OPTION_CLIP,     OPTION_LOSS_SCALE, OPTION_END};
+static const int options[] = {OPTION_MODEL,      OPTION_DEVICE,  OPTION_CLUSTER,     OPTION_BATCH,
+                              OPTION_DATA,       OPTION_BUCKET,  OPTION_REPETITIONS, OPTION_AGAIN,
+                              OPTION_EXCHANGE,   OPTION_PLAN,    OPTION_UNIFORM,     OPTION_SEED,
+                              OPTION_ACCUMULATE, OPTION_SCALING, OPTION_CLIP,        OPTION_LOSS_SCALE,
+                              OPTION_DB,         OPTION_QUIET,   OPTION_END};
 const cli_command command_profile = {
     .name = "profile",
     .words = "",

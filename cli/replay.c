@@ -447,6 +447,9 @@ static int run(const cli_options *options)
         return cli_refuse(TANDEM_USAGE, "--zero is of one batch a step: leave out --accumulate");
     if (options->spread >= 0 && !options->draws)
         return cli_refuse(TANDEM_USAGE, "--spread is of drawn times: give --draws too, as in --draws 100");
+    if (cli_option_given(options, OPTION_SEED) && !options->draws &&
+        !(options->uniform && strstr(options->uniform, "drawn")))
+        return cli_refuse(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform drawn too");
     tandem_status status = cli_subject_open(&subject, options, &error);
     if (status == TANDEM_OK) cli_note_loss_scale(options, subject.plan, subject.graph[0], "add");
     if (status == TANDEM_OK) status = replay(&r, &error);
@@ -465,31 +468,13 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_PLAN,
-                              OPTION_MODEL,
-                              OPTION_CLUSTER,
-                              OPTION_DEVICE,
-                              OPTION_UNIFORM,
-                              OPTION_BATCH,
-                              OPTION_MEMORY,
-                              OPTION_BUCKET,
-                              OPTION_COLLECTIVE,
-                              OPTION_PREDICT,
-                              OPTION_CHECK,
-                              OPTION_OPERATORS,
-                              OPTION_TRACE,
-                              OPTION_ALL_RANKS,
-                              OPTION_ACCUMULATE,
-                              OPTION_RECOMPUTE,
-                              OPTION_SCALING,
-                              OPTION_CLIP,
-                              OPTION_LOSS_SCALE,
-                              OPTION_MEMORY_TIMELINE,
-                              OPTION_DRAWS,
-                              OPTION_SPREAD,
-                              OPTION_SEED,
-                              OPTION_ZERO,
-                              OPTION_END};
+static const int options[] = {OPTION_PLAN,       OPTION_MODEL,     OPTION_CLUSTER,    OPTION_DEVICE,
+                              OPTION_UNIFORM,    OPTION_BATCH,     OPTION_MEMORY,     OPTION_BUCKET,
+                              OPTION_COLLECTIVE, OPTION_PREDICT,   OPTION_CHECK,      OPTION_OPERATORS,
+                              OPTION_TRACE,      OPTION_ALL_RANKS, OPTION_ACCUMULATE, OPTION_RECOMPUTE,
+                              OPTION_SCALING,    OPTION_CLIP,      OPTION_LOSS_SCALE, OPTION_MEMORY_TIMELINE,
+                              OPTION_DRAWS,      OPTION_SPREAD,    OPTION_SEED,       OPTION_ZERO,
+                              OPTION_DB,         OPTION_QUIET,     OPTION_VERBOSE,    OPTION_END};
 const cli_command command_replay = {
     .name = "replay",
     .words = "",

@@ -51,11 +51,11 @@ static tandem_status make_uniform(cli_subject *subject, const char *uniform, uin
 static tandem_status open_planned(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     tandem_graph *read = NULL;
-    const char *second = options->cluster       ? "--cluster"
-                         : options->device      ? "--device"
-                         : options->uniform     ? "--uniform"
-                         : options->batch_given ? "--batch"
-                                                : NULL;
+    const char *second = options->cluster                          ? "--cluster"
+                         : options->device                         ? "--device"
+                         : options->uniform                        ? "--uniform"
+                         : cli_option_given(options, OPTION_BATCH) ? "--batch"
+                                                                   : NULL;
     if (second)
         return tandem_error_set(
             error, TANDEM_USAGE,

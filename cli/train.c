@@ -537,6 +537,7 @@ static const int options[] = {OPTION_PLAN,       OPTION_MODEL,
                               OPTION_LOSS_SCALE, OPTION_INIT,
                               OPTION_EXPORT,     OPTION_ACCUMULATE,
                               OPTION_RECOMPUTE,  OPTION_SCALING,
+                              OPTION_DB,         OPTION_QUIET,
                               OPTION_END};
 const cli_command command_train = {
     .name = "train",

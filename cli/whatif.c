@@ -273,7 +273,7 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_TRACE, OPTION_END};
+static const int options[] = {OPTION_TRACE, OPTION_QUIET, OPTION_VERBOSE, OPTION_END};
 const cli_command command_whatif = {
     .name = "whatif",
     .words = "TRACE...",

@@ -1,1 +1,1 @@
-$TANDEM list policies --js -q | head -n 2; $TANDEM --db --nonsense list policies | head -n 1
+$TANDEM --db --nonsense doctor --js | head -n 2; $TANDEM list policies --js | head -n 2

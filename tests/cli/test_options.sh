@@ -1,0 +1,58 @@
+#!/bin/bash
+# Every option that a command takes is read by it, and every other one is refused. What a command reads is found in the sources
+# (options_read.awk). Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+code=0
+awk -f "$here/options_read.awk" "$here"/../../cli/*.c >out 2>err
+[ ! -s err ] && [ "$(sed -n 's/^checked //p' out)" -ge 200 ] && ! grep -v '^checked' out
+report "every option that a command declares is read by what it runs" $?
+
+# The other way round: a member of the options that a command does not take is found to be unread.
+cp -r "$here/../../cli" edited && sed -i 's/static const int options\[\] = {OPTION_END};/static const int options[] = {OPTION_SEED, OPTION_END};/' edited/list.c &&
+    awk -f "$here/options_read.awk" edited/*.c >out 2>err && [ "$(grep -v '^checked' out)" = "list OPTION_SEED  seed" ]
+report "an option that is declared and not read is found" $?
+
+"$tandem" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p' >commands
+while read -r command; do
+    "$tandem" "$command" --help | grep -oE '^ {2,6}(-[a-z], )?--[a-z-]+' | grep -oE -- '--[a-z-]+' | grep -vxE -- '--(usage|help)' | sort >"own.$command"
+done <commands
+sort -u own.* >all
+while read -r command; do
+    comm -23 all "own.$command" | while read -r option; do
+        grep -q "^$option" "own.$command" && continue # the beginning of one of its own, which will do
+        "$tandem" "$command" "$option" >out 2>err </dev/null
+        got=$?
+        { [ $got = 2 ] && grep -qE "^tandem: .tandem $command. has no option $option; it is one of: " err; } || echo "$command $option: exit code $got: $(head -1 err)"
+    done
+done <commands >taken
+[ "$(wc -l <commands)" -ge 13 ] && [ "$(wc -l <all)" -ge 60 ] && [ ! -s taken ]
+report "every command refuses every option of the others, and says whose it is" $?
+sed 's/^/# /' taken
+
+for words in "list -v" "graph show mlp -q" "whatif -d x trace.csv"; do
+    # shellcheck disable=SC2086
+    run 2 $words && grep -q 'has no option --' err
+    report "a letter of another command: tandem $words" $?
+done
+
+# Questions that read less than their command.
+while read -r words; do
+    # shellcheck disable=SC2086
+    run 2 $words
+    report "refused, as nothing reads it: tandem $words" $?
+done <<'LIST'
+bench trace --model mlp
+bench kernels --cluster cpu:sse41
+bench exchange --db other.db
+allocate --instance x.json --predict
+allocate --instance x.json --db other.db
+allocate --verify plan.json --accumulate 2
+allocate --verify plan.json --svg x.svg
+replay --model mlp --device cpu:sse41 --seed 1
+LIST
+
+echo "1..$n"
+[ $failed = 0 ]
