@@ -273,6 +273,9 @@ static tandem_status read_header(char **text, uint64_t *header_bytes, uint64_t *
     uint64_t n = 0;
     if (fstat(fileno(stream), &seen) != 0) return unreadable(error, path, errno);
     if (S_ISDIR(seen.st_mode)) return unreadable(error, path, EISDIR);
+    if (!S_ISREG(seen.st_mode)) /* its size says how much there is to read */
+        return tandem_error_set(error, TANDEM_MALFORMED,
+                                "'%.200s' is no regular file; write the weights into one", path);
     const uint64_t size = (uint64_t)seen.st_size;
     if (fread(&n, 1, sizeof n, stream) != sizeof n || n < 2 || n > size - sizeof n || n > tandem_safetensors_header_bytes)
         return tandem_error_set(error, TANDEM_MALFORMED,

@@ -23,6 +23,7 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
     for (;;) {
         if (used == room) {
             room = room ? 2 * room : 16 << 10;
+            if (room > most) room = most + 1; /* one byte more tells that there are too many */
             char *const more = realloc(all, room);
             if (!more) {
                 status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
@@ -35,7 +36,8 @@ tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t
         used += got;
         if (used > most) {
             status = tandem_error_set(error, TANDEM_MALFORMED,
-                                      "'%.200s' is larger than the %zu bytes allowed", path, most);
+                                      "'%.200s' is larger than the %zu bytes that such a file may have; is it the one you mean?",
+                                      path, most);
             goto out;
         }
         if (got == 0) break;

@@ -111,6 +111,12 @@ static int print_path(const tandem_whatif *whatif, const cli_options *options)
     return code;
 }
 
+void whatif_print_negative(int64_t n)
+{
+    if (n > 0)
+        printf("%lld duration%s below 0, as clocks give that differ: taken as 0\n", (long long)n, n == 1 ? "" : "s");
+}
+
 static void print_steps(const tandem_whatif *whatif)
 {
     char recorded[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], ideal[TANDEM_QUANTITY_TEXT];
@@ -125,6 +131,7 @@ static void print_steps(const tandem_whatif *whatif)
            tandem_quantity_print_ns(step, sizeof step, whatif->step_ns),
            tandem_quantity_print_ns(ideal, sizeof ideal, whatif->ideal_ns),
            ratio(whatif->step_ns, whatif->ideal_ns));
+    whatif_print_negative(whatif->n_negative);
     if (whatif->n_step > 1)
         printf("longest: step %lld, %s, slowdown %.4f\n", (long long)worst->number,
                tandem_quantity_print_ns(step, sizeof step, worst->step_ns), ratio(worst->step_ns, worst->ideal_ns));
@@ -209,6 +216,7 @@ static int print_json(const tandem_whatif *whatif)
                                                      : "job"));
     json_object_set_new(object, "workers", json_integer(whatif->n_worker));
     json_object_set_new(object, "operators", json_integer(whatif->n_op));
+    json_object_set_new(object, "negative_durations", json_integer(whatif->n_negative));
     json_object_set_new(object, "slowdown", cli_number(ratio(whatif->step_ns, whatif->ideal_ns)));
     json_object_set_new(object, "recorded_ns", json_integer(whatif->recorded_ns));
     json_object_set_new(object, "step_ns", json_integer(whatif->step_ns));
@@ -288,7 +296,8 @@ const cli_command command_whatif = {
         "  tandem whatif step.0.et step.4.et              execution traces of MLCommons Chakra, one file a rank\n"
         "What is slow is what takes longer than usual: in a job the mean of its operator type (communication: the median), in\n"
         "a step of tandem the rank that computes least, between ranks of PyTorch the others. 'ideal with it' is the ideal step\n"
-        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. Files may be compressed with\n"
-        "gzip. -v lists all rows.",
+        "with this alone as recorded, 'step without it' the step with this alone as in the ideal. -v lists all rows.\n"
+        "Files may be compressed with gzip; one that unpacks to over 16 MiB and to over 100 times its size is refused, and so\n"
+        "are pipes and devices. Durations below 0, down to -10 ms, come from clocks that differ: they are taken as 0 and counted.",
     .run = run,
 };

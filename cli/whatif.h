@@ -1,4 +1,4 @@
-/* whatif.h: `tandem whatif` on traces of the PyTorch profiler. */
+/* whatif.h: what the parts of `tandem whatif` share. */
 #ifndef TANDEM_CLI_WHATIF_H
 #define TANDEM_CLI_WHATIF_H
 
@@ -6,5 +6,8 @@
 
 /* Reads the files that the options name and prints what they say. Returns the exit code. */
 int whatif_torch(const cli_options *options);
+
+/* Says on stdout how many durations below 0 were taken as 0; nothing where there are none. */
+void whatif_print_negative(int64_t n);
 
 #endif

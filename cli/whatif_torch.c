@@ -52,6 +52,13 @@ static int64_t cost_of(const tandem_torch *torch, const tandem_torch_cost *cost)
     return torch->rank[0].is_device ? cost->device_ns : cost->self_ns;
 }
 
+static int64_t negatives(const tandem_torch *torch)
+{
+    int64_t n = 0;
+    for (int k = 0; k < torch->n_rank; k++) n += torch->rank[k].n_negative;
+    return n;
+}
+
 static int64_t casts(const tandem_torch *torch)
 {
     int64_t sum_ns = 0;
@@ -172,6 +179,7 @@ static int print_text(const tandem_torch *torch, const cli_options *options)
     printf("%d rank%s of the PyTorch profiler, %s; step %s, of which casts %s\n", torch->n_rank,
            torch->n_rank > 1 ? "s" : "", torch->rank[0].is_device ? "kernels of a device" : "operators on the host",
            ns(mean_step(torch)).text, ns(casts(torch)).text);
+    whatif_print_negative(negatives(torch));
     print_cause(torch);
     int code = print_ranks(torch);
     if (!code) code = print_collectives(torch, options->verbose ? torch->n_collective : ROWS);
@@ -201,6 +209,7 @@ static json_t *rank_json(const tandem_torch_rank *rank)
     json_object_set_new(object, "last", json_integer(rank->n_last));
     json_object_set_new(object, "events", json_integer(rank->n_event));
     json_object_set_new(object, "incomplete", json_integer(rank->n_incomplete));
+    json_object_set_new(object, "negative", json_integer(rank->n_negative));
     json_object_set_new(object, "overlapping", json_integer(rank->n_overlapping));
     json_object_set_new(object, "unjoined", json_integer(rank->n_unjoined));
     json_object_set_new(object, "busy_error_ns", json_integer(rank->joined_ns));
@@ -250,6 +259,7 @@ static int print_json(const tandem_torch *torch)
     json_object_set_new(object, "casts_ns", json_integer(casts(torch)));
     json_object_set_new(object, "slowest_rank", json_integer(slowest->rank));
     json_object_set_new(object, "joined", json_integer(torch->n_joined));
+    json_object_set_new(object, "negative_durations", json_integer(negatives(torch)));
     if (torch->excess >= 0)
         json_object_set_new(object, "excess",
                             json_pack("{s:s,s:s,s:s,s:I}", "operator", torch->operators[torch->excess].name,

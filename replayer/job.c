@@ -98,6 +98,7 @@ tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const cha
     }
     made->op = rows->op;
     made->n_op = rows->n;
+    made->n_negative = rows->n_negative;
     rows->op = NULL;
     measure(made);
     *job = made;

@@ -16,6 +16,7 @@ int tandem_job_kind_find(const char *name, size_t n);
 typedef struct tandem_job_rows {
     tandem_job_op *op;
     int n, capacity;
+    int64_t n_negative; /* durations below 0 */
 } tandem_job_rows;
 tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op, const char *source,
                                   tandem_error *error);

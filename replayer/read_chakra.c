@@ -129,6 +129,32 @@ static void give_memory(void *data, void *memory)
     free(memory);
 }
 
+static int by_id(const void *left, const void *right)
+{
+    const chakra_node *const a = left, *const b = right;
+    const int order = (a->id > b->id) - (a->id < b->id);
+    return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
+}
+
+/* Puts the nodes of the file so far in the order of their ids; none may stand there twice. Usually they come in that order. */
+static tandem_status sort_nodes(const chakra_job *r)
+{
+    const int first = r->rank[r->at].first;
+    const size_t n = (size_t)(r->nodes.n - first);
+    int is_sorted = 1;
+    for (int i = first + 1; i < r->nodes.n && is_sorted; i++)
+        is_sorted = chakra_node_at(r, i - 1)->id < chakra_node_at(r, i)->id;
+    if (is_sorted) return TANDEM_OK;
+    qsort(chakra_node_at(r, first), n, sizeof(chakra_node), by_id);
+    for (int i = first + 1; i < r->nodes.n; i++)
+        if (chakra_node_at(r, i - 1)->id == chakra_node_at(r, i)->id)
+            return tandem_error_set(r->error, TANDEM_MALFORMED,
+                                    "'%.200s': node %llu (%.80s) stands there twice; expected an id for each node",
+                                    r->rank[r->at].path, (unsigned long long)chakra_node_at(r, i)->id,
+                                    chakra_node_name(r, i));
+    return TANDEM_OK;
+}
+
 static tandem_status refuse_bytes(const chakra_job *r, const tandem_input *input, const char *why)
 {
     return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s', byte %llu: %s", r->rank[r->at].path,
@@ -297,7 +323,9 @@ static tandem_status take_node(chakra_job *r, const Chakra__Node *from)
     if (status != TANDEM_OK) return status;
     made.kind = find_kind(r, w.kind && *w.kind ? w.kind : kind_of(from->type, w.comm_type));
     made.n_dep = r->deps.n - made.first_dep;
-    return add(r, &r->nodes, &made, sizeof made);
+    /* Before there is room for twice as many, so that a file which repeats itself takes no memory. */
+    if (r->nodes.n == r->nodes.room) status = sort_nodes(r);
+    return status == TANDEM_OK ? add(r, &r->nodes, &made, sizeof made) : status;
 }
 
 static tandem_status read_metadata(chakra_job *r, tandem_input *input, ProtobufCAllocator *allocator)
@@ -326,6 +354,7 @@ static tandem_status read_nodes(chakra_job *r, tandem_input *input)
         size_t n = 0;
         status = next_message(r, input, &n, &is_there);
         if (status != TANDEM_OK || !is_there) break;
+        if (n == 0) return refuse_bytes(r, input, "an empty message; expected a node, which has an id");
         Chakra__Node *const message = chakra__node__unpack(&allocator, n, input->bytes + input->at);
         if (message)
             status = take_node(r, message);
@@ -340,13 +369,6 @@ static tandem_status read_nodes(chakra_job *r, tandem_input *input)
 
 /* --- Ranks ---------------------------------------------------------------------------------------------- */
 
-static int by_id(const void *left, const void *right)
-{
-    const chakra_node *const a = left, *const b = right;
-    const int order = (a->id > b->id) - (a->id < b->id);
-    return order ? order : (a->sequence > b->sequence) - (a->sequence < b->sequence);
-}
-
 static int find_id(const chakra_job *r, const chakra_rank *of, uint64_t id)
 {
     int low = of->first, high = of->behind;
@@ -360,20 +382,16 @@ static int find_id(const chakra_job *r, const chakra_rank *of, uint64_t id)
     return low < of->behind && chakra_node_at(r, low)->id == id ? low : -1;
 }
 
-/* Puts the nodes of the file in the order of their ids, and makes edges of what they depend on. */
+/* Makes edges of what the nodes of the file depend on. */
 static tandem_status close_rank(chakra_job *r)
 {
     chakra_rank *const of = &r->rank[r->at];
-    tandem_status status = TANDEM_OK;
+    tandem_status status = sort_nodes(r);
     of->behind = r->nodes.n;
     if (of->behind == of->first)
         return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s' holds no nodes", of->path);
-    qsort(chakra_node_at(r, of->first), (size_t)(of->behind - of->first), sizeof(chakra_node), by_id);
     for (int i = of->first; i < of->behind && status == TANDEM_OK; i++) {
         const chakra_node *const one = chakra_node_at(r, i);
-        if (i > of->first && one[-1].id == one->id)
-            return tandem_error_set(r->error, TANDEM_MALFORMED, "'%.200s': node %llu (%.80s) stands there twice",
-                                    of->path, (unsigned long long)one->id, chakra_node_name(r, i));
         if (!one->group && __builtin_add_overflow(of->busy_ns, one->duration_ns, &of->busy_ns))
             of->busy_ns = INT64_MAX;
         for (int k = 0; k < one->n_dep && status == TANDEM_OK; k++) {

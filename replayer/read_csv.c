@@ -121,17 +121,15 @@ static tandem_status read_whole(const reading *r, const cell *cells, enum column
     return refuse(r, column_name[column], expected, c);
 }
 
-static tandem_status read_time(const reading *r, const cell *cells, enum column column, int64_t least_ns,
-                               int64_t most_ns, int64_t *ns)
+static tandem_status read_time(reading *r, const cell *cells, enum column column, int64_t *ns)
 {
     int64_t value = 0;
     const cell c = cells[r->place[column]];
     const int code = tandem_input_ns(&value, c.text, c.n);
     if (code == -1) return refuse(r, column_name[column], "a number of us", c);
-    if (code == -2 || value < least_ns || value > most_ns)
-        return refuse(r, column_name[column],
-                      column == DURATION ? "from 0 to 9e12 us (104 days)" : "a time within 73 years of its origin",
-                      c);
+    if (column == DURATION && (code == -2 || !tandem_input_duration(&value, &r->rows.n_negative)))
+        return refuse(r, column_name[column], TANDEM_INPUT_DURATIONS, c);
+    if (code == -2) return refuse(r, column_name[column], "a time within 73 years of its origin", c);
     *ns = value;
     return TANDEM_OK;
 }
@@ -170,8 +168,8 @@ static tandem_status read_row(reading *r, const char *line, size_t n)
     if (status == TANDEM_OK && r->place[CHUNK] >= 0)
         status = read_whole(r, cells, CHUNK, -1, INT16_MAX - 1, &chunk);
     if (status == TANDEM_OK) status = read_kind(r, cells[r->place[OPTYPE]], &kind);
-    if (status == TANDEM_OK) status = read_time(r, cells, START, INT64_MIN, INT64_MAX, &start_ns);
-    if (status == TANDEM_OK) status = read_time(r, cells, DURATION, 0, INT64_C(1) << 53, &duration_ns);
+    if (status == TANDEM_OK) status = read_time(r, cells, START, &start_ns);
+    if (status == TANDEM_OK) status = read_time(r, cells, DURATION, &duration_ns);
     if (status != TANDEM_OK) return status;
     const tandem_job_op op = {.start_ns = start_ns,
                               .duration_ns = duration_ns,

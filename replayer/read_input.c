@@ -4,17 +4,20 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/packed.h"
+
 enum { PACKED_ROOM = 1 << 16, GZIP_WINDOW = 15 + 16 /* zlib: with a gzip header */ };
-static const unsigned char gzip_magic[2] = {0x1f, 0x8b};
+static const unsigned char gzip_magic[2] = {0x1f, 0x8b}, byte_order_mark[3] = {0xef, 0xbb, 0xbf};
 
 struct tandem_input_source {
     int file; /* −1: memory */
     const unsigned char *memory;
     size_t memory_left;
-    uint64_t taken; /* bytes of the file so far */
+    uint64_t taken, unpacked; /* bytes of the file so far; of what they unpack to */
     int started, is_packed, is_inflating;
     z_stream stream;
     unsigned char packed[PACKED_ROOM];
@@ -48,16 +51,32 @@ tandem_status tandem_input_open_bytes(tandem_input *input, const void *bytes, si
     return TANDEM_OK;
 }
 
+/* Not waiting: a FIFO without a writer is refused, too. */
+static tandem_status open_regular(int *file, const char *path, tandem_error *error)
+{
+    struct stat about = {0};
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int code = opened < 0 || fstat(opened, &about) != 0 ? errno : S_ISDIR(about.st_mode) ? EISDIR : 0;
+    if (code == 0 && S_ISREG(about.st_mode)) {
+        *file = opened;
+        return TANDEM_OK;
+    }
+    if (opened >= 0) (void)close(opened);
+    if (code) return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", path, strerror(code));
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "'%.200s' is no regular file; a trace is read more than once, and a pipe or a device may never end. "
+                            "Write it into a file and name that",
+                            path);
+}
+
 tandem_status tandem_input_open(tandem_input *input, const char *path, tandem_error *error)
 {
-    const int is_stdin = strcmp(path, "-") == 0;
-    const int file = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be read: %s", path, strerror(errno));
-    const tandem_status status = open_source(input, is_stdin ? "standard input" : path, error);
+    int file = -1;
+    tandem_status status = open_regular(&file, path, error);
+    if (status == TANDEM_OK) status = open_source(input, path, error);
     if (status == TANDEM_OK)
         input->from->file = file;
-    else if (!is_stdin)
+    else if (file >= 0)
         (void)close(file);
     return status;
 }
@@ -66,7 +85,7 @@ void tandem_input_close(tandem_input *input)
 {
     if (input->from) {
         if (input->from->is_inflating) (void)inflateEnd(&input->from->stream);
-        if (input->from->file > STDIN_FILENO) (void)close(input->from->file);
+        if (input->from->file >= 0) (void)close(input->from->file);
     }
     free(input->bytes);
     free(input->from);
@@ -166,6 +185,9 @@ static tandem_status unpack(tandem_input *input, unsigned char *to, size_t room,
             return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", input->source);
         if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
             return damaged(input, "the compressed data are damaged", error);
+        from->unpacked += *n;
+        if (tandem_unpacks_too_far(from->unpacked, from->taken))
+            return damaged(input, TANDEM_UNPACKED_WHY, error);
         if (code == Z_STREAM_END) status = next_member(input, error);
         if (status != TANDEM_OK) return status;
     }
@@ -184,9 +206,32 @@ static tandem_status copy(tandem_input *input, unsigned char *to, size_t room, s
     return TANDEM_OK;
 }
 
+/* Reads on behind `end`. */
+static tandem_status extend(tandem_input *input, size_t *n, tandem_error *error)
+{
+    unsigned char *const to = input->bytes + input->end;
+    const tandem_status status =
+        (input->from->is_packed ? unpack : copy)(input, to, input->room - input->end, n, error);
+    if (status == TANDEM_OK) input->end += *n;
+    return status;
+}
+
+/* A byte-order mark is no part of the text. */
+static tandem_status pass_mark(tandem_input *input, tandem_error *error)
+{
+    size_t n = 1;
+    tandem_status status = TANDEM_OK;
+    while (status == TANDEM_OK && n > 0 && input->end < sizeof byte_order_mark && input->end < input->room)
+        status = extend(input, &n, error);
+    if (input->end >= sizeof byte_order_mark && memcmp(input->bytes, byte_order_mark, sizeof byte_order_mark) == 0)
+        input->at = sizeof byte_order_mark;
+    return status;
+}
+
 tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *error)
 {
-    tandem_status status = input->from->started ? TANDEM_OK : start(input, error);
+    const int is_first = !input->from->started;
+    tandem_status status = is_first ? start(input, error) : TANDEM_OK;
     if (status != TANDEM_OK) return status;
     const size_t kept = input->end - input->at;
     size_t n = 0;
@@ -198,9 +243,9 @@ tandem_status tandem_input_more(tandem_input *input, int *got, tandem_error *err
     input->offset += input->at;
     input->at = 0;
     input->end = kept;
-    status = (input->from->is_packed ? unpack : copy)(input, input->bytes + kept, input->room - kept, &n, error);
+    status = extend(input, &n, error);
+    if (status == TANDEM_OK && is_first) status = pass_mark(input, error);
     if (status != TANDEM_OK) return status;
-    input->end += n;
     memset(input->bytes + input->end, 0, TANDEM_INPUT_BEHIND);
     *got = n > 0;
     return TANDEM_OK;
@@ -276,4 +321,14 @@ int tandem_input_ns(int64_t *ns, const char *text, size_t n)
     if (value < 0) return -2;
     *ns = is_negative ? -value : value;
     return 0;
+}
+
+int tandem_input_duration(int64_t *duration_ns, int64_t *n_negative)
+{
+    if (*duration_ns < INT64_C(-10000000) || *duration_ns > INT64_C(1) << 53) return 0;
+    if (*duration_ns < 0) {
+        *duration_ns = 0;
+        ++*n_negative;
+    }
+    return 1;
 }

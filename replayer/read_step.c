@@ -43,6 +43,7 @@ typedef struct reading {
     int n_lane, lane_room;
     whatif_label kind[MOST_KINDS];
     int n_kind;
+    int64_t n_negative; /* durations below 0 */
 } reading;
 
 static const char *const lane_name[STREAMS] = {"compute", "communication"};
@@ -112,15 +113,16 @@ static tandem_status take_task(reading *r)
 {
     const tandem_event *const event = &r->event;
     int rank = 0, kind = 0;
+    int64_t duration_ns = event->duration_ns;
     if (event->pid < 0 || event->task < -1 || event->task >= INT32_MAX)
         return tandem_events_refuse(&r->events, event, "expected a pid and a task, whole numbers from 0 on");
-    if (!event->has_start || !event->has_duration || event->duration_ns < 0 || event->duration_ns > INT64_C(1) << 53)
-        return tandem_events_refuse(&r->events, event, "expected ts and dur, the latter from 0 to 104 days");
+    if (!event->has_start || !event->has_duration || !tandem_input_duration(&duration_ns, &r->n_negative))
+        return tandem_events_refuse(&r->events, event, "expected ts and dur, the latter " TANDEM_INPUT_DURATIONS);
     tandem_status status = find_lane(r, event->pid, &rank);
     if (status == TANDEM_OK && event->task >= 0) status = find_kind(r, &kind);
     if (status != TANDEM_OK) return status;
     const task one = {.start_ns = event->start_ns,
-                      .end_ns = event->start_ns + event->duration_ns,
+                      .end_ns = event->start_ns + duration_ns,
                       .id = (int32_t)event->task,
                       .rank = rank,
                       .sort = (int16_t)sort_of(event->kind.text),
@@ -461,6 +463,7 @@ static tandem_status analyse(tandem_whatif **whatif, tandem_input *input, const 
     if (status == TANDEM_OK) status = open_model(r, &model);
     if (status == TANDEM_OK) status = whatif_analyse(&made, &model, trace_path, error);
     if (status == TANDEM_OK) status = measure_ranks(r, &model, made);
+    if (status == TANDEM_OK) made->n_negative = r->n_negative;
     if (status == TANDEM_OK)
         *whatif = made;
     else

@@ -507,10 +507,8 @@ static tandem_status take_event(reading *r)
         r->rank->n_incomplete++;
         return TANDEM_OK;
     }
-    if (event->duration_ns < 0)
-        return tandem_events_refuse(&r->events, event, "expected a dur that is not negative");
-    if (event->duration_ns > INT64_C(1) << 53)
-        return tandem_events_refuse(&r->events, event, "expected a dur below 104 days");
+    if (!tandem_input_duration(&r->event.duration_ns, &r->rank->n_negative))
+        return tandem_events_refuse(&r->events, event, "expected a dur " TANDEM_INPUT_DURATIONS);
     const int64_t end_ns = event->start_ns + event->duration_ns;
     return category == DEVICE ? take_kernel(r, end_ns) : take_host(r, end_ns, category == NOTE);
 }

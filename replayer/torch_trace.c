@@ -78,6 +78,7 @@ static tandem_status measure_steps(const joining *j, int k)
     of->is_device = rank->device.n > 0;
     of->n_event = rank->n_event;
     of->n_incomplete = rank->n_incomplete;
+    of->n_negative = rank->n_negative;
     of->n_overlapping = rank->n_overlapping;
     of->joined_ns = compute_of(rank)->lost_ns + rank->comm[comm_source(rank)].lost_ns;
     return TANDEM_OK;

@@ -222,6 +222,7 @@ tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, c
     whatif_model model = {0};
     tandem_status status = whatif_model_of_job(&model, job, error);
     if (status == TANDEM_OK) status = whatif_analyse(whatif, &model, trace_path, error);
+    if (status == TANDEM_OK) (*whatif)->n_negative = job->n_negative;
     whatif_model_close(&model);
     return status;
 }

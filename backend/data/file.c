@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/packed.h"
+
 static tandem_status cannot(tandem_error *error, const char *verb, const char *path, int cause)
 {
     if (cause == ENOMEM) return tandem_error_set(error, TANDEM_NO_MEMORY, "No memory to read %s.", path);
@@ -62,9 +64,11 @@ static tandem_status read_all(tandem_file *file, gzFile stream, const char *path
     for (;;) {
         const tandem_status status = grow(&file->bytes, &room, file->n, limit, path, error);
         if (status != TANDEM_OK) return status;
-        const size_t left = room - file->n, most = (size_t)1 << 24;
+        const size_t left = room - file->n, most = (size_t)1 << 20; /* between looks at how far it has unpacked */
         const int got = gzread(stream, file->bytes + file->n, (unsigned)(left < most ? left : most));
         if (got > 0) file->n += (size_t)got;
+        if (!gzdirect(stream) && tandem_unpacks_too_far(file->n, (uint64_t)gzoffset(stream)))
+            return tandem_error_set(error, TANDEM_MALFORMED, "%s: " TANDEM_UNPACKED_WHY ".", path);
         int cause = Z_OK;
         const char *const message = gzerror(stream, &cause); /* "<fd:3>: incorrect data check" */
         if (cause == Z_ERRNO) return cannot(error, "read", path, errno);

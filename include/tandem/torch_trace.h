@@ -55,6 +55,7 @@ typedef struct tandem_torch_rank {
     int64_t n_last; /* collectives to which it came last */
     /* what to know about the file */
     int64_t n_event, n_incomplete; /* slices without ts or dur, which are passed over */
+    int64_t n_negative;            /* with a dur below 0, down to −10 ms, which counts as 0 */
     int64_t n_overlapping; /* slices that end after the one they begin in: counted as part of it up to its end */
     int64_t n_unjoined;    /* collectives that lack partners */
     int64_t joined_ns; /* gaps between kernels that were closed to bound memory: busy times are too long by less than this */

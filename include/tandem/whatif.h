@@ -84,12 +84,14 @@ typedef struct tandem_job_op {
 typedef struct tandem_job {
     int n_op, n_step, n_dp, n_stage, n_tp, n_chunk;
     tandem_job_op *op; /* [n_op] by step, data-parallel rank, stage, tensor-parallel rank, start, sequence, kind */
-    int64_t *step; /* [n_step] numbers of the steps, ascending */
+    int64_t *step;      /* [n_step] numbers of the steps, ascending */
+    int64_t n_negative; /* operators whose duration was below 0, and is 0 now */
 } tandem_job;
 
 /* tandem_job_read: a trace in CSV, plain or compressed with gzip, read as a stream. The first line names the columns, in any
  * order: dp_rank, stage, step, optype (TANDEM_JOB_KIND_TABLE), seq_id, start_us, dur_us; model_chunk and tp_rank may be there
- * (−1 or absent: 0); others are passed over. Times are in µs, with decimals, rounded to ns.
+ * (−1 or absent: 0); others are passed over. Times are in µs, with decimals, rounded to ns. Durations down to −10 ms, which clocks
+ * give that are set while they measure, are 0 and counted.
  * TANDEM_MALFORMED with the line and what was expected; TANDEM_IO; TANDEM_NO_MEMORY. *job unchanged on error.
  * Cost: O(n log n), 40 bytes an operator.
  * tandem_job_parse: the same from memory; `source` is what errors call it. */
@@ -143,7 +145,8 @@ typedef struct tandem_whatif_link {
 typedef struct tandem_whatif {
     int n_worker, n_step, n_rank;
     int64_t n_op;
-    tandem_whatif_step *step;                                         /* [n_step] */
+    int64_t n_negative;       /* of these, durations that were below 0, down to −10 ms, and count as 0 */
+    tandem_whatif_step *step; /* [n_step] */
     int64_t recorded_ns, step_ns, ideal_ns;                           /* means; recorded 0 = not known */
     tandem_whatif_parts by_operator, by_stage, by_dp_rank, by_worker; /* n = 0: the job has no such thing */
     tandem_whatif_cause cause;
@@ -171,7 +174,8 @@ tandem_status tandem_whatif_job(tandem_whatif **whatif, const tandem_job *job, c
 /* tandem_whatif_trace: the same for a step of tandem's own (trace.h), simulated or measured; read as a stream, plain or
  * compressed. Tasks of a rank run one after another; a bucket is reduced when every rank has run the task before its
  * all-reduce, one bucket after the other, as long as its shortest all-reduce took; its update follows.
- * Ideal: every rank takes for each task what the rank takes that computes least; tasks that this one lacks take nothing.
+ * Ideal: every rank takes for each task what the rank takes that computes least; tasks that this one lacks take nothing. Durations
+ * down to −10 ms are 0 and counted.
  * by_operator: kinds of tasks; by_worker: ranks. TANDEM_MALFORMED with the byte and what was expected: no JSON, a task that a
  * rank has twice, ranks that do not reduce the same buckets.
  * tandem_whatif_parse_trace: the same from memory. */

@@ -316,6 +316,25 @@ static void missing_fields_and_overlaps_are_counted(void **state)
     free(w.text);
 }
 
+/* Clocks that are set while they measure. */
+static void small_negative_durations_are_0_and_counted(void **state)
+{
+    (void)state;
+    writer w;
+    begin(&w, 0);
+    op(&w, "a", 0, 10);
+    add(&w, ",{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":2,\"dur\":-26.9},"
+            "{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"b\",\"ts\":3,\"dur\":-1e4}");
+    end(&w);
+    tandem_torch *const t = parse(&w);
+    assert_int_equal(t->rank[0].n_negative, 2);
+    assert_int_equal(t->rank[0].n_overlapping, 0);
+    expect_cost(t, "a", TANDEM_TORCH_FORWARD, 1, 10000, 10000);
+    expect_cost(t, "b", TANDEM_TORCH_FORWARD, 2, 0, 0);
+    tandem_torch_close(t);
+    free(w.text);
+}
+
 static void names_may_hold_anything(void **state)
 {
     (void)state;
@@ -394,8 +413,8 @@ static void errors_say_where(void **state)
         {"{\"traceEvents\": [{\"ts\": \"7\"}]}", "expected a number, the ts", "byte 24"},
         {"{\"traceEvents\": [{\"dur\": 1e5x}]}", "expected a number, the dur", "1e5x"},
         {"{\"traceEvents\": [{\"dur\": 1e300}]}", "within 73 years", "1e300"},
-        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": -1}]}",
-         "the event at byte 17", "not negative"},
+        {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": -10001}]}",
+         "the event at byte 17", "from -10000 us"},
         {"{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"x\", \"ts\": 1, \"dur\": 1e13}]}",
          "the event at byte 17", "104 days"},
         {"{\"traceEvents\": [{\"name\": \"abc", "within a string", "cut off"},
@@ -691,6 +710,7 @@ int main(void)
         cmocka_unit_test(many_kernels_find_their_operators),
         cmocka_unit_test(old_traces_are_read),
         cmocka_unit_test(missing_fields_and_overlaps_are_counted),
+        cmocka_unit_test(small_negative_durations_are_0_and_counted),
         cmocka_unit_test(names_may_hold_anything),
         cmocka_unit_test(long_names_are_told_apart),
         cmocka_unit_test(deep_nesting_is_survived),

@@ -133,6 +133,21 @@ static void tasks_that_the_fastest_lacks_take_nothing(void **state)
     tandem_whatif_close(w);
 }
 
+static void small_negative_durations_are_0_and_counted(void **state)
+{
+    (void)state;
+    row changed[N_OF(rows)];
+    char text[8000];
+    memcpy(changed, rows, sizeof rows);
+    changed[12].start = 41; /* the cast on rank 1 */
+    changed[12].duration = -26.9;
+    tandem_whatif *const w = analyse(text, print_rows(text, sizeof text, changed, N_OF(changed)));
+    assert_int_equal(w->n_negative, 1);
+    assert_int_equal(w->step_ns, 86000);
+    assert_int_equal(w->ideal_ns, 48000);
+    tandem_whatif_close(w);
+}
+
 static void what_the_writer_writes_is_read(void **state)
 {
     (void)state;
@@ -184,7 +199,11 @@ static void steps_that_make_no_sense_are_refused(void **state)
         {{"forward", 0, 0, 0, 1}, {"all-reduce", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "reduces 1 buckets and updates 0", "rank 0"},
         {{"forward", 0, -3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
         {{"forward", -1, 3, 0, 1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected a pid and a task", "byte"},
-        {{"forward", 0, 3, 0, -1}, {"forward", 0, 1, 1, 1}, {"forward", 1, 0, 0, 1}, "expected ts and dur", "byte"},
+        {{"forward", 0, 3, 0, -10001},
+         {"forward", 0, 1, 1, 1},
+         {"forward", 1, 0, 0, 1},
+         "expected ts and dur, the latter from -10000 us",
+         "byte"},
         {{"update", 0, 1, 0, 1},
          {"forward", 0, 2, 1, 1},
          {"all-reduce", 0, 3, 0, 1},
@@ -250,6 +269,7 @@ int main(void)
         cmocka_unit_test(a_step_by_hand),
         cmocka_unit_test(waits_of_a_simulated_step_are_waits),
         cmocka_unit_test(tasks_that_the_fastest_lacks_take_nothing),
+        cmocka_unit_test(small_negative_durations_are_0_and_counted),
         cmocka_unit_test(what_the_writer_writes_is_read),
         cmocka_unit_test(steps_that_make_no_sense_are_refused),
         cmocka_unit_test(recordings_are_told_apart),

@@ -1,0 +1,23 @@
+/* packed.h: how far a file compressed with gzip may unpack.
+ *
+ * DEFLATE makes at most 1032 bytes of one (zlib, Technical Details, "Maximum Compression Factor"): 1 MB would fill 1 GB. Traces
+ * and data sets unpack to 2 … 30 times their size, so that this limit stops only what was made to fill the memory. */
+#ifndef TANDEM_BASE_PACKED_H
+#define TANDEM_BASE_PACKED_H
+
+#include <stdint.h>
+
+/* Bytes that any file may unpack to, and bytes for each byte of the file beyond that. */
+enum { TANDEM_UNPACKED_FREE = 16 << 20, TANDEM_UNPACKED_RATIO = 100 };
+
+#define TANDEM_UNPACKED_WHY                                                                                  \
+    "it unpacks to over 16 MiB and to over 100 times its size, as nothing recorded does. If you trust it, "  \
+    "unpack it with gunzip and name what comes out"
+
+/* Whether `unpacked` bytes are too many for `packed` bytes of a file. */
+static inline int tandem_unpacks_too_far(uint64_t unpacked, uint64_t packed)
+{
+    return unpacked > TANDEM_UNPACKED_FREE && unpacked / TANDEM_UNPACKED_RATIO > packed;
+}
+
+#endif

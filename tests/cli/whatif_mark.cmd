@@ -1,0 +1,1 @@
+for f in job.csv step.json torch0.json; do { printf '\357\273\277'; cat "$FIXTURES/$f"; } | gzip -n >"$f.gz"; gunzip -k "$f.gz"; for g in "$f" "$f.gz"; do "$TANDEM" whatif -q "$g" | diff - <("$TANDEM" whatif -q "$FIXTURES/$f") && echo "$g: the same"; done; done

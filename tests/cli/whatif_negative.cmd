@@ -1,0 +1,1 @@
+sed 's/,2$/,-26.9/' "$FIXTURES/job.csv" >job.csv && "$TANDEM" whatif job.csv | sed -n 1,3p && "$TANDEM" whatif job.csv --json | grep negative && sed 's/,2$/,-10000.1/' "$FIXTURES/job.csv" >job.csv && "$TANDEM" whatif job.csv
