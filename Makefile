@@ -239,7 +239,7 @@ endif
 
 # --- Fuzzing with coverage guidance: the code that targets parse with, by clang, in a folder of its own (docs/fuzzing.md) ---
 FUZZ_CC = clang-14
-FUZZED = $(CORE) $(call objects,$(call sources,backend backend/data)) $(SLURM_PARTS)
+FUZZED = $(CORE) $(call objects,$(call sources,backend backend/data)) $(SLURM_PARTS) $(call objects,tests/slurm/draw.c)
 $(B)/libfuzzed.a: $(FUZZED)
 	@rm -f $@
 	@ar rcs $@ $^

@@ -14,6 +14,7 @@ static const int64_t max_elements = (INT64_C(1) << 44) - 1; /* of f32: below 2^4
 
 struct tandem_builder {
     int64_t batch;
+    int most_op;
     tandem_error error; /* the first one; status TANDEM_OK while there is none */
     tandem_op *op;
     tandem_parameter *parameter;
@@ -30,16 +31,24 @@ tandem_status tandem_builder_open(tandem_builder **builder, int64_t batch, tande
     tandem_builder *b = calloc(1, sizeof *b);
     if (!b) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to build a graph");
     b->batch = batch;
+    b->most_op = MAX_OP;
     b->input = b->label = -1;
     *builder = b;
     return TANDEM_OK;
 }
 
+void tandem_builder_limit(tandem_builder *b, int most_op)
+{
+    b->most_op = most_op < MAX_OP ? most_op : MAX_OP;
+}
+
+int tandem_builder_n_op(const tandem_builder *b) { return b->n_op; }
+
 /* Leaves what was built to its new owner. */
 static void forget(tandem_builder *b)
 {
     free(b->by_name);
-    *b = (tandem_builder){.batch = b->batch, .input = -1, .label = -1};
+    *b = (tandem_builder){.batch = b->batch, .most_op = b->most_op, .input = -1, .label = -1};
 }
 
 void tandem_builder_close(tandem_builder *b)
@@ -170,9 +179,9 @@ static bool input_check(tandem_builder *b, const tandem_op *op, int slot)
 static tandem_op *op_begin(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int y)
 {
     if (b->error.status != TANDEM_OK) return NULL;
-    if (b->n_op >= MAX_OP) {
-        tandem_error_set(&b->error, TANDEM_WRONG_GRAPH,
-                         "the graph has more than %d operators, which is the limit", MAX_OP);
+    if (b->n_op >= b->most_op) {
+        tandem_error_set(&b->error, b->most_op < MAX_OP ? TANDEM_OVER_LIMIT : TANDEM_WRONG_GRAPH,
+                         "the graph has more than %d operators, which is the limit", b->most_op);
         return NULL;
     }
     if (!op_reserve(b)) return NULL;

@@ -38,6 +38,10 @@ tandem_status tandem_graph_connect(tandem_graph *graph, tandem_error *error);
  * is as it was. Cost: O(operators). */
 tandem_status tandem_graph_fuse(tandem_graph *graph, tandem_error *error);
 
+/* Lets a builder take so many operators at most; the next one is TANDEM_OVER_LIMIT. How many it has taken. */
+void tandem_builder_limit(tandem_builder *b, int most_op);
+int tandem_builder_n_op(const tandem_builder *b);
+
 /* The local batch of a builder: what its sources' first dimension is. */
 int64_t tandem_builder_batch(const tandem_builder *b);
 

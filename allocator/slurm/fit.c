@@ -8,7 +8,35 @@
 #include <stdlib.h>
 
 #include "graph/step_index.h"
+#include "graph/zoo/zoo.h"
 #include "tandem/plan.h"
+
+/* --- Work ------------------------------------------------------------------------------------------------------------------ */
+
+static tandem_status beyond(const char *model, tandem_error *error)
+{
+    return tandem_error_set(error, TANDEM_OVER_LIMIT, "%s takes more work than there may be", model);
+}
+
+static unsigned n_precision(const tandem_device *device)
+{
+    return (unsigned)__builtin_popcount(device->precisions);
+}
+
+static int spend(tandem_budget *work, const tandem_graph *graph, unsigned units)
+{
+    return tandem_budget_spend(work, (uint64_t)graph->n_op * units);
+}
+
+tandem_status tandem_fit_open(tandem_graph **graph, const char *model, int64_t batch, tandem_budget *work,
+                              tandem_error *error)
+{
+    const uint64_t left = (work->most - work->spent) / TANDEM_FIT_BUILD;
+    int n_op = left < TANDEM_FIT_MOST_OP ? (int)left : TANDEM_FIT_MOST_OP;
+    const tandem_status status = tandem_graph_open_within(graph, model, batch, &n_op, error);
+    if (status == TANDEM_OK || status == TANDEM_OVER_LIMIT) work->spent += (uint64_t)n_op * TANDEM_FIT_BUILD;
+    return status;
+}
 
 /* --- Uniform plans -------------------------------------------------------------------------------------------------------- */
 
@@ -61,118 +89,202 @@ static int role_of(int value)
     return place < VALUE_AUX ? 1 : 2 + place - VALUE_AUX;
 }
 
-/* Bytes alive at task `now` of each operator's roles, [n_op × N_ROLE]. Copies of weights are left out: fp32 needs none. */
-static void count_alive(uint64_t *alive, const tandem_step *step, int now)
+/* The moments of the step that are looked at: any will do; those at which a uniform plan is largest are the most telling
+ * ones. */
+typedef struct moments {
+    int n, task[TANDEM_N_PRECISION];
+} moments;
+
+/* Whether a value's room is taken over by what task `now` adds to it, so that both are one there, under every plan. */
+static int is_taken_over(const tandem_step *step, int value, int now)
 {
-    const int n_op = step->graph->n_op;
-    for (int k = 0; k < n_op * N_ROLE; k++) alive[k] = 0;
+    const tandem_task *task = &step->task[now];
+    return task->adds && task->read[task->n_read - 1] == value;
+}
+
+/* The task at which most is alive. change: [n_task + 1]. */
+static int fullest(const tandem_step *step, int64_t *change)
+{
+    int64_t alive = 0, most = -1;
+    int at = 0;
+    for (int t = 0; t <= step->n_task; t++) change[t] = 0;
     for (int id = 0; id < step->n_value; id++) {
         const tandem_value *value = &step->value[id];
+        if (!value->bytes) continue;
+        change[value->first] += (int64_t)value->bytes;
+        change[value->last + 1] -= (int64_t)value->bytes;
+    }
+    for (int t = 0; t < step->n_task; t++) {
+        alive += change[t];
+        if (alive <= most) continue;
+        most = alive;
+        at = t;
+    }
+    return at;
+}
+
+/* Bytes alive at each moment of each operator's roles, [n_op × N_ROLE × N_PRECISION]. Copies of weights are left out: fp32 needs
+ * none. */
+static void count_alive(uint64_t *alive, const tandem_step *step, const moments *m)
+{
+    const int n_op = step->graph->n_op;
+    for (int k = 0; k < n_op * N_ROLE * TANDEM_N_PRECISION; k++) alive[k] = 0;
+    for (int id = 0; id < step->n_value; id++) {
+        const tandem_value *value = &step->value[id];
+        if (!value->bytes) continue;
         const int v = tandem_value_rowwise(step, id);
-        if (v < n_op * VALUES_AN_OP && value->bytes && value->first <= now && now <= value->last)
-            alive[v / VALUES_AN_OP * N_ROLE + role_of(v)] += value->bytes;
+        if (v >= n_op * VALUES_AN_OP) continue;
+        uint64_t *own = &alive[(v / VALUES_AN_OP * N_ROLE + role_of(v)) * TANDEM_N_PRECISION];
+        for (int k = 0; k < m->n; k++)
+            if (value->first <= m->task[k] && m->task[k] <= value->last && !is_taken_over(step, id, m->task[k]))
+                own[k] += value->bytes;
     }
 }
 
-/* What all plans keep at task `now`. room: [2 × n_op × N_ROLE]. */
-static uint64_t least_alive(trial *t, int now, uint64_t *room)
+/* The most that all plans keep at one of the moments. room: [2 × n_op × N_ROLE × N_PRECISION]. */
+static uint64_t least_alive(trial *t, const moments *m, uint64_t *room)
 {
-    const int n = t->graph->n_op * N_ROLE;
-    uint64_t *least = room, *alive = room + n, sum = 0;
+    const int n = t->graph->n_op * N_ROLE * TANDEM_N_PRECISION;
+    uint64_t *least = room, *alive = room + n, sum[TANDEM_N_PRECISION] = {0}, most = 0;
     for (int k = 0; k < n; k++) least[k] = UINT64_MAX;
     for (int p = 0; p < TANDEM_N_PRECISION; p++) {
         if (!try_uniform(t, p)) continue;
-        count_alive(alive, t->step, now);
+        count_alive(alive, t->step, m);
         for (int k = 0; k < n; k++)
             if (alive[k] < least[k]) least[k] = alive[k];
     }
-    for (int k = 0; k < n; k++) sum += least[k];
-    return sum;
+    for (int k = 0; k < n; k++) sum[k % TANDEM_N_PRECISION] += least[k];
+    for (int k = 0; k < m->n; k++)
+        if (sum[k] > most) most = sum[k];
+    return most;
 }
 
 tandem_status tandem_fit_least(uint64_t *bytes, const tandem_graph *graph, const tandem_device *device,
-                               tandem_error *error)
+                               tandem_budget *work, tandem_error *error)
 {
     trial t;
-    uint64_t most = 0, flat = 0;
-    uint64_t *room = NULL;
+    moments m = {0};
+    if (!spend(work, graph, TANDEM_FIT_LAY_OUT + 2 * TANDEM_FIT_TRY * n_precision(device)))
+        return beyond(graph->model, error);
     tandem_status status = open_trial(&t, graph, device, error);
     if (status != TANDEM_OK) return status;
-    if (!(room = calloc((size_t)graph->n_op * 2 * N_ROLE, sizeof *room)))
+    uint64_t *room = calloc((size_t)graph->n_op * 2 * N_ROLE * TANDEM_N_PRECISION, sizeof *room);
+    int64_t *change = calloc((size_t)t.step->n_task + 1, sizeof *change);
+    if (!room || !change) {
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to look at model %s", graph->model);
-    /* Any moment will do; those at which the uniform plans are largest are the most telling ones. */
-    for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
-        tandem_memory memory;
-        if (!try_uniform(&t, p)) continue;
-        status = tandem_memory_plan(&memory, t.step, NULL, NULL, NULL, error);
-        if (status != TANDEM_OK) break;
-        const uint64_t alive = least_alive(&t, memory.peak_task, room);
-        flat = memory.weights + memory.gradients + memory.optimizer;
-        if (alive > most) most = alive;
+        goto out;
     }
+    for (int p = 0; p < TANDEM_N_PRECISION; p++)
+        if (try_uniform(&t, p)) m.task[m.n++] = fullest(t.step, change);
+    const uint64_t flat = (uint64_t)t.step->n_flat * sizeof(float);
+    const uint64_t n_array = 2 + (uint64_t)tandem_optimizer_n_state(graph->optimizer.kind); /* weights, gradients, … */
+    *bytes = flat * n_array + least_alive(&t, &m, room);
+out:
+    free(change);
     free(room);
     close_trial(&t);
-    if (status == TANDEM_OK) *bytes = flat + most;
     return status;
+}
+
+int tandem_fit_is_same(const tandem_device *one, const tandem_device *other)
+{
+    return one->precisions == other->precisions && one->wider == other->wider && one->columnwise == other->columnwise;
 }
 
 /* --- A batch that fits ------------------------------------------------------------------------------------------------------ */
 
-/* The smallest uniform plan at a batch. */
-static tandem_status smallest(uint64_t *bytes, tandem_precision *precision, const char *model, int64_t batch,
-                              const tandem_device *device, tandem_error *error)
+/* The memory of the uniform plans at one batch; UINT64_MAX of those that were not asked for or cannot be. */
+typedef struct looked {
+    int64_t batch;
+    uint64_t bytes[TANDEM_N_PRECISION];
+} looked;
+
+/* Fills in those of `precisions`. */
+static tandem_status look(looked *at, const char *model, const tandem_device *device, unsigned precisions,
+                          tandem_budget *work, tandem_error *error)
 {
     tandem_graph *graph = NULL;
     trial t = {0};
-    uint64_t least = UINT64_MAX;
-    tandem_status status = tandem_graph_open(&graph, model, batch, error);
+    const unsigned n = (unsigned)__builtin_popcount(precisions);
+    tandem_status status = tandem_fit_open(&graph, model, at->batch, work, error);
+    if (status == TANDEM_OK && !spend(work, graph, TANDEM_FIT_LAY_OUT + (TANDEM_FIT_TRY + TANDEM_FIT_PLACE) * n))
+        status = beyond(graph->model, error);
     if (status == TANDEM_OK) status = open_trial(&t, graph, device, error);
     for (int p = 0; p < TANDEM_N_PRECISION && status == TANDEM_OK; p++) {
         tandem_memory memory;
-        if (!try_uniform(&t, p)) continue;
+        at->bytes[p] = UINT64_MAX;
+        if (!(precisions >> p & 1) || !try_uniform(&t, p)) continue;
         status = tandem_memory_plan(&memory, t.step, NULL, NULL, NULL, error);
-        if (status != TANDEM_OK || memory.peak >= least) continue;
-        least = memory.peak;
-        *precision = (tandem_precision)p;
+        if (status == TANDEM_OK) at->bytes[p] = memory.peak;
     }
-    if (status == TANDEM_OK) *bytes = least;
     close_trial(&t);
     tandem_graph_close(graph);
     return status;
 }
 
-tandem_status tandem_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
-                               const tandem_device *device, uint64_t limit_bytes, int64_t most, tandem_error *error)
+/* Where precision p would cross the limit, were memory a straight line over the batch, which it nearly is. Between the two. */
+static int64_t crossing(const looked *fits, const looked *large, int p, uint64_t limit_bytes)
 {
-    enum { TRIALS = 12 };
-    int64_t fits = 0, next = 1, too_large = most + 1;
-    uint64_t fits_bytes = 0, large_bytes = 0;
-    tandem_precision found = TANDEM_PRECISION_FP32;
-    for (int k = 0; k < TRIALS && fits + 1 < too_large; k++) {
-        uint64_t bytes = 0;
-        tandem_precision with = TANDEM_PRECISION_FP32;
-        const tandem_status status = smallest(&bytes, &with, model, next, device, error);
-        if (status != TANDEM_OK) return status;
-        if (bytes <= limit_bytes) {
-            fits = next;
-            fits_bytes = bytes;
-            found = with;
-        } else {
-            too_large = next;
-            large_bytes = bytes;
-        }
-        /* Memory is nearly a straight line over the batch: look where it crosses the limit. */
-        double share = 0.5;
-        if (!large_bytes)
-            next = most;
-        else {
-            if (fits) share = (double)(limit_bytes - fits_bytes) / (double)(large_bytes - fits_bytes);
-            next = fits + (int64_t)(share * (double)(too_large - fits));
-        }
-        if (next <= fits) next = fits + 1;
-        if (next >= too_large) next = too_large - 1;
+    const double share = (double)(limit_bytes - fits->bytes[p]) / (double)(large->bytes[p] - fits->bytes[p]);
+    return fits->batch + (int64_t)(share * (double)(large->batch - fits->batch));
+}
+
+/* The precision in which the larger batch fits, as far as can be seen from two: one that has got somewhere at all. */
+static int most_promising(const looked *fits, const looked *large, uint64_t limit_bytes)
+{
+    int best = -1;
+    int64_t farthest = -1;
+    for (int p = 0; p < TANDEM_N_PRECISION; p++) {
+        if (fits->bytes[p] > limit_bytes) continue;
+        const int64_t far = large->bytes[p] <= limit_bytes ? INT64_MAX : crossing(fits, large, p, limit_bytes);
+        if (far <= farthest) continue;
+        farthest = far;
+        best = p;
     }
-    *batch = fits;
-    *precision = found;
+    return best;
+}
+
+/* Between a batch that fits in precision p and one that does not. */
+static tandem_status narrow(looked *fits, looked *large, int p, const char *model, const tandem_device *device,
+                            uint64_t limit_bytes, tandem_budget *work, tandem_error *error)
+{
+    for (int k = 2; k < TANDEM_FIT_TRIALS && fits->batch + 1 < large->batch; k++) {
+        looked next = {.batch = crossing(fits, large, p, limit_bytes)};
+        if (next.batch <= fits->batch) next.batch = fits->batch + 1;
+        if (next.batch >= large->batch) next.batch = large->batch - 1;
+        const tandem_status status = look(&next, model, device, 1u << p, work, error);
+        if (status != TANDEM_OK) return status;
+        *(next.bytes[p] <= limit_bytes ? fits : large) = next;
+    }
+    return TANDEM_OK;
+}
+
+tandem_status tandem_fit_batch(int64_t *batch, tandem_precision *precision, const char *model,
+                               const tandem_device *device, uint64_t limit_bytes, int64_t most,
+                               tandem_budget *work, tandem_error *error)
+{
+    looked fits = {.batch = 1}, large = {.batch = most};
+    if (most < 1) {
+        *batch = 0;
+        return TANDEM_OK;
+    }
+    tandem_status status = look(&fits, model, device, device->precisions, work, error);
+    if (status == TANDEM_OK && most > 1)
+        status = look(&large, model, device, device->precisions, work, error);
+    if (status != TANDEM_OK) return status;
+    if (most == 1) large = fits;
+    const int p = most_promising(&fits, &large, limit_bytes);
+    if (p < 0) {
+        *batch = 0;
+        return TANDEM_OK;
+    }
+    if (large.bytes[p] <= limit_bytes)
+        fits = large;
+    else
+        status = narrow(&fits, &large, p, model, device, limit_bytes, work, error);
+    if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT)
+        return status; /* without work the search ends where it is */
+    *batch = fits.batch;
+    *precision = (tandem_precision)p;
     return TANDEM_OK;
 }

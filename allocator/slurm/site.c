@@ -75,26 +75,39 @@ static tandem_status read_line(tandem_site *site, char *text, line *l)
     return status;
 }
 
-static tandem_status read_file(tandem_site *site, const char *path, tandem_error *error)
+static tandem_status read_lines(tandem_site *site, char *text, const char *path, tandem_error *error)
 {
-    enum { MOST_BYTES = 1 << 16 };
-    char *bytes = NULL, *text = NULL, *rest = NULL;
-    size_t n = 0;
     line l = {.path = path, .error = error};
-    tandem_status status = tandem_file_read(&bytes, &n, path, MOST_BYTES, error);
-    if (status == TANDEM_OK && !(text = malloc(n + 1)))
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
-    if (text) (void)snprintf(text, n + 1, "%.*s", (int)n, bytes ? bytes : "");
+    tandem_status status = TANDEM_OK;
     /* strsep, since empty lines count */
-    rest = text;
-    while (status == TANDEM_OK && rest) {
-        char *one = strsep(&rest, "\n");
+    while (status == TANDEM_OK && text) {
+        char *one = strsep(&text, "\n");
         one[strcspn(one, "#")] = '\0';
         l.number++;
         status = read_line(site, one, &l);
     }
-    free(text);
-    free(bytes);
+    return status;
+}
+
+tandem_status tandem_site_parse(tandem_site **out, const char *text, size_t n, const char *path, tandem_error *error)
+{
+    if (n && memchr(text, '\0', n))
+        return tandem_error_set(error, TANDEM_MALFORMED, "%.200s holds a NUL byte; it is a text", path);
+    tandem_site *site = calloc(1, sizeof *site);
+    char *copy = malloc(n + 1);
+    tandem_status status = TANDEM_OK;
+    if (!site || !copy) {
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to read '%.200s'", path);
+    } else {
+        if (n) memcpy(copy, text, n);
+        copy[n] = '\0';
+        status = read_lines(site, copy, path, error);
+    }
+    free(copy);
+    if (status == TANDEM_OK)
+        *out = site;
+    else
+        free(site);
     return status;
 }
 
@@ -105,16 +118,15 @@ void tandem_site_path(char *path, size_t size)
     (void)snprintf(path, size, "%.*s/tandem.conf", (int)(strrchr(conf, '/') - conf), conf);
 }
 
-tandem_status tandem_site_open(tandem_site **out, const char *path, tandem_error *error)
+tandem_status tandem_site_open(tandem_site **site, const char *path, tandem_error *error)
 {
-    tandem_site *site = calloc(1, sizeof *site);
-    if (!site) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for '%.200s'", path);
+    enum { MOST_BYTES = 1 << 16 };
+    char *bytes = NULL;
+    size_t n = 0;
     const int absent = access(path, F_OK) != 0 && errno == ENOENT;
-    const tandem_status status = absent ? TANDEM_OK : read_file(site, path, error);
-    if (status == TANDEM_OK)
-        *out = site;
-    else
-        free(site);
+    tandem_status status = absent ? TANDEM_OK : tandem_file_read(&bytes, &n, path, MOST_BYTES, error);
+    if (status == TANDEM_OK) status = tandem_site_parse(site, bytes, n, path, error);
+    free(bytes);
     return status;
 }
 

@@ -36,6 +36,8 @@ void tandem_site_path(char *path, size_t size);
 /* tandem_site_open: reads the file; where there is none, nothing is mapped. TANDEM_MALFORMED names the line; TANDEM_IO,
  * TANDEM_NO_MEMORY. *site unchanged on error. */
 tandem_status tandem_site_open(tandem_site **site, const char *path, tandem_error *error);
+/* tandem_site_parse: the same of a text of n bytes; errors call it `path`. TANDEM_MALFORMED, TANDEM_NO_MEMORY. */
+tandem_status tandem_site_parse(tandem_site **site, const char *text, size_t n, const char *path, tandem_error *error);
 void tandem_site_close(tandem_site *site); /* NULL is fine */
 
 /* One resource of a list: "gres:gpu:t4:2", "gres/gpu:t4", "gpu:2", "gpu:t4:1(IDX:0)". */

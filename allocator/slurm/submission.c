@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/fit.h"
 #include "base/quantity.h"
 #include "tandem/planner.h"
 
-enum { MOST_BATCH = 1 << 20, MOST_OP = 2000, MOST_TEXT = 1024 };
+enum {
+    MOST_BATCH = 1 << 20,
+    MOST_TEXT = 1024,
+    LOOK_UP = 16 /* units of work (fit.h) to look a name up among the lines that tandem.conf may have */
+};
 
 typedef struct checking {
     const tandem_submission *submission;
@@ -18,10 +21,20 @@ typedef struct checking {
     int64_t batch;
     uint64_t memory_bytes; /* --tandem-memory; 0 = not given */
     tandem_graph *graph;
+    tandem_budget *work;
     int n_device;
     tandem_device device[TANDEM_MAX_CLASS];
     tandem_error *error;
 } checking;
+
+/* No word of the user's in it: it goes into slurmctld's log. */
+static tandem_status beyond(const checking *c)
+{
+    return tandem_error_set(c->error, TANDEM_OVER_LIMIT,
+                            "to look at it takes more work than slurmctld gives a job (%" PRIu64
+                            " units, %d operators); srun looks again",
+                            c->work->most, TANDEM_FIT_MOST_OP);
+}
 
 /* --- What was asked for -------------------------------------------------------------------------------------------------------- */
 
@@ -70,6 +83,7 @@ static tandem_status read_devices(checking *c)
         const char *list = c->submission->resources[k];
         tandem_gres gres;
         while (list && tandem_gres_next(&gres, &list)) {
+            if (!tandem_budget_spend(c->work, LOOK_UP)) return beyond(c);
             const int found = tandem_site_gres(&device, c->site, &gres, c->error);
             if (found < 0) return TANDEM_UNKNOWN_NAME;
             if (found > 0) add_device(c, &device);
@@ -77,8 +91,10 @@ static tandem_status read_devices(checking *c)
     }
     if (c->n_device || !features || strchr(features, '|')) return TANDEM_OK;
     char name[TANDEM_SITE_NAME];
-    while (tandem_feature_next(name, &features))
+    while (tandem_feature_next(name, &features)) {
+        if (!tandem_budget_spend(c->work, LOOK_UP)) return beyond(c);
         if (tandem_site_feature(&device, c->site, name)) add_device(c, &device);
+    }
     return TANDEM_OK;
 }
 
@@ -92,16 +108,17 @@ static uint64_t limit_of(const checking *c, const tandem_device *device)
     return limit;
 }
 
-static tandem_status refuse_memory(const checking *c, const tandem_device *device, uint64_t least_bytes,
-                                   uint64_t limit_bytes)
+static tandem_status refuse_memory(checking *c, const tandem_device *device, uint64_t least_bytes, uint64_t limit_bytes)
 {
     char least[TANDEM_QUANTITY_TEXT], limit[TANDEM_QUANTITY_TEXT], advice[128];
     int64_t batch = 0;
     tandem_precision precision;
-    const tandem_status status =
-        tandem_fit_batch(&batch, &precision, c->graph->model, device, limit_bytes, c->batch - 1, c->error);
-    if (status != TANDEM_OK) return status;
-    if (batch)
+    const tandem_status status = tandem_fit_batch(&batch, &precision, c->graph->model, device, limit_bytes,
+                                                  c->batch - 1, c->work, c->error);
+    if (status != TANDEM_OK && status != TANDEM_OVER_LIMIT) return status;
+    if (status == TANDEM_OVER_LIMIT)
+        (void)snprintf(advice, sizeof advice, "a smaller --tandem-batch may fit");
+    else if (batch)
         (void)snprintf(advice, sizeof advice, "--tandem-batch=%" PRId64 " fits, in %s", batch,
                        tandem_precision_get(precision)->name);
     else
@@ -114,18 +131,30 @@ static tandem_status refuse_memory(const checking *c, const tandem_device *devic
                             tandem_quantity_print_bytes(limit, sizeof limit, limit_bytes), limit_bytes, advice);
 }
 
-static tandem_status check_memory(const checking *c)
+/* Devices alike in what counts are looked at once. What is found too large is refused, also where no work is left for others. */
+static tandem_status check_memory(checking *c)
 {
-    if (c->graph->n_op > MOST_OP) return TANDEM_OK;
+    uint64_t least_bytes[TANDEM_MAX_CLASS] = {0};
+    int is_whole = 1;
     for (int i = 0; i < c->n_device; i++) {
         const uint64_t limit_bytes = limit_of(c, &c->device[i]);
-        uint64_t least_bytes = 0;
+        int like = 0;
         if (!limit_bytes) continue;
-        const tandem_status status = tandem_fit_least(&least_bytes, c->graph, &c->device[i], c->error);
-        if (status != TANDEM_OK) return status;
-        if (least_bytes > limit_bytes) return refuse_memory(c, &c->device[i], least_bytes, limit_bytes);
+        while (like < i && (!least_bytes[like] || !tandem_fit_is_same(&c->device[like], &c->device[i])))
+            like++;
+        least_bytes[i] = least_bytes[like];
+        if (like == i) {
+            const tandem_status status =
+                tandem_fit_least(&least_bytes[i], c->graph, &c->device[i], c->work, c->error);
+            if (status == TANDEM_OVER_LIMIT) {
+                is_whole = 0;
+                continue;
+            }
+            if (status != TANDEM_OK) return status;
+        }
+        if (least_bytes[i] > limit_bytes) return refuse_memory(c, &c->device[i], least_bytes[i], limit_bytes);
     }
-    return TANDEM_OK;
+    return is_whole ? TANDEM_OK : beyond(c);
 }
 
 /* --- All of it -------------------------------------------------------------------------------------------------------------------- */
@@ -142,22 +171,27 @@ static tandem_status check_lengths(const tandem_submission *s, tandem_error *err
     return TANDEM_OK;
 }
 
-tandem_status tandem_submission_check(const tandem_submission *submission, const char *site_path, tandem_error *error)
+static tandem_status check_all(checking *c)
 {
-    tandem_site *site = NULL;
-    checking c = {.submission = submission, .batch = TANDEM_DEFAULT_BATCH, .error = error};
-    if (!submission->model) return TANDEM_OK;
-    tandem_status status = check_lengths(submission, error);
-    if (status == TANDEM_OK && submission->batch)
-        status = tandem_submission_batch(&c.batch, submission->batch, error);
-    if (status == TANDEM_OK && submission->memory)
-        status = tandem_submission_memory(&c.memory_bytes, submission->memory, error);
-    if (status == TANDEM_OK) status = tandem_graph_open(&c.graph, submission->model, c.batch, error);
-    if (status == TANDEM_OK) status = tandem_site_open(&site, site_path, error);
-    c.site = site;
-    if (status == TANDEM_OK) status = read_devices(&c);
-    if (status == TANDEM_OK) status = check_memory(&c);
-    tandem_site_close(site);
+    const tandem_submission *s = c->submission;
+    tandem_status status = TANDEM_OK;
+    if (s->batch) status = tandem_submission_batch(&c->batch, s->batch, c->error);
+    if (status == TANDEM_OK && s->memory)
+        status = tandem_submission_memory(&c->memory_bytes, s->memory, c->error);
+    if (status == TANDEM_OK) status = read_devices(c);
+    if (status != TANDEM_OK) return status;
+    status = tandem_fit_open(&c->graph, s->model, c->batch, c->work, c->error);
+    if (status == TANDEM_OVER_LIMIT) return beyond(c);
+    return status == TANDEM_OK ? check_memory(c) : status;
+}
+
+tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
+                                      const tandem_site *site, tandem_error *error)
+{
+    checking c = {.submission = submission, .site = site, .batch = TANDEM_DEFAULT_BATCH, .work = work, .error = error};
+    tandem_status status = TANDEM_OK;
+    if (submission->model) status = check_lengths(submission, error);
+    if (submission->model && status == TANDEM_OK) status = check_all(&c);
     tandem_graph_close(c.graph);
     return status;
 }

@@ -3,6 +3,7 @@
 #ifndef TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
 #define TANDEM_ALLOCATOR_SLURM_SUBMISSION_H
 
+#include "allocator/slurm/fit.h"
 #include "allocator/slurm/site.h"
 
 /* What the user wrote; NULL = nothing. Borrowed. */
@@ -22,10 +23,13 @@ tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, t
  * device that was asked for has, whatever the plan: which device, how many bytes, the limit, a batch that fits. The limit of
  * a rank is --tandem-memory (the largest, where there are several), else the device's own; on a CPU --mem counts too.
  * Devices are those of typed resources, or else of features, unless these stand beside an "or" (|).
- * Other results say nothing about the job: TANDEM_MALFORMED or TANDEM_IO of the site's file, TANDEM_NO_MEMORY.
- * Cost: some milliseconds where the model is too large, less where it fits; models of more than 2000 operators are not looked
- * into. */
-tandem_status tandem_submission_check(const tandem_submission *submission, const char *site_path, tandem_error *error);
+ * Other results say nothing about the job, and their texts hold no word of the user's: TANDEM_NO_MEMORY, and TANDEM_OVER_LIMIT
+ * where it takes more work to look at than there may be. The answer depends on nothing but the arguments: it is the same on a
+ * busy machine. No file is opened, whatever the names are.
+ * work: the units that may be spent, and that were. Cost: that of the units (fit.h); docs/slurm.md has the worst case. */
+enum { TANDEM_SUBMISSION_MOST_WORK = 60000 }; /* what slurmctld gives a job */
+tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
+                                      const tandem_site *site, tandem_error *error);
 int tandem_submission_is_refused(tandem_status status);
 
 #endif

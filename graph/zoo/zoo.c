@@ -3,6 +3,7 @@
 #include "base/nearest.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -275,6 +276,13 @@ static void canonical(char *text, size_t room, const tandem_model *model, const 
 
 tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t batch, tandem_error *error)
 {
+    int n_op = INT_MAX;
+    return tandem_graph_open_within(graph, model, batch, &n_op, error);
+}
+
+tandem_status tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
+                                       tandem_error *error)
+{
     const piece name = piece_until(model ? model : "", ":");
     const char *options = name.start[name.length] ? name.start + name.length + 1 : NULL;
     const tandem_zoo_model *row = NULL;
@@ -285,8 +293,12 @@ tandem_status tandem_graph_open(tandem_graph **graph, const char *model, int64_t
     tandem_status status = model_find(&row, name, error);
     if (status == TANDEM_OK) status = options_read(value, &row->model, options, error);
     if (status == TANDEM_OK) status = tandem_builder_open(&builder, batch, error);
-    if (status == TANDEM_OK) status = row->build(builder, value, error);
     if (status == TANDEM_OK) {
+        tandem_builder_limit(builder, *n_op);
+        status = row->build(builder, value, error);
+    }
+    if (status == TANDEM_OK) {
+        *n_op = tandem_builder_n_op(builder);
         canonical(text, sizeof text, &row->model, value);
         status = tandem_builder_finish(builder, text, &row->optimizer, &made, error);
     }

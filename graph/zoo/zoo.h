@@ -20,6 +20,12 @@ extern const tandem_zoo_model tandem_zoo_mlp, tandem_zoo_resnet20, tandem_zoo_vi
 
 enum { TANDEM_ZOO_MAX_OPTION = 9 };
 
+/* tandem_graph_open for slurmctld, whom a user's text must neither hold up nor make open a file: a name is looked for among the
+ * models above alone, it is no path, and the building stops where it has taken *n_op operators: TANDEM_OVER_LIMIT. With any
+ * other graph *n_op is how many it was built of, before some were joined. */
+tandem_status tandem_graph_open_within(tandem_graph **graph, const char *model, int64_t batch, int *n_op,
+                                       tandem_error *error);
+
 /* The option "image" holds three numbers in one: sizes below 2^16. A single number N means NxN, with the channels of the
  * default. */
 #define TANDEM_ZOO_IMAGE(height, width, channels)                                                            \

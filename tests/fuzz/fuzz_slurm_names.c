@@ -1,12 +1,12 @@
 /* Resources, features and a submission from any bytes: nothing is read behind its end, names are cut to fit, and what is said
- * of a job is one of the few things that can be said. slurmctld runs this code on what users write. */
+ * of a job is one of the few things that can be said, at a cost within its budget. slurmctld runs this code on what users write. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/submission.h"
 #include "tests/fuzz/fuzz_main.h"
+#include "tests/slurm/draw.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -34,27 +34,56 @@ static void walk(const char *text)
     }
 }
 
+static void check(const tandem_submission *submission, uint64_t most_work)
+{
+    static tandem_site *site; /* as full as it may be, the same for all */
+    tandem_budget work = {.most = most_work};
+    tandem_error error = {0};
+    if (!site) {
+        char *text = tandem_draw_site();
+        demand(tandem_site_parse(&site, text, strlen(text), "drawn", NULL) == TANDEM_OK, "a full site is read");
+        free(text);
+    }
+    const tandem_status status = tandem_submission_check(&work, submission, site, &error);
+    const int is_over = status == TANDEM_OVER_LIMIT;
+    demand(work.spent <= most_work, "the work stays within its budget");
+    demand(status == TANDEM_OK || is_over || tandem_submission_is_refused(status), "a job is let through or refused");
+    demand(status == TANDEM_OK || error.text[0], "a refusal has a reason");
+    for (const char *at = error.text; is_over && *at; at++)
+        demand(*at >= ' ' && *at <= '~', "what is logged is fit to print");
+}
+
 /* The text's lines, in turn, are what the user wrote. */
 static void submit(char *text)
 {
-    static const char *const nowhere = "/nonexistent/tandem.conf";
     tandem_submission submission = {.model = "mlp"};
-    tandem_error error = {0};
     char *rest = text;
     submission.resources[0] = strsep(&rest, "\n");
     submission.features = rest ? strsep(&rest, "\n") : NULL;
     submission.batch = rest ? strsep(&rest, "\n") : NULL;
     submission.memory = rest ? strsep(&rest, "\n") : NULL;
-    const tandem_status status = tandem_submission_check(&submission, nowhere, &error);
-    demand(status == TANDEM_OK || tandem_submission_is_refused(status), "a job is let through or refused");
-    demand(status == TANDEM_OK || error.text[0], "a refusal has a reason");
+    if (rest) submission.model = strsep(&rest, "\n");
+    check(&submission, TANDEM_SUBMISSION_MOST_WORK);
+}
+
+/* Behind a byte 0: how much work there may be, and a job that bytes stand for, which mutations of text would hardly ever write. */
+static void submit_drawn(const uint8_t *data, size_t size)
+{
+    tandem_drawn drawn;
+    const unsigned share = size ? data[0] : 0; /* seldom all of it, so that there is time for many jobs */
+    tandem_draw_submission(&drawn, data + (size > 0), size - (size > 0));
+    check(&drawn.submission, share == 255 ? TANDEM_SUBMISSION_MOST_WORK : 40 * share);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    if (size && !data[0]) {
+        submit_drawn(data + 1, size - 1);
+        return 0;
+    }
     char *const text = malloc(size + 1);
     if (!text) return 0;
-    memcpy(text, data, size);
+    if (size) memcpy(text, data, size);
     text[size] = '\0';
     walk(text);
     submit(text);
@@ -64,15 +93,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 int main(int argc, char **argv)
 {
-    static const char *const seeds[] = {
-        "gres:gpu:t4:2,gres:gpu:v100:1(IDX:0-1,3)\n[cpu_avx2*2&cpu_sse41*4]\n64\n12GiB,300MiB",
-        "gpu:4K,nic\ntandem_cpu_avx512_bf16|rome\n4000\n1MiB",
-    };
-    const uint8_t *bytes[2];
-    size_t n[2];
-    for (int k = 0; k < 2; k++) {
-        bytes[k] = (const uint8_t *)seeds[k];
-        n[k] = strlen(seeds[k]);
-    }
-    return tandem_fuzz_main("slurm_names", LLVMFuzzerTestOneInput, bytes, n, 2, argc, argv);
+    return tandem_fuzz_main("slurm_names", LLVMFuzzerTestOneInput, NULL, NULL, 0, argc, argv);
 }

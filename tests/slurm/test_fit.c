@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "allocator/slurm/fit.h"
 #include "allocator/slurm/submission.h"
@@ -46,7 +45,7 @@ static void check_least(const char *model, int64_t batch, const tandem_device *d
     tandem_step *step = NULL;
     uint64_t least = 0, smallest = UINT64_MAX;
     assert_int_equal(tandem_graph_open(&graph, model, batch, NULL), TANDEM_OK);
-    assert_int_equal(tandem_fit_least(&least, graph, device, NULL), TANDEM_OK);
+    assert_int_equal(tandem_fit_least(&least, graph, device, &(tandem_budget){.most = UINT64_MAX}, NULL), TANDEM_OK);
     assert_int_equal(tandem_step_open(&step, graph, device->wider, 0, NULL), TANDEM_OK);
     for (uint32_t k = 0; k < N_PLAN; k++) {
         const uint64_t peak = random_peak(step, device, k);
@@ -76,6 +75,17 @@ static void no_plan_takes_less_than_the_least(void **state)
 
 /* --- A batch that fits ----------------------------------------------------------------------------------------------------- */
 
+static tandem_status batch_within(int64_t *batch, const char *model, uint64_t limit, int64_t most, uint64_t units)
+{
+    tandem_device device;
+    tandem_precision precision;
+    tandem_budget budget = {.most = units};
+    assert_int_equal(tandem_device_find(&device, "cpu:sse41", NULL), TANDEM_OK);
+    const tandem_status status = tandem_fit_batch(batch, &precision, model, &device, limit, most, &budget, NULL);
+    assert_true(budget.spent <= units);
+    return status;
+}
+
 static void the_batch_found_fits_and_the_next_does_not(void **state)
 {
     (void)state;
@@ -84,24 +94,44 @@ static void the_batch_found_fits_and_the_next_does_not(void **state)
     for (uint64_t limit = (uint64_t)40 << 20; limit < (uint64_t)1 << 30; limit = limit * 3 / 2) {
         int64_t batch = -1, again = -1;
         uint64_t least = 0;
-        tandem_precision precision;
         tandem_graph *graph = NULL;
-        assert_int_equal(tandem_fit_batch(&batch, &precision, "vit_tiny", &device, limit, 100000, NULL), TANDEM_OK);
+        assert_int_equal(batch_within(&batch, "vit_tiny", limit, 100000, UINT64_MAX), TANDEM_OK);
         assert_true(batch > 1 && batch < 100000);
         /* looking up to it alone finds it again, at once */
-        assert_int_equal(tandem_fit_batch(&again, &precision, "vit_tiny", &device, limit, batch, NULL), TANDEM_OK);
+        assert_int_equal(batch_within(&again, "vit_tiny", limit, batch, UINT64_MAX), TANDEM_OK);
         assert_int_equal(again, batch);
         assert_int_equal(tandem_graph_open(&graph, "vit_tiny", batch, NULL), TANDEM_OK);
-        assert_int_equal(tandem_fit_least(&least, graph, &device, NULL), TANDEM_OK);
+        assert_int_equal(tandem_fit_least(&least, graph, &device, &(tandem_budget){.most = UINT64_MAX}, NULL),
+                         TANDEM_OK);
         assert_true(least <= limit);
         tandem_graph_close(graph);
     }
     int64_t batch = -1;
-    tandem_precision precision;
-    assert_int_equal(tandem_fit_batch(&batch, &precision, "vit_tiny", &device, 1000, 64, NULL), TANDEM_OK);
+    assert_int_equal(batch_within(&batch, "vit_tiny", 1000, 64, UINT64_MAX), TANDEM_OK);
     assert_int_equal(batch, 0);
-    assert_int_equal(tandem_fit_batch(&batch, &precision, "mlp", &device, (uint64_t)1 << 40, 64, NULL), TANDEM_OK);
+    assert_int_equal(batch_within(&batch, "mlp", (uint64_t)1 << 40, 64, UINT64_MAX), TANDEM_OK);
     assert_int_equal(batch, 64);
+    assert_int_equal(batch_within(&batch, "mlp", (uint64_t)1 << 40, 0, UINT64_MAX), TANDEM_OK);
+    assert_int_equal(batch, 0);
+    assert_int_equal(batch_within(&batch, "mlp", (uint64_t)1 << 40, 1, UINT64_MAX), TANDEM_OK);
+    assert_int_equal(batch, 1);
+}
+
+/* Less work finds a smaller batch, which fits all the same, or none. */
+static void a_batch_is_looked_for_as_long_as_there_is_work(void **state)
+{
+    (void)state;
+    int64_t before = 0, all = 0;
+    const uint64_t limit = (uint64_t)100 << 20;
+    assert_int_equal(batch_within(&all, "vit_tiny", limit, 100000, UINT64_MAX), TANDEM_OK);
+    for (uint64_t units = 0; units < 40000; units += 500) {
+        int64_t batch = before;
+        const tandem_status status = batch_within(&batch, "vit_tiny", limit, 100000, units);
+        if (status != TANDEM_OK) assert_int_equal(status, TANDEM_OVER_LIMIT);
+        assert_in_range(batch, before, all);
+        before = batch;
+    }
+    assert_int_equal(before, all);
 }
 
 /* --- Submissions ------------------------------------------------------------------------------------------------------------ */
@@ -116,11 +146,9 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
 {
     (void)state;
     const uint64_t mebibyte = 1 << 20;
-    char site[] = "/tmp/tandem-site-XXXXXX";
-    const int file = mkstemp(site);
-    assert_true(file >= 0);
-    assert_int_equal(write(file, "gres gpu:old cpu:sse41\n", 23), 23);
-    (void)close(file);
+    static const char conf[] = "gres gpu:old cpu:sse41\n";
+    tandem_site *site = NULL;
+    assert_int_equal(tandem_site_parse(&site, conf, strlen(conf), "a site", NULL), TANDEM_OK);
     const submission_row rows[] = {
         {{.batch = "0"}, TANDEM_OK, NULL}, /* none of tandem's */
         {{.model = "vit_tiny"}, TANDEM_OK, NULL},
@@ -145,31 +173,67 @@ static void jobs_are_looked_at_as_they_are_submitted(void **state)
         {{.model = "vit_tiny", .batch = "256", .features = "cpu_avx2|big", .task_memory_bytes = mebibyte}, TANDEM_OK, NULL},
         {{.model = "vit_tiny", .batch = "256", .features = "ssd", .task_memory_bytes = mebibyte}, TANDEM_OK, NULL},
         {{.model = "vit_tiny", .batch = "256", .memory = "10MiB", .features = "cpu_avx2"}, TANDEM_NO_FIT, "no batch fits"},
+        /* as far as the work goes: what is too large is told, also then */
+        {{.model = "gpt2_small:layers=73"}, TANDEM_OVER_LIMIT, "more work than slurmctld gives a job"},
+        {{.model = "gpt2_small:layers=24", .memory = "900TiB", .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
+         TANDEM_OVER_LIMIT,
+         "srun looks again"},
+        {{.model = "gpt2_small:layers=24", .memory = "1GiB", .resources = {"gpu:old,gpu:t4,gpu:p100,gpu:p4,gpu:a10,gpu:l4"}},
+         TANDEM_NO_FIT,
+         "does not fit cpu:sse41"},
+        {{.model = "gpt2_small:layers=32", .memory = "1GiB", .resources = {"gpu:h100"}},
+         TANDEM_NO_FIT,
+         "a smaller --tandem-batch may fit"},
     };
     for (size_t k = 0; k < N_OF(rows); k++) {
         tandem_error error = {0};
-        const tandem_status status = tandem_submission_check(&rows[k].submission, site, &error);
+        tandem_budget work = {.most = TANDEM_SUBMISSION_MOST_WORK};
+        const tandem_status status = tandem_submission_check(&work, &rows[k].submission, site, &error);
         if (status != rows[k].status || (rows[k].says && !strstr(error.text, rows[k].says)))
             fail_msg("row %zu: %s: %s", k, tandem_status_name(status), error.text);
-        assert_int_equal(tandem_submission_is_refused(status), status != TANDEM_OK);
+        assert_int_equal(tandem_submission_is_refused(status), status != TANDEM_OK && status != TANDEM_OVER_LIMIT);
+        assert_true(work.spent <= work.most);
     }
-    (void)unlink(site);
+    tandem_site_close(site);
+}
+
+/* Cards that have the same precisions cost one look. */
+static void devices_alike_are_looked_at_once(void **state)
+{
+    (void)state;
+    tandem_site *site = NULL;
+    tandem_budget one = {.most = 60000}, three = one, others = one;
+    assert_int_equal(tandem_site_parse(&site, "", 0, "none", NULL), TANDEM_OK);
+    const tandem_submission alone = {.model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100"}};
+    const tandem_submission alike = {
+        .model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100,gpu:h200,gpu:l4"}};
+    const tandem_submission unlike = {
+        .model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100,gpu:a100,gpu:t4"}};
+    assert_int_equal(tandem_submission_check(&one, &alone, site, NULL), TANDEM_OK);
+    assert_int_equal(tandem_submission_check(&three, &alike, site, NULL), TANDEM_OK);
+    assert_int_equal(tandem_submission_check(&others, &unlike, site, NULL), TANDEM_OK);
+    assert_in_range(three.spent - one.spent, 1, 100); /* two names more to be looked up */
+    assert_true(others.spent > 2 * one.spent);
+    tandem_site_close(site);
 }
 
 static void what_is_no_fault_of_the_job_lets_it_through(void **state)
 {
     (void)state;
     tandem_error error = {0};
-    const tandem_submission submission = {.model = "mlp"};
-    const tandem_status status = tandem_submission_check(&submission, "/", &error); /* a directory is no tandem.conf */
-    assert_int_equal(status, TANDEM_IO);
-    assert_false(tandem_submission_is_refused(status));
+    tandem_site *site = NULL;
+    assert_int_equal(tandem_site_open(&site, "/", &error), TANDEM_IO); /* a directory is no tandem.conf */
+    assert_null(site);
+    assert_false(tandem_submission_is_refused(TANDEM_IO));
     assert_false(tandem_submission_is_refused(TANDEM_NO_MEMORY));
     assert_false(tandem_submission_is_refused(TANDEM_MALFORMED));
+    assert_false(tandem_submission_is_refused(TANDEM_OVER_LIMIT));
     char model[5000];
     memset(model, 'm', sizeof model);
     model[sizeof model - 1] = '\0';
-    assert_int_equal(tandem_submission_check(&(tandem_submission){.model = model}, "/", &error), TANDEM_USAGE);
+    assert_int_equal(tandem_submission_check(&(tandem_budget){.most = 1},
+                                             &(tandem_submission){.model = model}, NULL, &error),
+                     TANDEM_USAGE);
 }
 
 int main(void)
@@ -177,7 +241,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_plan_takes_less_than_the_least),
         cmocka_unit_test(the_batch_found_fits_and_the_next_does_not),
+        cmocka_unit_test(a_batch_is_looked_for_as_long_as_there_is_work),
         cmocka_unit_test(jobs_are_looked_at_as_they_are_submitted),
+        cmocka_unit_test(devices_alike_are_looked_at_once),
         cmocka_unit_test(what_is_no_fault_of_the_job_lets_it_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
