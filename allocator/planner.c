@@ -56,13 +56,29 @@ static tandem_status read_choices(tandem_planner *planner, const tandem_request 
     return status;
 }
 
-/* Descriptions can be replayed without any store: *store stays NULL. */
-static tandem_status open_store(tandem_store **store, const tandem_request *request, const char *model,
-                                tandem_error *error)
+/* The first device of a cluster that is described only; NULL = there is none. */
+static const char *described_device(const tandem_cluster *cluster)
 {
+    for (int c = 0; c < cluster->n_class; c++)
+        if (tandem_device_is_described(&cluster->member[c].device)) return cluster->member[c].device.name;
+    return NULL;
+}
+
+/* Descriptions can be replayed without any store: *store stays NULL. */
+static tandem_status open_store(tandem_store **store, const tandem_request *request,
+                                const tandem_cluster *cluster, const char *model, tandem_error *error)
+{
+    const char *described = request->predict ? NULL : described_device(cluster);
     tandem_error opening = {0};
     const tandem_status status = tandem_store_open(store, request->store, TANDEM_STORE_READ, &opening);
     if (status == TANDEM_MISSING && request->predict && request->times_only) return TANDEM_OK;
+    if (status == TANDEM_MISSING && described)
+        return tandem_error_set(
+            error, TANDEM_MISSING,
+            "there is no profile store '%.200s', and '%s' is a description, which nothing can be measured on: "
+            "--predict takes its times from there%s%s%s",
+            request->store, described, request->times_only ? "" : ", and `tandem sensitivity --model ",
+            request->times_only ? "" : model, request->times_only ? "" : " --data DATA` begins a store");
     if (status == TANDEM_MISSING && !request->times_only)
         return tandem_error_set(error, TANDEM_MISSING,
                                 "there is no profile store '%.200s': `tandem sensitivity --model %s --data DATA` begins one%s; or "
@@ -82,7 +98,7 @@ tandem_status tandem_planner_open_for(tandem_planner **planner, const tandem_req
     tandem_planner *made = calloc(1, sizeof *made);
     if (!made) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a planner");
     tandem_status status = read_choices(made, request, error);
-    if (status == TANDEM_OK) status = open_store(&store, request, graph[0]->model, error);
+    if (status == TANDEM_OK) status = open_store(&store, request, cluster, graph[0]->model, error);
     const tandem_replayer_options options = {.bucket_bytes = request->bucket_bytes,
                                              .predict = request->predict,
                                              .collective = request->collective,

@@ -104,6 +104,20 @@ tandem_status cli_exchange_choose(int *over_network, tandem_error *error)
     return TANDEM_OK;
 }
 
+/* A plan's file may ask for more: it is cut as far as it can be. */
+static tandem_status check_segments(int n_segment, const tandem_graph *graph, tandem_error *error)
+{
+    tandem_step *step = NULL;
+    tandem_status status = n_segment > 1 ? tandem_step_open(&step, graph, TANDEM_F32, 0, error) : TANDEM_OK;
+    const int most = step ? tandem_step_most_segments(step) : n_segment;
+    if (n_segment > most)
+        status = tandem_error_set(error, TANDEM_USAGE,
+                                  "--recompute %d: model %s falls into %d segments at most; give 1 to %d, or sqrt",
+                                  n_segment, graph->model, most, most);
+    tandem_step_close(step);
+    return status;
+}
+
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error)
 {
     cli_subject made = {0};
@@ -111,6 +125,7 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     tandem_status status = cli_exchange_choose(&over_network, error);
     if (status == TANDEM_OK)
         status = options->plan ? open_planned(&made, options, error) : open_named(&made, options, error);
+    if (status == TANDEM_OK) status = check_segments(options->step.n_segment, made.graph[0], error);
     if (status != TANDEM_OK) {
         cli_subject_close(&made);
         return status;

@@ -24,12 +24,17 @@ static int last_reader(const struct tandem_step_index *index, int t)
     return index->reader_start[t] < index->reader_start[t + 1] ? index->reader[index->reader_start[t + 1] - 1] : t;
 }
 
+/* Views are handed on as what they are of; samples come from outside. */
+static int is_handed_on(const tandem_step *step, int t)
+{
+    return row_of(step, t)->op_class != TANDEM_SOURCE && step->graph->view[t] == t;
+}
+
 static void measure_gaps(gap *at, const tandem_step *step)
 {
     const tandem_graph *graph = step->graph;
     for (int t = 0; t < graph->n_op; t++) {
-        const int is_source = row_of(step, t)->op_class == TANDEM_SOURCE;
-        if (is_source || graph->view[t] != t) continue;
+        if (!is_handed_on(step, t)) continue;
         const int end = last_reader(step->index, t);
         at[t].n_open++;
         at[t].open += t;
@@ -42,6 +47,17 @@ static void measure_gaps(gap *at, const tandem_step *step)
         at[p].open += at[p - 1].open;
         at[p].kept += at[p - 1].kept;
     }
+}
+
+int tandem_step_most_segments(const tandem_step *step)
+{
+    int n = 1;
+    for (int p = 0; p < step->graph->n_op - 1; p++) {
+        int n_open = 0;
+        for (int t = 0; t <= p; t++) n_open += is_handed_on(step, t) && last_reader(step->index, t) > p;
+        n += n_open == 1;
+    }
+    return n;
 }
 
 static int is_cut(const gap *at) { return at->n_open == 1; }

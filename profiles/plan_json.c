@@ -303,6 +303,20 @@ static tandem_status read_step(tandem_step_options *step, const tandem_json_plac
     return TANDEM_OK;
 }
 
+/* A newer tandem's plan may mean what this one cannot know. */
+static tandem_status check_schema(const tandem_json_place *place, const char *schema)
+{
+    const size_t n = sizeof schema_name - 2; /* up to its version */
+    char why[256];
+    if (strcmp(schema, schema_name) == 0) return TANDEM_OK;
+    const int is_newer = strncmp(schema, schema_name, n) == 0 &&
+                         strtol(schema + n, NULL, 10) > strtol(schema_name + n, NULL, 10);
+    (void)snprintf(
+        why, sizeof why, "is \"%.40s\", and this tandem (%s) reads \"%s\"%s", schema, TANDEM_VERSION, schema_name,
+        is_newer ? ": take the tandem that wrote it, or make the plan again with `tandem allocate`" : " only");
+    return tandem_json_refuse(place, "schema", why);
+}
+
 /* Everything that can be read without the graph. */
 static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, const json_t *root)
 {
@@ -313,8 +327,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
         "classes",      "micro_steps", "recompute", "scaling",    NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
-    if (status == TANDEM_OK && strcmp(schema, schema_name) != 0)
-        return tandem_json_refuse(place, "schema", "must be \"tandem.plan/1\"");
+    if (status == TANDEM_OK) status = check_schema(place, schema);
     if (status == TANDEM_OK) status = tandem_json_check_members(place, root, allowed);
     if (status == TANDEM_OK) status = read_name(plan->name, sizeof plan->name, place, root, "name", 1);
     if (status == TANDEM_OK) status = read_name(plan->policy, sizeof plan->policy, place, root, "policy", 0);

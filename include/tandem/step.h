@@ -157,6 +157,8 @@ tandem_status tandem_step_open(tandem_step **step, const tandem_graph *graph, ta
 tandem_status tandem_step_open_with(tandem_step **step, const tandem_graph *graph, tandem_dtype wider,
                                     uint64_t bucket_bytes, const tandem_step_options *options, tandem_error *error);
 void tandem_step_close(tandem_step *step); /* NULL is fine */
+/* The most segments that its graph can be cut into, whatever options it was opened with. Cost: O(operators squared). */
+int tandem_step_most_segments(const tandem_step *step);
 /* Whether a forward task or a cast of its output computes again what was dropped after the forward pass. */
 int tandem_step_is_again(const tandem_step *step, int task);
 /* Whether a task follows the last bucket's all-reduce, and the next step's forward pass follows it: the last update; with a norm, that

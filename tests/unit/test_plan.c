@@ -320,7 +320,8 @@ static void what_is_wrong_in_a_file_is_said(void **state)
     } cases[] = {
         {"{", "", TANDEM_MALFORMED, "line 2"},
         {"\"ranks\": 2,", "\"ranks\": 2", TANDEM_MALFORMED, "line 23"},
-        {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED, "schema: must be"},
+        {"tandem.plan/1", "tandem.plan/2", TANDEM_MALFORMED, "reads \"tandem.plan/1\": take the tandem that wrote it"},
+        {"tandem.plan/1", "tandem.plan/0", TANDEM_MALFORMED, "reads \"tandem.plan/1\" only"},
         {"\"schema\"", "\"schemata\"", TANDEM_MALFORMED, "schema: is missing"},
         {"\"policy\"", "\"polisy\"", TANDEM_MALFORMED, "Did you mean 'policy'"},
         {"\"allocated\"", "7", TANDEM_MALFORMED, "name: must be a text"},

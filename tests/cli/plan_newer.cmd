@@ -1,0 +1,1 @@
+sed "s#tandem.plan/1#tandem.plan/2#" "$FIXTURES/plan.json" >plan.json; $TANDEM replay --plan plan.json; code=$?; sed "s#tandem.plan/1#tandem.cluster/1#" "$FIXTURES/plan.json" >plan.json; $TANDEM replay --plan plan.json; exit $code

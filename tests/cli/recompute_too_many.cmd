@@ -1,0 +1,1 @@
+$TANDEM replay --model resnet20 --device t4 --predict --recompute 16 | head -n 1; $TANDEM replay --model resnet20 --device t4 --predict --recompute 17; code=$?; $TANDEM allocate --model resnet20 --device t4 --predict --recompute 1000 -o plan.json; ls; exit $code
