@@ -11,7 +11,7 @@
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 rows=$(realpath -m "${1:-hybrid.tsv}")
-pairs=${PAIRS:-"cpu:avx512_bf16,cpu:sse41 cpu:avx512_bf16,cpu:avx2 cpu:avx512_vnni,cpu:avx"}
+pairs=${PAIRS:-"strongest,weakest strongest,cpu:avx cpu:avx,weakest"}
 links=${LINKS:-"free 400mbit"}
 plans=(fp32 lowest allocated mixed)
 seconds=${SECONDS_A_CASE:-6} least_steps=24 most_steps=160

@@ -4,7 +4,7 @@
 # usage: bench/plans.sh [STRONG WEAK]     needs `make` and a quiet machine; takes some ten minutes
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
-strong=${1:-cpu:avx512_bf16} weak=${2:-cpu:sse41}
+strong=${1:-strongest} weak=${2:-weakest}
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 "$tandem" list devices >text.txt && for k in 1 2 3 4 5 6; do cat text.txt text.txt >more.txt && mv more.txt text.txt; done

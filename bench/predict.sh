@@ -5,7 +5,7 @@
 # usage: bench/predict.sh [DEVICE…]     needs `make`; takes some minutes
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
-[ $# -gt 0 ] || set -- cpu:avx512_bf16 cpu:avx2 cpu:sse41
+[ $# -gt 0 ] || set -- strongest cpu:avx weakest
 models="resnet20 vit_tiny gpt_tiny mlp"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"

@@ -7,7 +7,7 @@
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem
-rounds=${1:-3} device=${2:-cpu:avx512_bf16}
+rounds=${1:-3} device=${2:-strongest}
 python=/usr/bin/python3
 for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null && python=$one; done
 "$python" -c 'import torch, torchvision' || { echo "needs python3-torch and python3-torchvision" >&2 && exit 4; }

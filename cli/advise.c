@@ -27,7 +27,7 @@ static tandem_status read_clusters(tandem_cluster *a, tandem_cluster *b, const c
     if (!options->model || !options->cluster || !options->add)
         return tandem_error_set(error, TANDEM_USAGE,
                                 "say which model, which ranks there are and which might be added: "
-                                "--model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"");
+                                "--model vit_tiny --cluster strongest --add weakest");
     if (options->batch_free != (options->global_batch > 0))
         return tandem_error_set(error, TANDEM_USAGE,
                                 "--batch free and --global-batch go together: how many samples a step has, split "
@@ -266,8 +266,8 @@ const cli_command command_advise = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem advise --model vit_tiny --cluster \"cpu:avx512\" --add \"cpu:sse41\"\n"
-        "  tandem advise --model resnet20 --cluster \"2*cpu:avx512\" --add \"2*cpu:avx2 + cpu:sse41\" --slowdown 3%\n"
+        "  tandem advise --model vit_tiny --cluster strongest --add weakest\n"
+        "  tandem advise --model resnet20 --cluster \"2*strongest\" --add \"2*cpu:avx + weakest\" --slowdown 3%\n"
         "  tandem advise --model resnet50 --cluster \"16*v100@8 net=100Gbit/s,5us\" --add \"16*t4@8\" --predict --base fp16 \\\n"
         "    --batch free --global-batch 1024                            described cards, nothing but the CPU at hand\n"
         "Compares samples a second, step, sensitivity and memory of the ranks there are, of those that might be added, of\n"

@@ -92,7 +92,7 @@ const cli_command command_allocate = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem allocate --model vit_tiny --cluster \"cpu:avx512 + cpu:sse41\" -o plan.json\n"
+        "  tandem allocate --model vit_tiny --cluster \"strongest + weakest\" -o plan.json\n"
         "  tandem allocate --model resnet20 --cluster \"cpu:avx2 + cpu:sse41\" --slowdown 3% --memory 64MiB,32MiB\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --policy uniform --uniform int8 -o -\n"
         "  tandem allocate --model mlp --device cpu:avx2,cpu:sse41 --explain fc1        why fc1 has its precision\n"

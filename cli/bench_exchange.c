@@ -147,14 +147,8 @@ int bench_exchange(const cli_options *given)
     tandem_error error = {0};
     cli_rank place;
     cli_subject subject = {0};
-    char pair[BENCH_PAIR];
-    const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
     options.model = "mlp"; /* any: a subject is of one */
-    if (!options.device && !options.cluster && strong) {
-        (void)snprintf(pair, sizeof pair, "2*%s", strong->name);
-        options.cluster = pair;
-    }
+    if (!options.device && !options.cluster) options.cluster = "2*strongest";
     const int joined = cli_rank_joined(&place, &error);
     if (joined < 0 || cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);
     const int n_rank = tandem_cluster_n_rank(&subject.cluster);

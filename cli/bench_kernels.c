@@ -239,15 +239,15 @@ int bench_kernels(bench_result *result, const cli_options *given)
     } sizes[] = {{"64 KiB", 64 << 10}, {"1 MiB", 1 << 20}, {"64 MiB", 64 << 20}};
     cli_options options = *given;
     tandem_error error = {0};
-    const tandem_device *strong = NULL, *weak;
+    tandem_device device = {.name = ""};
     const tandem_kernels *kernels = NULL;
     const int64_t n = options.repetitions > 0 ? options.repetitions : REPETITIONS;
-    tandem_device_unlike_pair(&strong, &weak);
-    if (!options.device && strong) options.device = strong->name;
-    const char *isa = options.device ? strchr(options.device, ':') : NULL;
-    tandem_status status = tandem_kernels_open(&kernels, isa ? isa + 1 : "best", &error);
+    tandem_status status = tandem_device_named(&device, options.device ? options.device : "strongest", &error);
+    const char *isa = strchr(device.name, ':');
+    options.device = device.name;
+    if (status == TANDEM_OK) status = tandem_kernels_open(&kernels, isa ? isa + 1 : "best", &error);
     (void)snprintf(result->model, sizeof result->model, "kernels, one thread");
-    (void)snprintf(result->cluster, sizeof result->cluster, "%s", options.device ? options.device : "");
+    (void)snprintf(result->cluster, sizeof result->cluster, "%s", device.name);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes && status == TANDEM_OK; s++)
         status = measure_moves(result, kernels, sizes[s].bytes, sizes[s].name, n, &error);
     if (status == TANDEM_OK) status = measure_products(result, kernels, n, &error);

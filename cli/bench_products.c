@@ -301,11 +301,9 @@ int bench_products(const cli_options *given)
 {
     cli_options options = *given;
     products all = {.options = &options, .rounds = options.repetitions > 0 ? options.repetitions : ROUNDS};
-    const tandem_device *strong, *weak;
     tandem_error error = {0};
-    tandem_device_unlike_pair(&strong, &weak);
     if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster && strong) options.device = strong->name;
+    if (!options.device && !options.cluster) options.device = "strongest";
     options.steps = WARM_UP_STEPS + all.rounds;
     options.allow_nan = 1; /* nobody asks what is learned from noise */
     tandem_status status = open_all(&all, &error);

@@ -60,10 +60,8 @@ static unsigned precisions_of(const tandem_cluster *cluster)
 int bench_step(bench_result *result, const cli_options *given)
 {
     cli_options options = *given;
-    const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
     if (!options.model) options.model = "resnet20";
-    if (!options.device && !options.cluster && strong) options.device = strong->name;
+    if (!options.device && !options.cluster) options.device = "strongest";
     tandem_error error = {0};
     cli_subject subject = {0};
     if (cli_subject_open(&subject, &options, &error) != TANDEM_OK) return cli_fail(&error);

@@ -255,11 +255,11 @@ const cli_command command_profile = {
     .option = options,
     .description =
         "Examples:\n"
-        "  tandem profile --model vit_tiny --batch 16 --device cpu:avx512_bf16,cpu:sse41\n"
+        "  tandem profile --model vit_tiny --batch 16 --device strongest,weakest\n"
         "  tandem profile --model resnet20 --cluster \"2*cpu:avx2\" --again\n"
         "  tandem profile --model gpt_tiny --batch 4 --device cpu:avx2 --accumulate 4\n"
-        "  tandem profile --model vit_tiny --device cpu:avx512_vnni --uniform int8 --scaling delayed\n"
-        "  tandem profile --model resnet20 --cluster \"cpu:avx512 + cpu:avx2\" --exchange --again --db slow-link.db\n"
+        "  tandem profile --model vit_tiny --device strongest --uniform int8 --scaling delayed\n"
+        "  tandem profile --model resnet20 --cluster \"strongest + weakest\" --exchange --again --db slow-link.db\n"
         "Each device is measured alone, then beside a busy neighbour; then the ranks measure their all-reduce. One device\n"
         "alone has no neighbour and no all-reduce: name two. What is in the store is not measured again. With --plan or\n"
         "--uniform, only what that plan needs is.\n"

@@ -254,9 +254,7 @@ static int print_report(const collector *c, const cli_options *options, const ta
 static int run(const cli_options *given)
 {
     cli_options options = *given;
-    const tandem_device *strong, *weak;
-    tandem_device_unlike_pair(&strong, &weak);
-    if (!options.device && !options.cluster) options.device = strong->name;
+    if (!options.device) options.device = "strongest";
     if (!options.data)
         return cli_refuse(TANDEM_USAGE, "say over which data: --data fashion-mnist (tandem list datasets)");
     if (options.device && strchr(options.device, ','))

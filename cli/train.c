@@ -554,7 +554,7 @@ const cli_command command_train = {
         "  tandem train --model vit_tiny:dropout=0.1 --device cpu:avx2 --data fashion-mnist --clip 1 --label-smoothing 0.1 \\\n"
         "    --init begin.safetensors --export end.safetensors\n"
         "  tandem train --model vit_tiny --device cpu:avx2 --batch 8 --accumulate 16 --recompute sqrt --data fashion-mnist\n"
-        "  tandem train --model resnet20 --device cpu:avx512_vnni --uniform int8 --scaling delayed --data fashion-mnist\n"
+        "  tandem train --model resnet20 --device strongest --uniform int8 --scaling delayed --data fashion-mnist\n"
         "The same line with --resume run.ckpt goes on behind the last checkpoint, bit for bit as if it had not ended.\n"
         "With N steps, W of warm-up, highest rate r, step s from 0:  warm-up  r (s+1)/W;  linear  r (N-s)/(N-W);\n"
         "cosine  r/2 (1 + cos(pi (s-W)/(N-W)));  step  r, r/10 from N/2 on, r/100 from 3N/4 on.\n"

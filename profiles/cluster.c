@@ -87,7 +87,7 @@ static tandem_status read_device(parser *p, tandem_cluster_class *member)
     char device[WORD];
     (void)snprintf(device, sizeof device, "%.*s", at ? (int)(at - name) : (int)strlen(name), name);
     if (!device[0]) return refuse(p, "the name of a device is missing");
-    return tandem_device_find(&member->device, device, p->error);
+    return tandem_device_named(&member->device, device, p->error);
 }
 
 /* A quantity's own complaint, with the class and the word in front of it. */

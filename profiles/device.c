@@ -170,6 +170,9 @@ static bool present(int index)
     return !tandem_device_is_described(&devices[index]) && lacks(index, missing, sizeof missing) == 0;
 }
 
+/* What a command line may say for the last and the first of the rows that this machine's CPU can run. */
+static const char word_strongest[] = "strongest", word_weakest[] = "weakest";
+
 static int index_of(const char *name)
 {
     for (int i = 0; name && i < N_DEVICE; i++)
@@ -184,6 +187,26 @@ const tandem_device *tandem_device_get(int index)
     return index >= 0 && index < N_DEVICE ? &devices[index] : NULL;
 }
 
+static tandem_status refuse_unknown(const char *name, tandem_error *error)
+{
+    const char *candidates[N_DEVICE + 3];
+    char known[512] = "";
+    size_t n = 0;
+    for (int i = 0; i < N_DEVICE; i++) {
+        candidates[n++] = devices[i].name;
+        append(known, sizeof known, devices[i].name);
+    }
+    candidates[n++] = "cuda:0";
+    candidates[n++] = word_strongest;
+    candidates[n++] = word_weakest;
+    append(known, sizeof known, a_card.name);
+    return tandem_error_set(
+        error, TANDEM_UNKNOWN_NAME,
+        "there is no device '%.*s'.%s Devices: %s; on a command line also %s and %s, of this machine's CPU.",
+        TANDEM_DEVICE_NAME, name ? name : "", tandem_nearest_hint(name, candidates, n).text, known,
+        word_strongest, word_weakest);
+}
+
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error)
 {
     const int index = index_of(name);
@@ -196,16 +219,26 @@ tandem_status tandem_device_find(tandem_device *device, const char *name, tandem
         (void)snprintf(device->name, sizeof device->name, "%s", name);
         return TANDEM_OK;
     }
-    const char *candidates[N_DEVICE + 1];
-    char known[512] = "";
-    for (int i = 0; i < N_DEVICE; i++) {
-        candidates[i] = devices[i].name;
-        append(known, sizeof known, devices[i].name);
-    }
-    candidates[N_DEVICE] = "cuda:0";
-    append(known, sizeof known, a_card.name);
-    return tandem_error_set(error, TANDEM_UNKNOWN_NAME, "there is no device '%.*s'.%s Devices: %s.", TANDEM_DEVICE_NAME,
-                            name ? name : "", tandem_nearest_hint(name, candidates, N_DEVICE + 1).text, known);
+    if (name && (strcmp(name, word_strongest) == 0 || strcmp(name, word_weakest) == 0))
+        return tandem_error_set(error, TANDEM_UNKNOWN_NAME,
+                                "'%s' is a word of command lines, for a device of the machine that reads it; a file has the device's "
+                                "name (tandem list devices)",
+                                name);
+    return refuse_unknown(name, error);
+}
+
+tandem_status tandem_device_named(tandem_device *device, const char *word, tandem_error *error)
+{
+    const int is_strongest = strcmp(word, word_strongest) == 0;
+    int found = -1;
+    if (!is_strongest && strcmp(word, word_weakest) != 0) return tandem_device_find(device, word, error);
+    for (int i = 0; i < N_DEVICE && (is_strongest || found < 0); i++)
+        if (present(i)) found = i;
+    if (found < 0)
+        return tandem_error_set(error, TANDEM_NO_DEVICE,
+                                "this machine's CPU is none of the devices, so that it has no %s one", word);
+    *device = devices[found];
+    return TANDEM_OK;
 }
 
 int tandem_device_present(const char *name)
@@ -216,7 +249,7 @@ int tandem_device_present(const char *name)
 
 tandem_status tandem_device_require(const char *name, tandem_error *error)
 {
-    tandem_device device;
+    tandem_device device = {.name = ""};
     const tandem_status status = tandem_device_find(&device, name, error);
     if (status != TANDEM_OK) return status;
     if (tandem_device_is_described(&device))

@@ -1,7 +1,7 @@
 /* plan.c: from a profile store to a plan: how many operators get which precision on each device, and how good that is.
  *
  *     cc plan.c $(pkg-config --cflags --libs tandem) -o plan
- *     ./plan tandem.db vit_tiny "cpu:avx512 + cpu:sse41" plan.json
+ *     ./plan tandem.db vit_tiny "strongest + weakest" plan.json
  */
 #include <math.h>
 #include <stdio.h>

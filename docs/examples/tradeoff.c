@@ -1,7 +1,7 @@
 /* tradeoff.c: what a longer step buys: the least sensitivity found for each slowdown that is allowed, from one planner.
  *
  *     cc tradeoff.c $(pkg-config --cflags --libs tandem) -o tradeoff
- *     ./tradeoff tandem.db resnet20 "cpu:avx512 + cpu:avx2" 64MiB
+ *     ./tradeoff tandem.db resnet20 "strongest + weakest" 64MiB
  */
 #include <stdio.h>
 

@@ -52,6 +52,10 @@ int tandem_device_count(void);
 const tandem_device *tandem_device_get(int index);
 /* By name; also cuda:0, cuda:1, …, whether they are here or not. TANDEM_UNKNOWN_NAME with the nearest one. */
 tandem_status tandem_device_find(tandem_device *device, const char *name, tandem_error *error);
+/* As a person names it on a command line: by name, or `strongest` or `weakest`: of the rows of profiles/devices/cpu.def, weakest first,
+ * the last and the first that the CPU of this machine has; both the same where it has one only. The device has its name; files
+ * never hold these words, and tandem_device_find refuses them. TANDEM_NO_DEVICE where there is none. */
+tandem_status tandem_device_named(tandem_device *device, const char *word, tandem_error *error);
 /* Whether this machine can run it (CPUID). Never of a described model. */
 int tandem_device_present(const char *name);
 /* TANDEM_NO_DEVICE naming what is missing and what this machine has, or what can be done with a described model. Of a card only
@@ -86,7 +90,7 @@ typedef struct tandem_cluster {
     int over_network; /* 1: ranks of one machine exchange gradients over the network, too. Of no text; 0 after parse */
 } tandem_cluster;
 
-/* tandem_cluster_parse: `text` is "DEVICE + DEVICE …" or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
+/* tandem_cluster_parse: `text` is "DEVICE + DEVICE …", as tandem_device_named takes them, or "16*v100@8 + 16*t4@8 net=100Gbit/s,5us"
  * (COUNT*DEVICE@RANKS_A_NODE), each class with optional batch=N, memory=12GiB, link=600GB/s,1us and slow=1.05 behind its
  * device, node=300Gbit/s,2us anywhere; or the name of a JSON file of that content ({"schema":"tandem.cluster/1","classes":
  * [{"device":…,"ranks":…,"per_node":…,"batch":…,"memory":"12GiB","link":"600GB/s,1us","slow":1.05}],"node":"300Gbit/s,2us",

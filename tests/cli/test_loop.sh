@@ -18,6 +18,16 @@ fi
 model="mlp:width=16"
 what=(--model "$model" --batch 4 --device "$weakest,$weakest")
 
+# --- Devices by a word: names in every result and file -----------------------------------------------------------------------
+strongest=$(grep -B 2 '"present": true' out | field name - | grep '"cpu:' | tail -1 | tr -d '"')
+words=(--model "$model" --batch 4 --db words.db --json)
+run 0 profile "${words[@]}" --device strongest,weakest && [ "$(field name out | tr -d '"' | xargs)" = "$strongest $weakest" ] &&
+    run 0 sensitivity "${words[@]}" --device weakest --data data --steps 2 && [ "$(field device out)" = "\"$weakest\"" ] &&
+    run 0 allocate "${words[@]}" --cluster "weakest + 2*strongest@1 net=1GB/s,1us" -o words.json && grep -q "\"name\": \"$strongest\"" out &&
+    [ "$(field device words.json | tr -d '",' | xargs)" = "$weakest $strongest" ] && run 0 replay --plan words.json --db words.db &&
+    grep -q "^$strongest  *2 " out && ! grep -aqE 'strongest|weakest' words.db words.json out
+report "strongest and weakest are the last and the first device here, by name" $?
+
 # --- The loop ----------------------------------------------------------------------------------------------------------------
 run 0 profile "${what[@]}" --json && positive "$(field measured out | head -1)" && [ -s tandem.db ]
 report "profile measures into a new store" $?

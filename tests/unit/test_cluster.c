@@ -283,6 +283,39 @@ static void stragglers_are_classes_too_many(void **state)
     assert_non_null(strstr(error.text, "32 at most"));
 }
 
+/* Of cpu.def, weakest first: no row of this machine stands before the one or behind the other. */
+static void words_stand_for_devices_of_this_machine(void **state)
+{
+    (void)state;
+    tandem_cluster cluster;
+    tandem_device device = {.name = "untouched"};
+    tandem_error error = {0};
+    if (!tandem_device_present("cpu:sse41")) {
+        print_message("SKIP: this machine is none of the devices\n");
+        skip();
+    }
+    assert_int_equal(tandem_cluster_parse(&cluster, "3*strongest@1 + weakest batch=8 net=1GB/s,1us", &error),
+                     TANDEM_OK);
+    const char *strongest = cluster.member[0].device.name, *weakest = cluster.member[1].device.name;
+    assert_string_equal(weakest, "cpu:sse41");
+    int is_behind = 0;
+    for (int i = 0; strncmp(tandem_device_get(i)->name, "cpu:", 4) == 0; i++) {
+        const char *name = tandem_device_get(i)->name;
+        if (strcmp(name, strongest) == 0)
+            is_behind = 1;
+        else if (is_behind)
+            assert_false(tandem_device_present(name));
+    }
+    assert_true(is_behind && tandem_device_present(strongest));
+    assert_int_equal(cluster.member[0].n_rank, 3);
+    /* what files are read by */
+    assert_int_equal(tandem_device_find(&device, "strongest", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "a word of command lines"));
+    assert_int_equal(tandem_device_named(&device, "strongets", &error), TANDEM_UNKNOWN_NAME);
+    assert_non_null(strstr(error.text, "Did you mean 'strongest'"));
+    assert_string_equal(device.name, "untouched");
+}
+
 static void a_cluster_is_read(void **state)
 {
     (void)state;
@@ -566,6 +599,7 @@ int main(void)
         cmocka_unit_test(an_unknown_device_has_a_nearest),
         cmocka_unit_test(this_machine_is_what_its_kernel_says),
         cmocka_unit_test(the_pair_is_of_this_machine),
+        cmocka_unit_test(words_stand_for_devices_of_this_machine),
         cmocka_unit_test(a_cluster_is_read),
         cmocka_unit_test(a_straggler_is_a_class),
         cmocka_unit_test(stragglers_are_classes_too_many),

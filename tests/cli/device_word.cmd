@@ -1,0 +1,1 @@
+echo "{\"schema\": \"tandem.cluster/1\", \"classes\": [{\"device\": \"strongest\"}]}" >cluster.json; $TANDEM replay --model mlp --cluster cluster.json --predict; code=$?; $TANDEM replay --model mlp --device strongets; sed "s/\"device\": \"[^\"]*\"/\"device\": \"weakest\"/" "$FIXTURES/plan.json" >plan.json; $TANDEM replay --plan plan.json; exit $code
