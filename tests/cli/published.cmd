@@ -1,0 +1,1 @@
+root=$FIXTURES/../../.. && TANDEM_BUILD=${TANDEM%/*} "$root/bench/published.sh" >table && { echo '$ bench/published.sh' && cat table; } | diff <(sed -n '/^\$ bench.published.sh$/,/^```$/p' "$root/docs/costs.md" | sed '$d') - && tail -n 1 table
