@@ -200,7 +200,7 @@ $(B)/tests/%: tests/%.c $(CORE) $(BACKEND) $(TEST_SUPPORT) $(B)/obj/tests/fault/
 test: setup
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests
 	@B=$(B) scripts/run_tests.sh $(TESTS) tests/cli/run.sh tests/cli/test_loop.sh tests/cli/test_train.sh tests/cli/test_demo.sh \
-	    tests/cli/test_man.sh tests/cli/test_options.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/fuzz/run.sh tests/torch/test_truth.sh
+	    tests/cli/test_man.sh tests/cli/test_options.sh tests/cli/test_files.sh tests/cli/test_cuda.sh tests/cli/test_kernel_limits.sh tests/cli/test_hosts.sh tests/cli/test_install.sh tests/slurm/run.sh tests/fuzz/run.sh tests/torch/test_truth.sh
 
 # The same tests with NVIDIA's libraries behind them, for a card; `make test` builds them where nvcc is, so that they stay whole.
 CARD_TESTS = $(addprefix $(B)/card/test_cuda_,kernels public_kernels operators gradients repeats delayed shared)

@@ -2,15 +2,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static tandem_status refuse(tandem_error *error, const char *path, const char *verb, int code)
 {
-    return tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be %s: %s", path, verb, strerror(code));
+    return tandem_error_set(error, code == ENOMEM ? TANDEM_NO_MEMORY : TANDEM_IO, "'%.200s' cannot be %s: %s",
+                            path, verb, strerror(code));
 }
 
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t most, tandem_error *error)
@@ -55,15 +59,76 @@ out:
     return status;
 }
 
-/* Where the path's content really lies: a link stays a link, and what it points to is replaced. */
+/* --- Writing ---------------------------------------------------------------------------------------------------- */
+
+/* The bytes of a path up to and with its last slash. */
+static int folder_bytes(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    return slash ? (int)(slash - path) + 1 : 0;
+}
+
+/* Where the path's content lies, or will lie: a link stays a link, and what it points to is replaced. NULL: errno says why. */
 static char *resolve(const char *path)
 {
-    struct stat seen;
-    if (lstat(path, &seen) == 0 && S_ISLNK(seen.st_mode)) {
-        char *const real = realpath(path, NULL);
-        if (real || errno == ENOMEM) return real;
+    enum { MOST_LINKS = 40 }; /* as many as the kernel follows */
+    if (!*path) {
+        errno = ENOENT;
+        return NULL;
     }
-    return strdup(path);
+    char *at = strdup(path);
+    for (int k = 0; at && k <= MOST_LINKS; k++) {
+        char to[PATH_MAX] = "", *next = NULL;
+        if (readlink(at, to, sizeof to - 1) < 0) return at; /* no link, or not there */
+        if (asprintf(&next, "%.*s%s", to[0] == '/' ? 0 : folder_bytes(at), at, to) < 0) next = NULL;
+        free(at);
+        at = next;
+    }
+    errno = at ? ELOOP : ENOMEM;
+    free(at);
+    return NULL;
+}
+
+/* A name beside the path that nobody can have foreseen. Names that begin so are tandem's own. */
+static char *name_partial(const char *path)
+{
+    char *name = NULL;
+    uint64_t number = 0;
+    const int folder = folder_bytes(path);
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != (ssize_t)sizeof number)
+        number = (uint64_t)getpid() << 32 ^ (uint64_t)clock(); /* early at boot; O_EXCL still finds a name that is taken */
+    const int n = asprintf(&name, "%.*s.tandem-%.100s-%016" PRIx64, folder, path, path + folder, number);
+    return n < 0 ? NULL : name;
+}
+
+/* Gives a new file the owner, as far as that is allowed, and the mode of the old one. 0, or errno. */
+static int take_after(int file, const struct stat *old)
+{
+    struct stat made;
+    mode_t mode = old->st_mode & 0777;
+    if (fstat(file, &made) != 0) return errno;
+    if ((made.st_uid != old->st_uid || made.st_gid != old->st_gid) &&
+        fchown(file, old->st_uid, old->st_gid) != 0 && fchown(file, (uid_t)-1, old->st_gid) != 0)
+        mode = (mode & 0707) | (mode & 07) << 3; /* what that group may do is no other group's right */
+    return (made.st_mode & 0777) == mode || fchmod(file, mode) == 0 ? 0 : errno;
+}
+
+/* Opens what is to become file->path. Where the file system can, it has no name until it is complete, so that nothing is left of
+ * it whatever ends this process. `old`: the file that it will replace, or NULL. −1: errno says why. */
+static int create(tandem_file *file, const struct stat *old)
+{
+    const mode_t mode = old ? old->st_mode & 0666 : 0666; /* at no time more open than the old one */
+    char folder[PATH_MAX];
+    const int n = snprintf(folder, sizeof folder, "%.*s.", folder_bytes(file->path), file->path);
+    int made = n < (int)sizeof folder ? open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, mode) : -1;
+    file->nameless = made >= 0;
+    if (made < 0) made = open(file->partial, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    const int code = made >= 0 && old ? take_after(made, old) : 0;
+    if (code == 0) return made;
+    (void)close(made);
+    if (!file->nameless) (void)unlink(file->partial);
+    errno = code;
+    return -1;
 }
 
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error)
@@ -72,26 +137,41 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
         *file = (tandem_file){.stream = stdout};
         return TANDEM_OK;
     }
-    tandem_status status = TANDEM_OK;
-    tandem_file made = {.path = resolve(path)};
     struct stat seen;
-    const bool direct = stat(path, &seen) == 0 && !S_ISREG(seen.st_mode);
-    if (made.path && !direct && asprintf(&made.partial, "%s.tmp", made.path) < 0) made.partial = NULL;
-    if (!made.path || (!direct && !made.partial)) {
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to write '%.200s'", path);
-        goto out;
+    tandem_file made = {.path = resolve(path)};
+    if (!made.path) return refuse(error, path, "written", errno);
+    const bool exists = stat(made.path, &seen) == 0, direct = exists && !S_ISREG(seen.st_mode);
+    if (!direct) made.partial = name_partial(made.path);
+    errno = ENOMEM;
+    int opened = -1;
+    if (direct)
+        opened = open(made.path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    else if (made.partial)
+        opened = create(&made, exists ? &seen : NULL);
+    if (opened >= 0) made.stream = fdopen(opened, "wb");
+    if (made.stream) {
+        *file = made;
+        return TANDEM_OK;
     }
-    made.stream = fopen(direct ? made.path : made.partial, "wbe");
-    if (!made.stream) {
-        status = refuse(error, direct ? made.path : made.partial, "written", errno);
-        goto out;
+    const tandem_status status = refuse(error, path, "written", errno);
+    if (opened >= 0) {
+        (void)close(opened);
+        tandem_file_discard(&made); /* removes what it has made */
+    } else {
+        free(made.partial);
+        free(made.path);
     }
-    *file = made;
-    return TANDEM_OK;
-out:
-    free(made.partial);
-    free(made.path);
     return status;
+}
+
+/* Names a file that has no name yet. 0, or errno. */
+static int give_name(tandem_file *file)
+{
+    char opened[32];
+    (void)snprintf(opened, sizeof opened, "/proc/self/fd/%d", fileno(file->stream));
+    if (linkat(AT_FDCWD, opened, AT_FDCWD, file->partial, AT_SYMLINK_FOLLOW) != 0) return errno;
+    file->nameless = false;
+    return 0;
 }
 
 /* Puts the complete file in its place, and its name there on the medium, too: otherwise a crash of the machine may undo the
@@ -99,9 +179,8 @@ out:
  * 0, or errno. */
 static int move_into_place(const tandem_file *file)
 {
-    const char *const slash = strrchr(file->path, '/');
-    char *const folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
-    if (!folder) return ENOMEM;
+    char *folder = NULL;
+    if (asprintf(&folder, "%.*s.", folder_bytes(file->path), file->path) < 0) return ENOMEM;
     int code = rename(file->partial, file->path) != 0 ? errno : 0;
     const int directory = code ? -1 : open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory >= 0 && fsync(directory) != 0 && errno != EINVAL) code = errno;
@@ -110,26 +189,28 @@ static int move_into_place(const tandem_file *file)
     return code;
 }
 
+/* Flushes and closes the stream. 0, or errno of the first that failed. */
+static int complete(tandem_file *file)
+{
+    int code = 0;
+    if (ferror(file->stream))
+        code = errno ? errno : EIO; /* of the write that failed, where the caller came here at once */
+    else if (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))
+        code = errno;
+    else if (file->partial && file->nameless)
+        code = give_name(file);
+    if (file->stream != stdout && fclose(file->stream) != 0 && code == 0) code = errno;
+    file->stream = NULL;
+    return code;
+}
+
 tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 {
     tandem_status status = TANDEM_OK;
-    int code = ferror(file->stream) ? errno : 0; /* of the write that failed, where the caller came here at once */
-    bool failed = ferror(file->stream) != 0;
-    if (!failed && (fflush(file->stream) != 0 || (file->partial && fsync(fileno(file->stream)) != 0))) {
-        failed = true;
-        code = errno;
-    }
-    if (file->stream != stdout && fclose(file->stream) != 0 && !failed) {
-        failed = true;
-        code = errno;
-    }
-    file->stream = NULL;
-    if (!failed && file->partial) {
-        code = move_into_place(file);
-        failed = code != 0;
-    }
-    if (failed) {
-        status = refuse(error, file->path ? file->path : "the standard output", "written", code ? code : EIO);
+    int code = complete(file);
+    if (code == 0 && file->partial) code = move_into_place(file);
+    if (code != 0) {
+        status = refuse(error, file->path ? file->path : "the standard output", "written", code);
     } else {
         free(file->partial); /* it is in its place: nothing for discard to remove */
         file->partial = NULL;
@@ -141,7 +222,7 @@ tandem_status tandem_file_finish(tandem_file *file, tandem_error *error)
 void tandem_file_discard(tandem_file *file)
 {
     if (file->stream && file->stream != stdout) (void)fclose(file->stream);
-    if (file->partial) (void)unlink(file->partial);
+    if (file->partial && !file->nameless) (void)unlink(file->partial);
     free(file->partial);
     free(file->path);
     *file = (tandem_file){0};

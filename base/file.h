@@ -2,6 +2,7 @@
 #ifndef TANDEM_BASE_FILE_H
 #define TANDEM_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -11,12 +12,15 @@
  * unreadable); TANDEM_MALFORMED where it holds more than `most` bytes; TANDEM_NO_MEMORY. */
 tandem_status tandem_file_read(char **bytes, size_t *n, const char *path, size_t most, tandem_error *error);
 
-/* A file being written. It stands beside its path as path.tmp until it is complete. What is no regular
- * file (a pipe, /dev/null) is written directly, since renaming would replace it; "-" is the standard
- * output. */
+/* A file being written: the only way in which tandem writes a whole file. Until it is complete it lies in its path's folder without
+ * a name, or, where the file system has no such files, under one of its own that nobody can foresee. A path that is a
+ * link stays one: what it points to is replaced. The old file's mode is kept, and its owner and group where that is allowed;
+ * a new file's mode is 0666 less the umask. What is no regular file (a pipe, /dev/null) is written directly, since renaming
+ * would replace it; "-" is the standard output. */
 typedef struct tandem_file {
     FILE *stream;         /* to write to; its errors are found by tandem_file_finish */
     char *path, *partial; /* partial NULL: written directly */
+    bool nameless;        /* there is nothing at `partial` yet */
 } tandem_file;
 
 /* TANDEM_IO, TANDEM_NO_MEMORY. *file unchanged on error. */

@@ -1,7 +1,6 @@
 /* allocate_svg.c: draws a front with gnuplot, which reads a script from its standard input and writes SVG to its standard
- * output: to a file beside the one asked for, which is renamed when it is whole. */
+ * output: into memory, from where it goes into its file when it is whole. */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "cli/allocate.h"
 
 /* --- The script ------------------------------------------------------------------------------- */
@@ -165,12 +165,23 @@ static int make_script(const tandem_front *front, const allocating *a)
 
 /* --- gnuplot ---------------------------------------------------------------------------------- */
 
-/* gnuplot ends with 0 even where its picture found no space. */
-static int is_whole(int picture)
+/* Takes over a picture that is whole: gnuplot ends with 0 even where it found no memory for it. */
+static tandem_status write_picture(int picture, const char *path, tandem_error *error)
 {
-    char end[16] = "";
+    static const char end[] = "</svg>";
+    tandem_status status = TANDEM_OK;
+    tandem_file file = {0};
     const off_t bytes = lseek(picture, 0, SEEK_END);
-    return bytes > 15 && pread(picture, end, 15, bytes - 15) == 15 && strstr(end, "</svg>");
+    const char *const text = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, picture, 0) : MAP_FAILED;
+    if (text == MAP_FAILED || !memmem(text, (size_t)bytes, end, sizeof end - 1))
+        status = tandem_error_set(error, TANDEM_IO, "gnuplot did not draw '%s' to its end", path);
+    if (status == TANDEM_OK) status = tandem_file_open(&file, path, error);
+    if (status == TANDEM_OK) {
+        (void)fwrite(text, 1, (size_t)bytes, file.stream);
+        status = tandem_file_finish(&file, error); /* says why, where it was not written */
+    }
+    if (text != MAP_FAILED) (void)munmap((void *)(uintptr_t)text, (size_t)bytes);
+    return status;
 }
 
 /* 0, its exit code, or −1 where it could not be started. */
@@ -193,16 +204,11 @@ static int run_gnuplot(int script, int picture)
 
 tandem_status allocate_svg(const tandem_front *front, const allocating *a, const char *path, tandem_error *error)
 {
-    char part[4096];
-    if ((size_t)snprintf(part, sizeof part, "%s.tmp", path) >= sizeof part)
-        return tandem_error_set(error, TANDEM_IO, "'%.200s…': the name is too long", path);
     const int script = make_script(front, a);
-    const int picture = script < 0 ? -1 : open(part, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int picture = script < 0 ? -1 : memfd_create("picture", MFD_CLOEXEC);
     tandem_status status = TANDEM_OK;
-    if (script < 0)
-        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot");
-    else if (picture < 0)
-        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", part, strerror(errno));
+    if (picture < 0)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a script of gnuplot and its picture");
     const int code = status == TANDEM_OK ? run_gnuplot(script, picture) : 0;
     if (code == -1 || code == 127)
         status = tandem_error_set(
@@ -210,13 +216,9 @@ tandem_status allocate_svg(const tandem_front *front, const allocating *a, const
             "gnuplot, which draws the front, is not installed; `apt-get install gnuplot-nox` installs it");
     else if (code != 0)
         status = tandem_error_set(error, TANDEM_IO, "gnuplot could not draw '%s': it ended with %d", path, code);
-    else if (status == TANDEM_OK && !is_whole(picture))
-        status = tandem_error_set(error, TANDEM_IO, "'%s' was not written to its end: is there space left?", part);
-    if (picture >= 0 && close(picture) != 0 && status == TANDEM_OK)
-        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", part, strerror(errno));
+    else if (status == TANDEM_OK)
+        status = write_picture(picture, path, error);
+    if (picture >= 0) (void)close(picture);
     if (script >= 0) (void)close(script);
-    if (status == TANDEM_OK && rename(part, path) != 0)
-        status = tandem_error_set(error, TANDEM_IO, "cannot write '%s': %s", path, strerror(errno));
-    if (status != TANDEM_OK && picture >= 0) (void)unlink(part);
     return status;
 }

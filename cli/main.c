@@ -1,25 +1,20 @@
 /* main.c: picks the command. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/nearest.h"
 #include "cli/cli.h"
 
 const cli_command *const cli_commands[] = {
-    &command_demo,
-    &command_list,
-    &command_doctor,
-    &command_graph,
-    &command_profile,
-    &command_sensitivity,
-    &command_replay,
-    &command_allocate,
-    &command_advise,
-    &command_train,
-    &command_compare,
-    &command_whatif,
-    &command_bench,
-    NULL,
+    &command_demo,    &command_list,
+    &command_doctor,  &command_graph,
+    &command_profile, &command_sensitivity,
+    &command_replay,  &command_allocate,
+    &command_advise,  &command_train,
+    &command_compare, &command_whatif,
+    &command_bench,   NULL,
 };
 
 static void print_help(FILE *out)
@@ -63,8 +58,17 @@ static int command_place(int argc, char **argv)
     return 0;
 }
 
+/* Of whatever ends the program, also where --help was printed: what could not be written is no success. */
+static void check_output(int code, void *nothing)
+{
+    (void)nothing;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
+        _exit(cli_refuse(TANDEM_IO, "could not write the result to standard output"));
+}
+
 int main(int argc, char **argv)
 {
+    if (on_exit(check_output, NULL) != 0) return cli_refuse(TANDEM_NO_MEMORY, "no memory to begin");
     cli_remember_arguments(argc, argv);
     int place = command_place(argc, argv);
     if (place && strcmp(argv[place], "help") == 0) { /* `tandem help COMMAND` is `tandem COMMAND --help` */
@@ -90,8 +94,5 @@ int main(int argc, char **argv)
     argv[1] = name;
     cli_options options;
     cli_options_parse(&options, command, argc - 1, argv + 1);
-    const int code = command->run(&options);
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0)
-        return cli_refuse(TANDEM_IO, "could not write the result to standard output");
-    return code;
+    return command->run(&options);
 }

@@ -190,7 +190,7 @@ static void mark_done(const profile_rank *rank)
 {
     char path[4096];
     done_path(rank, rank->place.rank, path, sizeof path);
-    const int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+    const int file = open(path, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (file >= 0) (void)close(file);
 }
 

@@ -48,7 +48,7 @@ static bool has(const tandem_presence *presence, int rank, const char *kind)
 
 static void create(const tandem_presence *presence, const char *name)
 {
-    const int file = openat(presence->directory, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    const int file = openat(presence->directory, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file >= 0) (void)close(file);
 }
 
@@ -111,7 +111,7 @@ void tandem_presence_accuse(const tandem_presence *presence, int rank, const cha
     char aside[NAME_BYTES], verdict[VERDICT_BYTES];
     name_of(aside, presence->rank, "verdict");
     (void)snprintf(verdict, sizeof verdict, "%d %s", rank, text);
-    const int file = openat(presence->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int file = openat(presence->directory, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (file < 0) return;
     const bool written = write_text(file, verdict);
     (void)close(file);
