@@ -1,33 +1,116 @@
 #!/bin/bash
-# Runs test programs one after the other and ends with one line: how many tests passed, failed and were skipped.
-# Programs of cmocka speak TAP (one line a test); others (fuzz targets) count as one test each. B = the build folder.
+# Runs test programs and ends with one line: how many tests passed, failed and were skipped. Before it: the ten slowest, what was
+# skipped and why, and the time of build and tests. Programs of cmocka speak TAP (one line a test); others count as one each.
+# What prints SKIP is skipped; for a reason that scripts/skips.txt does not allow, it has failed.
+# usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs at a time, as many as there are cores; TEST_TIMEOUT:
+# seconds for one; BUILD_SECONDS: what the build took, to be printed
 set -u
 export CMOCKA_MESSAGE_OUTPUT=TAP
 export TANDEM_BUILD=${B:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0:suppressions=$PWD/tests/tsan.supp}
 export OMP_NUM_THREADS=1
+jobs=${JOBS:-$(env -u OMP_NUM_THREADS nproc)} limit_s=${TEST_TIMEOUT:-300} goal_s=600
+reasons=$(dirname "$0")/skips.txt
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+grep -vE '^(#|$)' "$reasons" >"$work/reasons" || exit 5
+
+now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
+
+# Ranks on cores of their own, whole jobs, limits of time that a neighbour would use up: these have the machine to themselves.
+is_alone() {
+    case $1 in
+    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_kernel_limits.sh) return 1 ;;
+    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm | *property/test_training*) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
 passed=0 failed=0 skipped=0
-log=$(mktemp); trap 'rm -f "$log"' EXIT
-for program in "$@"; do
-    name=${program##*tests/}
-    begin=$(date +%s)
-    timeout "${TEST_TIMEOUT:-300}" "$program" >"$log" 2>&1
-    code=$?
-    ok=$(grep -cE '^ok [0-9]+ - ' "$log"); bad=$(grep -cE '^not ok [0-9]+ - ' "$log"); skip=$(grep -cE '^(not )?ok [0-9]+ .*# SKIP' "$log")
-    ok=$((ok - skip)); [ "$ok" -ge 0 ] || ok=0
-    if [ "$((ok + bad + skip))" = 0 ]; then
-        if [ "$code" = 0 ]; then ok=1; else bad=1; fi
+# count LOG: "PASSED FAILED SKIPPED PLANNED": lines of TAP; PLANNED is empty where there is no plan.
+count() {
+    awk '/^1\.\.[0-9]+$/ { planned += substr($0, 4); plan = 1 }
+        /^(not )?ok [0-9]+ .*# SKIP/ { skipped++; next }
+        /^ok [0-9]+ / { passed++ }
+        /^not ok [0-9]+ / { failed++ }
+        END { print passed + 0, failed + 0, skipped + 0, plan ? planned : "" }' "$1"
+}
+# Judges program $1, whose log is $2, which ended with code $3 after $4 ms: prints its line, and adds it up.
+judge() {
+    local name=${1##*tests/} log=$2 code=$3 ms=$4 ok bad skip planned why='' told
+    read -r ok bad skip planned < <(count "$log")
+    grep -E '^ *SKIP[: ]' "$log" >"$log.skips"
+    told=$(wc -l <"$log.skips")
+    if [ -z "$planned" ] && [ $((ok + bad + skip)) = 0 ]; then
+        if [ "$code" != 0 ]; then bad=1; elif [ "$told" = 0 ]; then ok=1; fi
+    elif [ -n "$planned" ] && [ $((ok + bad + skip)) != "$planned" ]; then
+        why="$((ok + bad + skip)) of $planned tests have told how they ended; "
+        bad=$((bad + 1))
     elif [ "$code" != 0 ] && [ "$bad" = 0 ]; then
         bad=1
     fi
-    printf '%-44s %3d passed %2d failed %2d skipped  %3ds\n' "$name" "$ok" "$bad" "$skip" "$(($(date +%s) - begin))"
-    grep -E 'SKIP' "$log" | grep -vE '^(not )?ok' | sed 's/^/    /'
+    for ((; told < skip; told++)); do echo "SKIP without a reason" >>"$log.skips"; done
+    skip=0
+    while read -r line; do
+        if grep -qEf "$work/reasons" <<<"$line"; then
+            skip=$((skip + 1))
+            echo "$name: ${line#SKIP}" | sed 's/: :/:/' >>"$work/skipped"
+        else
+            bad=$((bad + 1))
+            why+="skipped for a reason that $reasons does not allow: $line; "
+        fi
+    done <"$log.skips"
+    [ "$code" != 124 ] || why+="stopped after $limit_s s; "
+    printf '%-44s %3d passed %2d failed %2d skipped  %3ds\n' "$name" "$ok" "$bad" "$skip" "$(((ms + 500) / 1000))"
+    sed 's/^ */    /' "$log.skips"
     if [ "$bad" != 0 ]; then
-        echo "    exit code $code; what it printed:"
+        echo "    ${why}exit code $code; what it printed:"
         tail -n 40 "$log" | sed 's/^/    /'
     fi
+    echo "$ms $name" >>"$work/times"
     passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+}
+
+# run_all AT_A_TIME PROGRAM…: runs them; judges each, in this order, as soon as those before it have been.
+run_all() {
+    local at_a_time=$1 next=0 done=0 running=0 pid code i
+    local -a program=("${@:2}") begin=() took=() ended=()
+    local -A of=()
+    while [ $done -lt ${#program[@]} ]; do
+        while [ $next -lt ${#program[@]} ] && [ $running -lt "$at_a_time" ]; do
+            begin[next]=$(now_ms)
+            timeout "$limit_s" "${program[next]}" >"$work/log.$next" 2>&1 </dev/null &
+            of[$!]=$next
+            next=$((next + 1)) running=$((running + 1))
+        done
+        wait -n -p pid 2>/dev/null # no second word of a signal
+        code=$?
+        i=${of[$pid]}
+        ended[i]=$code took[i]=$(($(now_ms) - begin[i])) running=$((running - 1))
+        for (( ; done < next; done++)); do
+            [ -n "${ended[done]:-}" ] || break
+            judge "${program[done]}" "$work/log.$done" "${ended[done]}" "${took[done]}"
+        done
+    done
+}
+
+alone=() beside=()
+for program; do
+    if is_alone "$program"; then alone+=("$program"); else beside+=("$program"); fi
 done
+start=$(now_ms)
+run_all "$jobs" ${beside[@]+"${beside[@]}"}
+run_all 1 ${alone[@]+"${alone[@]}"}
+tests_s=$((($(now_ms) - start + 500) / 1000))
+
+echo "the ten slowest:"
+sort -rn "$work/times" | head -n 10 | awk '{ printf "%6.1f s  %s\n", $1 / 1000, $2 }'
+if [ -s "$work/skipped" ]; then
+    echo "skipped:"
+    sed 's/^/    /' "$work/skipped"
+fi
+echo "${BUILD_SECONDS:+build $BUILD_SECONDS s, }tests $tests_s s, ${jobs} at a time (the goal is under $goal_s s)"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

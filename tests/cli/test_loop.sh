@@ -182,7 +182,7 @@ if command -v gnuplot >/dev/null; then
         grep -q 'step (' front.svg && ! ls front.svg.tmp >/dev/null 2>&1
     report "allocate --front --svg draws" $?
 else
-    skip "allocate --front --svg draws" "gnuplot is not installed"
+    skip "allocate --front --svg draws" "gnuplot is not installed; apt-get install gnuplot-nox"
 fi
 
 PATH=/nonexistent run_bare 4 allocate "${what[@]}" --front=5 --svg other.svg && grep -q 'apt-get install gnuplot-nox' err && [ ! -e other.svg ]

@@ -72,7 +72,7 @@ if command -v script >/dev/null; then
         grep -q $'step 300 of 300, loss [0-9.]*, [0-9.]* samples/s\r\033\\[Kmlp, uniform fp32' out
     report "on a terminal, a line that is written over, by the result at last: loss, samples/s, time left" $?
 else
-    skip "the line on a terminal" "there is no script(1)"
+    skip "the line on a terminal" "there is no script(1); apt-get install bsdutils"
 fi
 
 # --- Checkpoints -----------------------------------------------------------------------------------------------------------------

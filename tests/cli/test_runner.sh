@@ -1,0 +1,68 @@
+#!/bin/bash
+# scripts/run_tests.sh with programs of our own: what it counts, what it says of skips, and that it fails where it must. Speaks TAP.
+# TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+runner=$(cd "$here/../../scripts" && pwd)/run_tests.sh
+
+# program NAME: a shell script from standard input.
+program() {
+    { echo '#!/bin/bash' && cat; } >"$1" && chmod +x "$1"
+}
+# closes EXPECTED_CODE CLOSING_LINE PROGRAM…
+closes() {
+    local expected=$1 closing=$2
+    shift 2
+    "$runner" "$@" >out 2>err
+    code=$?
+    [ $code = "$expected" ] && [ "$(tail -n 1 out)" = "$closing" ] && [ ! -s err ]
+}
+
+program two <<<'printf "1..2\nok 1 - one\nok 2 - two\n"'
+program bad <<<'printf "1..2\nok 1 - one\nnot ok 2 - two\n# why\n"; exit 1'
+program plain <<<'echo done'
+program broken <<<'echo oh; exit 3'
+closes 0 '3 passed, 0 failed, 0 skipped' ./two ./plain && grep -q '^tests 0 s' out && BUILD_SECONDS=7 closes 0 '1 passed, 0 failed, 0 skipped' ./plain &&
+    grep -q '^build 7 s, tests' out
+report "lines of TAP are counted, other programs are one test each; build and tests are timed apart" $?
+closes 1 '2 passed, 2 failed, 0 skipped' ./bad ./plain ./broken && grep -q '^    # why' out && grep -q '^    exit code 3; what it printed:' out
+report "a test that fails, and a program that does, fail the run, which shows what they printed" $?
+
+program cut <<<'printf "1..3\nok 1 - one\n"'
+program dies <<<'printf "1..3\nok 1 - one\n"; kill -SEGV $$'
+program late <<<'printf "1..1\nok 1 - one\n"; exit 9'
+closes 1 '1 passed, 1 failed, 0 skipped' ./cut && grep -q '1 of 3 tests' out && closes 1 '1 passed, 1 failed, 0 skipped' ./dies &&
+    closes 1 '1 passed, 1 failed, 0 skipped' ./late
+report "fewer tests than planned, a signal, and an exit code without a failed test fail the run" $?
+program endless <<<'echo begun; sleep 60'
+TEST_TIMEOUT=1 closes 1 '0 passed, 1 failed, 0 skipped' ./endless && grep -q 'stopped after 1 s' out
+report "a program that does not end is stopped, and fails the run" $?
+
+program lacks <<<'printf "1..2\nok 1 - one\nSKIP: this machine lacks cpu:avx2\nnot ok 2 # SKIP two\n"'
+program partly <<<'printf "1..1\nSKIP bf16: no device here has it\nok 1 - one\n"'
+program absent <<<'echo "SKIP: no small file system can be mounted here: not permitted"'
+closes 0 '2 passed, 0 failed, 3 skipped' ./lacks ./partly ./absent && sed -n '/^skipped:/,/^tests/p' out | grep -q '^    ./lacks: this machine lacks cpu:avx2$' &&
+    [ "$(grep -c '^    ./' out)" = 3 ]
+report "what prints SKIP is skipped, in TAP or not, and listed with its reason" $?
+program idle <<<'printf "1..1\nSKIP: no time today\nok 1 # SKIP one\n"'
+program silent <<<'printf "1..1\nok 1 - one # SKIP\n"'
+program plainly_idle <<<'echo "SKIP: no corpus"'
+closes 1 '0 passed, 1 failed, 0 skipped' ./idle && grep -q 'skips.txt does not allow: SKIP: no time today' out &&
+    closes 1 '0 passed, 1 failed, 0 skipped' ./silent && closes 1 '0 passed, 1 failed, 0 skipped' ./plainly_idle
+report "a skip for a reason that is not on the list, or for none, fails the run" $?
+
+# Each of the first two ends only when the other runs; the third, which is to be alone, only when neither does.
+mkdir -p tests/fault
+for one in first second; do
+    program $one <<<"touch runs.$one; until [ -e runs.first ] && [ -e runs.second ]; do sleep 0.1; done; sleep 0.2; touch $one.over"
+done
+program tests/fault/test_comm <<<'[ -e first.over ] && [ -e second.over ]'
+JOBS=2 TEST_TIMEOUT=20 closes 0 '3 passed, 0 failed, 0 skipped' tests/fault/test_comm ./first ./second
+report "programs run two at a time, but for those that need the machine to themselves" $?
+for k in 1 2 3 4 5 6 7 8 9 10 11 12; do program ./nap$k <<<"sleep $(((13 - k) / 4)).$((k % 4))"; done
+JOBS=12 closes 0 '12 passed, 0 failed, 0 skipped' ./nap? ./nap1? && [ "$(sed -n 's/^\.\/nap\([0-9]*\) .*/\1/p' out | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ] &&
+    [ "$(sed -n '/^the ten slowest:/,/^tests/p' out | grep -c 'nap')" = 10 ] && sed -n '/^the ten slowest:/{n;p}' out | grep -q nap1
+report "they are listed in the order given, and the ten slowest at the end" $?
+echo "1..$n"
+[ $failed = 0 ]
