@@ -51,20 +51,6 @@ int64_t tandem_cost_mean_ns(const tandem_cost *cost)
     return cost->n > 0 ? llround(cost->sum_ns / (double)cost->n) : 0;
 }
 
-void tandem_cost_merge(tandem_cost *into, const tandem_cost *more)
-{
-    if (more->n > into->n) {
-        into->median_ns = more->median_ns;
-        into->p10_ns = more->p10_ns;
-        into->p90_ns = more->p90_ns;
-    }
-    into->n += more->n;
-    into->n_outlier += more->n_outlier;
-    into->sum_ns += more->sum_ns;
-    into->sum_squares_ns2 += more->sum_squares_ns2;
-    if (more->workspace_bytes > into->workspace_bytes) into->workspace_bytes = more->workspace_bytes;
-}
-
 /* --- Keys: joined by hand, since the replayer asks for one a task and printf is ten times slower -------- */
 typedef struct joined {
     char *text;
@@ -88,8 +74,8 @@ static void add_number(joined *j, int64_t number)
     add(j, digits + at);
 }
 
-void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision,
-                              const char *pass, const char *from, const char *to)
+static void print_op(char *text, size_t size, const char *signature, const char *precision, const char *pass,
+                     const char *from, const char *to)
 {
     joined j = {text, 0, size};
     add(&j, signature);
@@ -127,7 +113,7 @@ void tandem_cost_key_print(char *text, size_t size, const tandem_cost_key *key)
     if (size) text[0] = '\0';
     switch (key->kind) {
     case TANDEM_COST_OP:
-        tandem_cost_key_print_op(text, size, key->signature, key->precision, tandem_pass_name(key->pass), from, to);
+        print_op(text, size, key->signature, key->precision, tandem_pass_name(key->pass), from, to);
         return;
     case TANDEM_COST_CAST:
         tandem_cost_key_print_cast(text, size, key->elements, from, to, key->range, key->columnwise);

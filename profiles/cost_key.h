@@ -1,5 +1,4 @@
-/* cost_key.h: the texts of tandem_cost_key_print from their parts, as the store keeps them; private to
- * profiles/. */
+/* cost_key.h: the text of tandem_cost_key_print of a cast, from its parts, as the store keeps them; private to profiles/. */
 #ifndef TANDEM_PROFILES_COST_KEY_H
 #define TANDEM_PROFILES_COST_KEY_H
 
@@ -8,8 +7,6 @@
 
 #include "tandem/step.h"
 
-void tandem_cost_key_print_op(char *text, size_t size, const char *signature, const char *precision,
-                              const char *pass, const char *from, const char *to);
 void tandem_cost_key_print_cast(char *text, size_t size, int64_t elements, const char *from, const char *to,
                                 tandem_range range, int columnwise);
 

@@ -27,16 +27,6 @@ enum {
 #include "profiles/devices/capability.def"
 #undef ROW
 };
-static const struct {
-    int capability;
-    tandem_dtype wider;
-    unsigned precisions;
-} capabilities[] = {
-#define ROW(capability, wider, precisions) {capability, TANDEM_##wider, precisions},
-#include "profiles/devices/capability.def"
-#undef ROW
-};
-
 /* clang-format off */
 static const tandem_device devices[] = {
 #define ROW(name, features, wider, precisions, meaning)                                                      \
@@ -138,20 +128,6 @@ static int lacks(int index, char *missing, size_t size)
             n++;
         }
     return n;
-}
-
-int tandem_device_capability(tandem_device *device, int major, int minor)
-{
-    int found = 0;
-    for (size_t i = 0; i < sizeof capabilities / sizeof *capabilities; i++) {
-        if (major < capabilities[i].capability / 10 ||
-            (major == capabilities[i].capability / 10 && minor < capabilities[i].capability % 10))
-            break;
-        device->precisions = capabilities[i].precisions;
-        device->wider = capabilities[i].wider;
-        found = 1;
-    }
-    return found;
 }
 
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device, const tandem_graph *graph,

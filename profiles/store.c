@@ -121,7 +121,8 @@ static tandem_status fail_code(const char *path, int code, const char *what, con
     return tandem_error_set(error, status, "%s failed in the profile store '%.200s': %.200s", what, path, why);
 }
 
-tandem_status tandem_store_fail(const tandem_store *store, const char *what, tandem_error *error)
+/* The status and text of SQLite's last error on this handle; `what`: "filing a cost". */
+static tandem_status fail(const tandem_store *store, const char *what, tandem_error *error)
 {
     return fail_code(store->path, sqlite3_extended_errcode(store->db), what, sqlite3_errmsg(store->db), error);
 }
@@ -142,7 +143,7 @@ static tandem_status prepare(sqlite3_stmt **statement, tandem_store *store, cons
     assert(store->n_statement < TANDEM_STORE_MAX_STATEMENT);
     sqlite3_stmt *made = NULL;
     if (sqlite3_prepare_v3(store->db, sql, -1, SQLITE_PREPARE_PERSISTENT, &made, NULL) != SQLITE_OK)
-        return tandem_store_fail(store, "preparing a statement", error);
+        return fail(store, "preparing a statement", error);
     store->prepared[store->n_statement++] = (struct tandem_store_statement){sql, made};
     *statement = made;
     return TANDEM_OK;
@@ -175,8 +176,7 @@ static tandem_status query(sqlite3_stmt **statement, tandem_store *store, tandem
     const tandem_status status = prepare(&found, store, sql, error);
     if (status != TANDEM_OK) return status;
     (void)sqlite3_reset(found); /* repeats the error of its last run, which is told already */
-    if (bind_all(found, types, arguments) != SQLITE_OK)
-        return tandem_store_fail(store, "preparing a statement", error);
+    if (bind_all(found, types, arguments) != SQLITE_OK) return fail(store, "preparing a statement", error);
     *statement = found;
     return TANDEM_OK;
 }
@@ -195,7 +195,7 @@ tandem_status tandem_store_next(int *more, tandem_store *store, sqlite3_stmt *st
 {
     const int code = sqlite3_step(statement);
     if (code != SQLITE_ROW && code != SQLITE_DONE)
-        return tandem_store_fail(store, sqlite3_stmt_readonly(statement) ? "reading" : "writing", error);
+        return fail(store, sqlite3_stmt_readonly(statement) ? "reading" : "writing", error);
     *more = code == SQLITE_ROW;
     return TANDEM_OK;
 }
@@ -205,7 +205,7 @@ tandem_status tandem_store_text(const char **text, const tandem_store *store, sq
 {
     const char *const read = (const char *)sqlite3_column_text(statement, column);
     if (!read)
-        return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM ? tandem_store_fail(store, "reading", error)
+        return (sqlite3_errcode(store->db) & 0xff) == SQLITE_NOMEM ? fail(store, "reading", error)
                                                                    : tandem_store_damaged(store, "a name", error);
     *text = read;
     return TANDEM_OK;
@@ -366,7 +366,7 @@ static tandem_status configure(tandem_store *store, tandem_error *error)
                      "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
                      "PRAGMA synchronous = NORMAL;",
                      NULL, NULL, NULL) != SQLITE_OK)
-        return tandem_store_fail(store, "opening", error);
+        return fail(store, "opening", error);
     return TANDEM_OK;
 }
 
@@ -385,11 +385,11 @@ static tandem_status migrate_locked(tandem_store *store, tandem_error *error)
     if (version > VERSION) return refuse_version(store->path, version, error);
     for (; version < VERSION; version++)
         if (sqlite3_exec(store->db, migration[version], NULL, NULL, NULL) != SQLITE_OK)
-            return tandem_store_fail(store, "migrating", error);
+            return fail(store, "migrating", error);
     (void)snprintf(pragma, sizeof pragma, "PRAGMA application_id = %d; PRAGMA user_version = %d",
                    (int)APPLICATION_ID, (int)VERSION);
     if (sqlite3_exec(store->db, pragma, NULL, NULL, NULL) != SQLITE_OK)
-        return tandem_store_fail(store, "migrating", error);
+        return fail(store, "migrating", error);
     return TANDEM_OK;
 }
 
@@ -399,7 +399,7 @@ static tandem_status migrate(tandem_store *store, tandem_error *error)
     if (status != TANDEM_OK) return status;
     status = migrate_locked(store, error);
     if (status == TANDEM_OK && sqlite3_exec(store->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
-        status = tandem_store_fail(store, "migrating", error);
+        status = fail(store, "migrating", error);
     if (!sqlite3_get_autocommit(store->db)) (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;
 }
@@ -412,12 +412,11 @@ static tandem_status start_log(tandem_store *store, tandem_error *error)
     int code = SQLITE_OK;
     for (int waited_ms = 0; waited_ms < BUSY_MS; waited_ms += 10) {
         code = sqlite3_exec(store->db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
-        if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY)
-            return tandem_store_fail(store, "opening", error);
+        if (code != SQLITE_OK && (code & 0xff) != SQLITE_BUSY) return fail(store, "opening", error);
         if (code == SQLITE_OK) return TANDEM_OK;
         (void)nanosleep(&pause, NULL); /* the busy time-out is not waited for where two do this at once */
     }
-    return tandem_store_fail(store, "opening", error);
+    return fail(store, "opening", error);
 }
 
 static tandem_status accept(tandem_store *store, tandem_error *error)
@@ -431,7 +430,7 @@ static tandem_status accept(tandem_store *store, tandem_error *error)
         if (version == 0) return refuse_missing(store->path, error);
         if (version < VERSION) return refuse_version(store->path, version, error);
         if (sqlite3_exec(store->db, "PRAGMA query_only = ON", NULL, NULL, NULL) != SQLITE_OK)
-            return tandem_store_fail(store, "opening", error);
+            return fail(store, "opening", error);
         return TANDEM_OK;
     }
     if (version < VERSION) status = migrate(store, error);

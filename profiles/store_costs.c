@@ -475,5 +475,3 @@ const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const 
     const entry *const place = place_of(table->entry, table->n_entry, text, hash_text(text));
     return place->key ? &place->cost : NULL;
 }
-
-int64_t tandem_cost_table_count(const tandem_cost_table *table) { return table ? table->count : 0; }

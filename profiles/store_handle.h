@@ -23,8 +23,6 @@ struct tandem_store {
     } prepared[TANDEM_STORE_MAX_STATEMENT];
 };
 
-/* The status and text of SQLite's last error on this handle; `what`: "filing a cost". */
-tandem_status tandem_store_fail(const tandem_store *store, const char *what, tandem_error *error);
 /* TANDEM_MALFORMED: what was read cannot have been written by tandem. */
 tandem_status tandem_store_damaged(const tandem_store *store, const char *what, tandem_error *error);
 

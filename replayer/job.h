@@ -25,7 +25,4 @@ tandem_status tandem_job_rows_add(tandem_job_rows *rows, const tandem_job_op *op
  * TANDEM_MALFORMED without rows; TANDEM_NO_MEMORY. */
 tandem_status tandem_job_open(tandem_job **job, tandem_job_rows *rows, const char *source, tandem_error *error);
 
-/* tandem_job_read_input: tandem_job_read, from a file that is open. */
-tandem_status tandem_job_read_input(tandem_job **job, tandem_input *input, tandem_error *error);
-
 #endif

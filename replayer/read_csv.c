@@ -185,7 +185,7 @@ static tandem_status read_row(reading *r, const char *line, size_t n)
 
 /* --- Files ---------------------------------------------------------------------------------------------- */
 
-tandem_status tandem_job_read_input(tandem_job **job, tandem_input *input, tandem_error *error)
+static tandem_status read_job(tandem_job **job, tandem_input *input, tandem_error *error)
 {
     reading r = {.input = input, .error = error};
     const char *line = NULL;
@@ -206,7 +206,7 @@ tandem_status tandem_job_read(tandem_job **job, const char *path, tandem_error *
 {
     tandem_input input = {0};
     tandem_status status = tandem_input_open(&input, path, error);
-    if (status == TANDEM_OK) status = tandem_job_read_input(job, &input, error);
+    if (status == TANDEM_OK) status = read_job(job, &input, error);
     tandem_input_close(&input);
     return status;
 }
@@ -215,7 +215,7 @@ tandem_status tandem_job_parse(tandem_job **job, const void *bytes, size_t n, co
 {
     tandem_input input = {0};
     tandem_status status = tandem_input_open_bytes(&input, bytes, n, source, error);
-    if (status == TANDEM_OK) status = tandem_job_read_input(job, &input, error);
+    if (status == TANDEM_OK) status = read_job(job, &input, error);
     tandem_input_close(&input);
     return status;
 }

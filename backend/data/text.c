@@ -11,8 +11,8 @@ static int64_t test_start(int64_t n_text) { return n_text - n_text / 10; }
 /* Windows of length + 1 symbols (each has a next one), `length` apart. */
 static int64_t n_window(int64_t n_symbol, int length) { return (n_symbol - 1) / length; }
 
-tandem_status tandem_text_encode(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
-                                 tandem_error *error)
+static tandem_status encode(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
+                            tandem_error *error)
 {
     if (length < 1)
         return tandem_error_set(error, TANDEM_USAGE,
@@ -51,7 +51,7 @@ tandem_status tandem_text_open(tandem_data *data, const char *path, int length, 
                                   "%s is cut short: its gzip stream breaks off after %zu bytes of text.",
                                   path, file.n);
     else
-        status = tandem_text_encode(data, length, file.bytes, file.n, path, error);
+        status = encode(data, length, file.bytes, file.n, path, error);
     if (status != TANDEM_OK) free(file.bytes);
     return status;
 }

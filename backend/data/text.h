@@ -7,14 +7,9 @@
 
 #include "tandem/data.h"
 
-/* tandem_text_encode: turn bytes[n] into symbols, in place, and set kind, n_train, n_test, n_class, text,
- * n_text, length and symbol of *data, to which the bytes belong from then on. `path` names them in errors.
- * TANDEM_USAGE where length < 1, TANDEM_MALFORMED where n < 10·(length+1): then neither *data nor the bytes
- * change. O(n). */
-tandem_status tandem_text_encode(tandem_data *data, int length, uint8_t *bytes, size_t n, const char *path,
-                                 tandem_error *error);
-
-/* tandem_text_open: the same for a file. */
+/* tandem_text_open: read a file, turn its bytes into symbols, and set kind, n_train, n_test, n_class, text, n_text, length and symbol
+ * of *data, which owns them from then on. TANDEM_USAGE where length < 1, TANDEM_MALFORMED where it holds fewer than
+ * 10·(length+1) bytes, and as tandem_data_file_read: then *data does not change. */
 tandem_status tandem_text_open(tandem_data *data, const char *path, int length, tandem_error *error);
 
 #endif

@@ -36,11 +36,6 @@ typedef struct tandem_device {
 /* Whether it is a described model: there are no kernels for it, so that plans for it can be made and replayed, not run. */
 int tandem_device_is_described(const tandem_device *device);
 
-/* tandem_device_capability: what a card of NVIDIA's compute capability major.minor multiplies in, into device->precisions and
- * device->wider (profiles/devices/capability.def). 0, and *device unchanged, of one that is older than all that are known.
- * Example: tandem_device_capability(&device, 8, 6): as 8.0, the last row that is not above. */
-int tandem_device_capability(tandem_device *device, int major, int minor);
-
 /* The step program of a graph as it is laid out for the device: tandem_step_open_with (step.h) with its `wider` and `columnwise`;
  * options NULL = all zero. */
 tandem_status tandem_device_open_step(tandem_step **step, const tandem_device *device,

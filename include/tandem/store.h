@@ -35,7 +35,7 @@ tandem_status tandem_store_commit(tandem_store *store, tandem_error *error);
 void tandem_store_rollback(tandem_store *store);
 
 /* --- Costs -------------------------------------------------------------------------------------------------- */
-/* Repetitions of one measurement, so kept that two profiles merge. Repetitions over three times the median are
+/* Repetitions of one measurement. Repetitions over three times the median are
  * interruptions by others on the machine: counted in n_outlier, and in nothing else. */
 typedef struct tandem_cost {
     int64_t n, n_outlier;
@@ -48,9 +48,6 @@ int64_t tandem_cost_mean_ns(const tandem_cost *cost);
 /* From raw repetitions (sorts them). n ≥ 1. Median and percentiles are of those that count: of an even number the median
  * is the mean of the two in the middle, rounded down; percentiles are nearest ranks: the ⌈n/10⌉-th and ⌈9n/10⌉-th. */
 void tandem_cost_from_samples(tandem_cost *cost, int64_t *sample_ns, int64_t n, uint64_t workspace_bytes);
-/* n, sums and outliers add; median and percentiles become those of the larger part (`into`'s of equal ones); the workspace
- * is the larger. */
-void tandem_cost_merge(tandem_cost *into, const tandem_cost *more);
 
 /* A key's canonical text, in which the cost table files it: "linear m=784 … | int8 | forward | s8>f32",
  * "cast n=1024 | f32>s8 | known range", "all-reduce n=4096 | f32". Cut to fit; TANDEM_COST_KEY_TEXT bytes are enough. */
@@ -79,7 +76,6 @@ tandem_status tandem_store_load_costs(tandem_cost_table **table, tandem_store *s
 void tandem_cost_table_free(tandem_cost_table *table);
 /* NULL where it was not measured. */
 const tandem_cost *tandem_cost_table_find(const tandem_cost_table *table, const tandem_cost_key *key);
-int64_t tandem_cost_table_count(const tandem_cost_table *table);
 /* tandem_store_load_batches: the local batches at which a model that reads the same input as `graph` was measured on the
  * device beside the neighbour, ascending, each once. *batch is the caller's to free(); NULL and 0 where there is none. */
 tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *store, const char *device,
@@ -87,8 +83,8 @@ tandem_status tandem_store_load_batches(int64_t **batch, int *n, tandem_store *s
 /* Of operators and casts, on all devices. */
 tandem_status tandem_store_count_costs(int64_t *n, tandem_store *store, tandem_error *error);
 /* At which clocks a device runs at this moment of a profile. */
-tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz, int memory_mhz,
-                                      tandem_error *error);
+tandem_status tandem_store_put_clocks(tandem_store *store, const char *device, int compute_mhz,
+                                      int memory_mhz, tandem_error *error);
 
 /* --- Choices: how a device does a piece of work that its libraries can do in several ways -------------------------------- */
 /* Both texts are the device's own (backend.h: recall). `spec` names the card, the versions of its libraries and the work. */
