@@ -438,9 +438,9 @@ int tandem_build_embedding(tandem_builder *b, const char *name, int tokens, int6
 }
 
 /* --- Dependent operators -------------------------------------------------------------------------------- */
-static int bias(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int n_trailing, float deviation)
+int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
 {
-    tandem_op *op = op_begin(b, kind, name, x, -1);
+    tandem_op *op = op_begin(b, TANDEM_OP_BIAS, name, x, -1);
     if (!op || !dims_check(b, op, 0, 2, TANDEM_MAX_DIM)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     if (!range_check(b, op, "the number of trailing dimensions", n_trailing, 1, in->n_dim - 1)) return -1;
@@ -449,16 +449,6 @@ static int bias(tandem_builder *b, tandem_op_kind kind, const char *name, int x,
     if (!parameter_add(b, op, shape, deviation, false, false)) return -1;
     op->shape = *in;
     return op_end(b, op);
-}
-
-int tandem_build_bias(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
-{
-    return bias(b, TANDEM_OP_BIAS, name, x, n_trailing, deviation);
-}
-
-int tandem_build_bias_gelu(tandem_builder *b, const char *name, int x, int n_trailing, float deviation)
-{
-    return bias(b, TANDEM_OP_BIAS_GELU, name, x, n_trailing, deviation);
 }
 
 int tandem_build_rows(tandem_builder *b, const char *name, int x, int64_t rows, float deviation)
@@ -643,12 +633,10 @@ int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale
     return op_end(b, op);
 }
 
-/* residual: -1 = none */
-static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x, int residual)
+static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x)
 {
-    tandem_op *op = op_begin(b, kind, name, x, residual);
+    tandem_op *op = op_begin(b, kind, name, x, -1);
     if (!op || !dims_check(b, op, 0, kind == TANDEM_OP_LAYERNORM ? 2 : 4, TANDEM_MAX_DIM)) return -1;
-    if (kind == TANDEM_OP_BATCHNORM_ADD_RELU && !summands_check(b, op)) return -1;
     const tandem_shape *in = in_shape(b, op, 0);
     const tandem_shape channels = {1, {tandem_shape_last(in)}};
     if (!parameter_add(b, op, channels, 0, true, false) || !parameter_add(b, op, channels, 0, false, false))
@@ -660,19 +648,11 @@ static int norm(tandem_builder *b, tandem_op_kind kind, const char *name, int x,
 
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x)
 {
-    return norm(b, TANDEM_OP_LAYERNORM, name, x, -1);
+    return norm(b, TANDEM_OP_LAYERNORM, name, x);
 }
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x)
 {
-    return norm(b, TANDEM_OP_BATCHNORM, name, x, -1);
-}
-int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x)
-{
-    return norm(b, TANDEM_OP_BATCHNORM_RELU, name, x, -1);
-}
-int tandem_build_batchnorm_add_relu(tandem_builder *b, const char *name, int x, int residual)
-{
-    return norm(b, TANDEM_OP_BATCHNORM_ADD_RELU, name, x, residual);
+    return norm(b, TANDEM_OP_BATCHNORM, name, x);
 }
 
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels)

@@ -54,10 +54,6 @@ int tandem_build_prepend(tandem_builder *b, const char *name, int x,
 int tandem_build_softmax(tandem_builder *b, const char *name, int x, float scale, int causal); /* over the last dimension */
 int tandem_build_layernorm(tandem_builder *b, const char *name, int x);
 int tandem_build_batchnorm(tandem_builder *b, const char *name, int x);
-int tandem_build_bias_gelu(tandem_builder *b, const char *name, int x, int n_trailing,
-                           float deviation); /* what fuse.c makes of the two */
-int tandem_build_batchnorm_relu(tandem_builder *b, const char *name, int x); /* what fuse.c makes of the two */
-int tandem_build_batchnorm_add_relu(tandem_builder *b, const char *name, int x, int residual); /* … of the three */
 /* As many rows as labels; of masked labels also as many as count: row j of a sample then has its j-th label that is not −1. */
 int tandem_build_cross_entropy(tandem_builder *b, const char *name, int logits, int labels);
 

@@ -12,19 +12,21 @@
  *
  * Products: the (m, n) result is cut into tiles, one to a multiprocessor at a time; what does not fill a tile, or the last wave
  * of tiles, costs as if it did (NVIDIA, "Matrix Multiplication Background User's Guide", on tile and wave quantization). Tiles
- * are 128 × 128, 128 × 64, 64 × 128 or 64 × 64, whichever is fastest; the smaller ones read more for what they compute, and
- * count 1.1 and 1.25 times (an estimate). Sides shorter than a tile get one as short as 32. Where there are fewer
- * tiles than multiprocessors, k is split over the idle ones, down to a depth of 256, so that
+ * are 128 × 128, 128 × 64, 64 × 128 or 64 × 64, which that guide has among cuBLAS's, whichever is fastest; the smaller ones read
+ * more for what they compute, and count 1.1 and 1.25 times (*estimates*). Sides shorter than a tile get one as short as 32
+ * (*estimate*). Where there are fewer tiles than multiprocessors, k is split over the idle ones, down to a depth of 256
+ * (*estimate*), so that
  *   depth = max(k / max(1, ⌊n_unit / tiles⌋), min(k, 256)),   waves = ⌈tiles / n_unit⌉
  * which falls in no dimension. A convolution is the product of its windows, `slower` times as long (predictor/work.c). */
 #include <math.h>
 
 #include "tandem/predictor.h"
 
+/* Sides: that guide. What smaller tiles are slower by: *estimates*. */
 static const struct {
     double m, n, slower;
 } tiles_of[] = {{128, 128, 1}, {128, 64, 1.1}, {64, 128, 1.1}, {64, 64, 1.25}};
-static const double tile_least = 32, depth_least = 256;
+static const double tile_least = 32, depth_least = 256; /* *estimates* */
 
 static double tile_side(double size, double most)
 {

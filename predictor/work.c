@@ -114,10 +114,13 @@ static double pixels(const char *images)
     return field(images, "n") * field(images, "h") * field(images, "w");
 }
 
-/* Both backward passes of a convolution take 2.5 to 2.9 times its forward pass, not twice (public measurements on cards). In
- * f32, 3 × 3 kernels of stride 1 are transformed so that they multiply up to 2.25 times less (Lavin and Gray, "Fast Algorithms
- * for Convolutional Neural Networks", CVPR 2016); what the transforms leave of that is an estimate. */
-static const double convolution_backward = 1.35, convolution_transformed = 0.7;
+/* A backward pass of a convolution in forward passes. Both together take 2.5 of them (V100, f32), 2.6 (V100, f16), 2.8 (P100), 2.9
+ * (Titan Xp), each the median over the training convolutions of Baidu's DeepBench (github.com/baidu-research/DeepBench at da81ba7,
+ * results/train); 1.35 is half of 2.7, the middle of these. */
+static const double convolution_backward = 1.35;
+/* In f32, 3 × 3 kernels of stride 1 are transformed so that they multiply up to 2.25 times less, 0.44 (Lavin and Gray, "Fast
+ * Algorithms for Convolutional Neural Networks", CVPR 2016). What the transforms leave of that, 0.7, is an *estimate*. */
+static const double convolution_transformed = 0.7;
 
 /* As a product whose rows are windows, or pixels. */
 static void conv2d(tandem_work *work, const tandem_cost_key *key)

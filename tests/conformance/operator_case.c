@@ -9,6 +9,7 @@
 #include "backend/cuda/arithmetic.h" /* its types; tests/cuda/test_cuda_arithmetic.c holds them to their definition */
 #include "base/philox.h"
 #include "graph/build.h"
+#include "graph/op.h"
 #include "tests/conformance/reference.h"
 
 /* --- Cases ---------------------------------------------------------------------------------------------- */
@@ -198,7 +199,8 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_BIAS:
         return c->vocabulary ? tandem_build_rows(b, "op", x, c->vocabulary, 0.1f)
                              : tandem_build_bias(b, "op", x, (int)c->out, 0.1f);
-    case TANDEM_OP_BIAS_GELU: return tandem_build_bias_gelu(b, "op", x, (int)c->out, 0.1f);
+    case TANDEM_OP_BIAS_GELU:
+        return tandem_build_gelu(b, "op.gelu", tandem_build_bias(b, "op", x, (int)c->out, 0.1f));
     case TANDEM_OP_RELU: return tandem_build_relu(b, "op", x);
     case TANDEM_OP_DROPOUT: return tandem_build_dropout(b, "op", x, c->scale);
     case TANDEM_OP_ADD:
@@ -215,10 +217,11 @@ static int build_op(tandem_builder *b, const operator_case *c, case_graph *made)
     case TANDEM_OP_SOFTMAX: return tandem_build_softmax(b, "op", x, c->scale, c->flag);
     case TANDEM_OP_LAYERNORM: return tandem_build_layernorm(b, "op", x);
     case TANDEM_OP_BATCHNORM: return tandem_build_batchnorm(b, "op", x);
-    case TANDEM_OP_BATCHNORM_RELU: return tandem_build_batchnorm_relu(b, "op", x);
+    case TANDEM_OP_BATCHNORM_RELU: return tandem_build_relu(b, "op.relu", tandem_build_batchnorm(b, "op", x));
     case TANDEM_OP_BATCHNORM_ADD_RELU:
         made->pre2 = input_tensor(b, "pre2", images, c, c->n_dim, c->dim, last, last);
-        return tandem_build_batchnorm_add_relu(b, "op", x, made->pre2);
+        return tandem_build_relu(b, "op.relu",
+                                 tandem_build_add(b, "op.add", tandem_build_batchnorm(b, "op", x), made->pre2));
     case TANDEM_OP_CROSS_ENTROPY: return tandem_build_cross_entropy(b, "op", x, made->labels);
     default: return -1;
     }
@@ -247,6 +250,19 @@ static int64_t elements_a_sample(const operator_case *c)
         return ((d[0] - c->window_h) / c->stride + 1) * ((d[1] - c->window_w) / c->stride + 1) * last;
     default: return all;
     }
+}
+
+/* Some kinds are what tandem_graph_fuse makes of two or three operators; all behind the first then stand elsewhere. */
+static tandem_status fuse(case_graph *made, const operator_case *c, tandem_error *error)
+{
+    if (c->kind != TANDEM_OP_BIAS_GELU && c->kind != TANDEM_OP_BATCHNORM_RELU && c->kind != TANDEM_OP_BATCHNORM_ADD_RELU)
+        return TANDEM_OK;
+    const tandem_status status = tandem_graph_fuse(made->graph, error);
+    for (int i = 0; i < made->graph->n_op; i++) {
+        if (strcmp(made->graph->op[i].name, "op") == 0) made->op = i;
+        if (strcmp(made->graph->op[i].name, "post") == 0) made->post = i;
+    }
+    return status;
 }
 
 tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_error *error)
@@ -278,7 +294,11 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     const tandem_optimizer_options optimizer = {.kind = TANDEM_SGD, .rate = 0.1f};
     status = tandem_builder_finish(b, "case", &optimizer, &result.graph, error);
     tandem_builder_close(b);
-    if (status == TANDEM_OK) *made = result;
+    if (status == TANDEM_OK) status = fuse(&result, c, error);
+    if (status == TANDEM_OK)
+        *made = result;
+    else
+        tandem_graph_close(result.graph);
     return status;
 }
 

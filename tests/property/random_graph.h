@@ -11,6 +11,7 @@
 
 #include "base/philox.h"
 #include "graph/build.h"
+#include "graph/op.h"
 
 typedef struct chance {
     uint64_t seed;
@@ -29,9 +30,10 @@ enum { MOST_TENSORS = 40, ROWS = 4, WIDTH = 8, BATCH = 2 };
 static inline int from_image(tandem_builder *b, chance *c, const char *name, int x)
 {
     static const int64_t image[4] = {BATCH, ROWS, 2, WIDTH / 2}, shape[3] = {BATCH, ROWS, WIDTH};
-    char first[40], second[40];
+    char first[40], second[40], third[40];
     (void)snprintf(first, sizeof first, "%s.in", name);
     (void)snprintf(second, sizeof second, "%s.op", name);
+    (void)snprintf(third, sizeof third, "%s.relu", name);
     x = tandem_build_reshape(b, first, x, 4, image);
     switch (draw_below(c, 5)) {
     case 0: {
@@ -41,7 +43,7 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
     }
     case 1: x = tandem_build_maxpool(b, second, x, 3, 1, 1); break;
     case 2: x = tandem_build_batchnorm(b, second, x); break;
-    case 3: x = tandem_build_batchnorm_relu(b, second, x); break;
+    case 3: x = tandem_build_relu(b, third, tandem_build_batchnorm(b, second, x)); break;
     default: x = tandem_build_avgpool(b, second, x, 1, 1, 1); break;
     }
     return tandem_build_reshape(b, name, x, 3, shape);
@@ -50,13 +52,16 @@ static inline int from_image(tandem_builder *b, chance *c, const char *name, int
 static inline int from_images(tandem_builder *b, const char *name, int x, int y)
 {
     static const int64_t image[4] = {BATCH, ROWS, 2, WIDTH / 2}, shape[3] = {BATCH, ROWS, WIDTH};
-    char first[40], second[40], third[40];
+    char first[40], second[40], third[40], fourth[40], fifth[40];
     (void)snprintf(first, sizeof first, "%s.in", name);
     (void)snprintf(second, sizeof second, "%s.in2", name);
     (void)snprintf(third, sizeof third, "%s.op", name);
+    (void)snprintf(fourth, sizeof fourth, "%s.add", name);
+    (void)snprintf(fifth, sizeof fifth, "%s.relu", name);
     x = tandem_build_reshape(b, first, x, 4, image);
     y = tandem_build_reshape(b, second, y, 4, image);
-    return tandem_build_reshape(b, name, tandem_build_batchnorm_add_relu(b, third, x, y), 3, shape);
+    x = tandem_build_add(b, fourth, tandem_build_batchnorm(b, third, x), y);
+    return tandem_build_reshape(b, name, tandem_build_relu(b, fifth, x), 3, shape);
 }
 
 static inline int from_window(tandem_builder *b, chance *c, const char *name, int x, int y)
@@ -82,7 +87,7 @@ static inline int from_window(tandem_builder *b, chance *c, const char *name, in
     case 13:
         return tandem_build_slice(b, name, tandem_build_prepend(b, second, x, 0.1f), draw_below(c, 2), ROWS);
     case 14: return tandem_build_dropout(b, name, x, 0.25f);
-    case 15: return tandem_build_bias_gelu(b, name, x, 1, 0);
+    case 15: return tandem_build_gelu(b, name, tandem_build_bias(b, second, x, 1, 0));
     case 16: return from_images(b, name, x, y);
     default: return tandem_build_add(b, name, x, y);
     }
@@ -94,7 +99,7 @@ static inline int by_the_table_and_back(tandem_builder *b, const char *name, int
 }
 
 /* Tensors of one shape, joined at random (often the same one twice, often one read by many), all of them
- * read in the end. */
+ * read in the end; fused, as those of the zoo are. */
 static inline tandem_graph *random_graph(chance *c)
 {
     tandem_builder *b = NULL;
@@ -130,6 +135,7 @@ static inline tandem_graph *random_graph(chance *c)
     const tandem_optimizer_options options = {.kind = TANDEM_ADAMW};
     if (tandem_builder_finish(b, "random", &options, &graph, &error) != TANDEM_OK) fail_msg("%s", error.text);
     tandem_builder_close(b);
+    assert_int_equal(tandem_graph_fuse(graph, &error), TANDEM_OK);
     return graph;
 }
 

@@ -491,6 +491,55 @@ static void small_negative_durations_change_no_answer(void **state)
     free(text);
 }
 
+/* --- The published timeline, as it is fetched --------------------------------------------------------------- */
+
+/* The cut again as the timeline that its authors published: events, and threads whose names say stage and stream. */
+static void write_timeline(const char *path)
+{
+    char line[400];
+    const gzFile from = gzopen(CUT, "rb"), to = gzopen(path, "wb1");
+    assert_true(from && to && gzgets(from, line, sizeof line) && gzputs(to, "[") > 0);
+    while (gzgets(from, line, sizeof line)) {
+        char kind[64], stream[16], rest[3][16];
+        int dp = 0, stage = 0, tp = 0, step = 0, n[3];
+        double start = 0, duration = 0;
+        assert_int_equal(sscanf(line, "%d,%d,%d,%15[^,],%d,%63[^,],%d,%d,%d,%lf,%lf", &dp, &stage, &tp,
+                                stream, &step, kind, &n[0], &n[1], &n[2], &start, &duration),
+                         11);
+        for (int k = 0; k < 3; k++) (void)snprintf(rest[k], sizeof rest[k], n[k] < 0 ? "null" : "%d", n[k]);
+        const int thread = 5 * (2 * stage + dp) + (stream[0] == 'c' ? 0 : stream[0] == 'p' ? 1 : 3);
+        assert_true(gzprintf(to,
+                             "{\"name\": \"%s\", \"cat\": \"%s\", \"pid\": %d, \"tid\": %d, \"ts\": %.6f, \"dur\": %.6f, \"ph\": \"X\", \"args\": "
+                             "{\"step\": %d, \"model_chunk\": %s, \"mb_id\": %s, \"seq_id\": %s}}, {\"name\": \"thread_name\", \"pid\": %d, "
+                             "\"tid\": %d, \"ph\": \"M\", \"args\": {\"name\": \"PP rank %d, TP rank %d, %s\"}}, ",
+                             kind, kind, dp, thread, start, duration, step, rest[0], rest[1], rest[2], dp,
+                             thread, stage, tp, stream) > 0);
+    }
+    assert_true(gzputs(to, "{\"name\": \"process_name\", \"pid\": 0, \"ph\": \"M\", \"args\": {\"name\": \"DP rank [0]\"}}]") >
+                0);
+    assert_int_equal(gzclose(from), Z_OK);
+    assert_int_equal(gzclose(to), Z_OK);
+}
+
+static void the_published_timeline_becomes_the_trace(void **state)
+{
+    (void)state;
+    if (system("command -v jq >/dev/null") != 0) {
+        print_message("SKIP: jq is not installed: bench/whatif.sh --convert is not run\n");
+        skip();
+    }
+    char path[] = "/tmp/tandem_timeline_XXXXXX", command[200];
+    const int file = mkstemp(path);
+    assert_true(file >= 0 && close(file) == 0);
+    write_timeline(path);
+    (void)snprintf(command, sizeof command,
+                   "bash -c 'cmp <(bench/whatif.sh --convert %s | LC_ALL=C sort) <(gunzip -c %s | LC_ALL=C sort)'",
+                   path, CUT);
+    const int differs = system(command);
+    (void)unlink(path);
+    assert_int_equal(differs, 0);
+}
+
 /* --- The published answers ------------------------------------------------------------------------------ */
 
 /* $TANDEM_SHARED_DATA/straggler, or beside the repository. */
@@ -537,7 +586,7 @@ static void published_answers_are_met(void **state)
 {
     (void)state;
     if (!folder()) {
-        print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data: the published answers are not compared\n");
+        print_message("SKIP: no straggler/ in $TANDEM_SHARED_DATA or ../shared/data (bench/whatif.sh --fetch): the published answers are not compared\n");
         skip();
     }
     char path[1100];
@@ -597,6 +646,7 @@ int main(void)
         cmocka_unit_test(clocks_that_differ_do_no_harm),
         cmocka_unit_test(a_cut_of_a_published_trace_gives_its_answers),
         cmocka_unit_test(small_negative_durations_change_no_answer),
+        cmocka_unit_test(the_published_timeline_becomes_the_trace),
         cmocka_unit_test(published_answers_are_met),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,1 @@
+cards=$FIXTURES/../../../profiles/devices/cards.def; sed -n '/^ \* Shares\. /,/\*\//p' "$cards" >shares; for part in $(sed -n 's/^ROW("\([a-z0-9]*\)".*/\1/p' "$cards"); do grep -qw "$part" shares && echo "$part has a source"; done; grep -q 'Shares of memory.*p4' shares && echo "shares of memory have one"
