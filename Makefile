@@ -45,13 +45,15 @@ CUDA_KERNEL_LIBRARY = $(CUDA_PUBLIC) $(patsubst %,$(B)/obj/%.o,backend/cuda/quan
 
 CARD_BENCH = $(call objects,$(addprefix bench/cuda/,kernels.c linear.c measure.c report.c))
 
-# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's.
-SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c site.c submission.c))
-SPANK = $(call objects,$(addprefix allocator/slurm/,spank_tandem.c step_nodes.c))
+# Slurm's plug-ins, where its headers are; no sanitizer fits into its daemons. SLURM_PARTS need no header of Slurm's. What slurmd and
+# slurmstepd open, as root, links libc alone; the planner is a file of its own, which users' commands open.
+SLURM_PARTS = $(call objects,$(addprefix allocator/slurm/,fit.c job_files.c layout.c run_folder.c site.c submission.c))
+SPANK = $(call objects,allocator/slurm/spank_tandem.c allocator/slurm/run_folder.c base/status.c)
+SPANK_PLANNER = $(call objects,$(addprefix allocator/slurm/,spank_planner.c step_nodes.c))
 JOB_SUBMIT = $(FOUNDATION) $(call objects,$(addprefix allocator/slurm/,job_submit_tandem.c submission.c fit.c site.c)) \
              $(call objects,$(addprefix profiles/,device.c plan.c))
 SLURM_HEADER = $(wildcard /usr/include/slurm/spank.h)
-PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(B)/spank_tandem.so $(B)/job_submit_tandem.so,no-plugins))
+PLUGINS = $(if $(SAN),,$(if $(SLURM_HEADER),$(addprefix $(B)/,spank_tandem.so spank_tandem_planner.so job_submit_tandem.so),no-plugins))
 
 # The CUDA backend is built where nvcc is, for these architectures and as PTX of the last. Nothing here links it.
 NVCC := $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
@@ -95,7 +97,11 @@ $(B)/libtandem_backend.so: libtandem_backend.map $(BACKEND) $(FOUNDATION)
 	@$(CXX) -shared $(LDFLAGS) -Wl,--version-script=$< -o $@ $(BACKEND) $(FOUNDATION) $(BACKEND_LIBS)
 
 PLUGIN_LINK = $(CC) -shared $(LDFLAGS) -Wl,--version-script=allocator/slurm/plugin.map
-$(B)/spank_tandem.so: $(SPANK) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
+$(B)/spank_tandem.so: $(SPANK) allocator/slurm/plugin.map
+	@echo "  link  $@"
+	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^)
+
+$(B)/spank_tandem_planner.so: $(SPANK_PLANNER) $(SLURM_PARTS) $(CORE) allocator/slurm/plugin.map
 	@echo "  link  $@"
 	@$(PLUGIN_LINK) -o $@ $(filter %.o,$^) $(CORE_LIBS)
 
@@ -111,7 +117,7 @@ no-cuda:
 	@echo "  skip  libtandem_cuda.so: nvcc is not here (CUDA Toolkit 13 with cuDNN 9)"
 
 no-plugins:
-	@echo "  skip  spank_tandem.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
+	@echo "  skip  spank_tandem.so, spank_tandem_planner.so, job_submit_tandem.so: Slurm's headers are not here (scripts/setup.sh --slurm)"
 
 $(B)/generated/schema_sql.h: profiles/schema.sql
 	@mkdir -p $(@D)

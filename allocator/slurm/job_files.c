@@ -1,6 +1,5 @@
 #include "allocator/slurm/job_files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -105,32 +104,4 @@ tandem_status tandem_job_plan_write(int *exists, int directory, const char *name
     }
     (void)unlinkat(directory, partial, 0);
     return done ? TANDEM_OK : refuse(error, name, "written", code);
-}
-
-/* --- Where ranks meet -------------------------------------------------------------------------------------------------------- */
-
-tandem_status tandem_run_directory_make(int directory, const char *name, tandem_error *error)
-{
-    struct stat seen;
-    if (mkdirat(directory, name, 0700) == 0) return TANDEM_OK;
-    if (errno != EEXIST) return refuse(error, name, "made", errno);
-    if (fstatat(directory, name, &seen, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(seen.st_mode) ||
-        seen.st_uid != geteuid())
-        return tandem_error_set(error, TANDEM_IO,
-                                "'%.200s' in the job's working directory is not a directory of this user's", name);
-    tandem_run_directory_remove(directory, name);
-    return mkdirat(directory, name, 0700) == 0 ? TANDEM_OK : refuse(error, name, "made", errno);
-}
-
-void tandem_run_directory_remove(int directory, const char *name)
-{
-    const int inner = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *list = inner >= 0 ? fdopendir(inner) : NULL;
-    if (inner >= 0 && !list) (void)close(inner);
-    if (!list) return;
-    for (struct dirent *entry; (entry = readdir(list));)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            (void)unlinkat(inner, entry->d_name, 0);
-    (void)closedir(list);
-    (void)unlinkat(directory, name, AT_REMOVEDIR);
 }

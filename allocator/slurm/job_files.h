@@ -1,4 +1,4 @@
-/* job_files.h: what a job finds in its working directory: its plan, and a directory in which the ranks of one step meet.
+/* job_files.h: the plan that a job finds in its working directory.
  * Made by the user's own process, with its rights; never through a symbolic link, never half. Private to allocator/slurm. */
 #ifndef TANDEM_ALLOCATOR_SLURM_JOB_FILES_H
 #define TANDEM_ALLOCATOR_SLURM_JOB_FILES_H
@@ -17,11 +17,5 @@ tandem_status tandem_job_plan_read(tandem_plan **plan, tandem_graph **graph, int
  * (a step that ran at the same time was first). TANDEM_IO. */
 tandem_status tandem_job_plan_write(int *exists, int directory, const char *name, const char *text,
                                     time_t since, tandem_error *error);
-
-/* tandem_run_directory_make: an empty directory `name`, for this user alone, in the place of one that an earlier run has left.
- * TANDEM_IO. */
-tandem_status tandem_run_directory_make(int directory, const char *name, tandem_error *error);
-/* Removes it with the files in it; says nothing where that fails. */
-void tandem_run_directory_remove(int directory, const char *name);
 
 #endif

@@ -2,14 +2,23 @@
  * devices, allocates a plan, leaves it beside the job, and tells every task its part, so that `srun tandem train` needs no
  * further flags. docs/slurm.md is the manual.
  *
- * Everything that can fail happens in srun (local context): once a step, with the user's rights, complaining to the job's
- * stderr. slurmstepd (remote context) only reads what was left for it. A step without a plan ends by its tasks: they exit
- * with tandem's code before they begin. Callbacks never fail: in slurmstepd that would drain the node, and in srun it would
- * leave behind a step that holds its nodes until the job ends (Slurm 22.05). */
+ * When which part of it runs, with Slurm 22.05:
+ *   slurm_spank_init             everywhere, as root in slurmd and slurmstepd: registers options, opens nothing
+ *   check_option                 srun, sbatch, salloc, as the user; in slurmstepd it does nothing
+ *   slurm_spank_local_user_init  srun, once a step, as the user: plans (spank_planner.c)
+ *   slurm_spank_task_init        a task's own process, behind slurmstepd's fork, as the user, in the task's working
+ *                                directory, before exec: reads what srun has left
+ *   slurm_spank_exit             everywhere; in srun it removes the run folder
+ * So what is root's opens no file for tandem. It links libc alone: the planner, with SQLite and all else, is a second file that
+ * the users' commands open, from the folder that this one lies in.
+ *
+ * Everything that can fail happens in srun: once a step, complaining to the job's stderr. A step without a plan ends by its
+ * tasks: they exit with tandem's code before they begin. Callbacks never fail: in slurmstepd that would drain the node, and in
+ * srun it would leave behind a step that holds its nodes until the job ends (Slurm 22.05). */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,19 +32,50 @@ const char plugin_name[] = "tandem", plugin_type[] = "spank";
 const unsigned int plugin_version = SLURM_VERSION_NUMBER, spank_plugin_version = 1;
 #pragma GCC visibility pop
 
-#include "allocator/slurm/job_files.h"
-#include "allocator/slurm/step_nodes.h"
-#include "allocator/slurm/submission.h"
-#include "base/clock.h"
-#include "base/quantity.h"
-#include "tandem/planner.h"
+#include "allocator/slurm/spank_planner.h"
+#include "tandem/cluster.h"
+
+/* --- The planner: in commands that a user has started ------------------------------------------------------------------------- */
+
+static tandem_status refuse_planner(const char *path, const char *why)
+{
+    slurm_error("tandem: %s: %s; `make install-slurm` puts it beside spank_tandem.so, of the same build", path, why);
+    return TANDEM_MISSING;
+}
+
+/* Opens it beside this file, wherever Slurm has found that: no name or environment of the user's decides where. Once; it stays. */
+static tandem_status open_planner(const tandem_spank_planner **planner)
+{
+    static const tandem_spank_planner *opened;
+    static const char file[] = "spank_tandem_planner.so";
+    char path[PATH_MAX];
+    Dl_info own;
+    const spank_context_t context = spank_context();
+    if (context != S_CTX_LOCAL && context != S_CTX_ALLOCATOR)
+        return refuse_planner(file, "it is for users' commands alone");
+    if (!opened) {
+        if (!dladdr(&opened, &own) || own.dli_fname[0] != '/')
+            return refuse_planner(file, "Slurm has opened spank_tandem.so by a path that is not absolute");
+        const int folder = (int)(strrchr(own.dli_fname, '/') - own.dli_fname);
+        if (snprintf(path, sizeof path, "%.*s/%s", folder, own.dli_fname, file) >= (int)sizeof path)
+            return refuse_planner(file, "its path is too long");
+        void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        const tandem_spank_planner *found = library ? dlsym(library, TANDEM_SPANK_PLANNER) : NULL;
+        if (!found) return refuse_planner(path, dlerror());
+        if (strcmp(found->interface, TANDEM_SPANK_INTERFACE) != 0)
+            return refuse_planner(path, "it is of another build than spank_tandem.so");
+        opened = found;
+    }
+    *planner = opened;
+    return TANDEM_OK;
+}
 
 /* --- Options ----------------------------------------------------------------------------------------------------------------- */
 
-enum { MODEL, BATCH, DB, MEMORY, SLOWDOWN, BASE, POLICY, PLAN, N_OPTION };
 static int check_option(int which, const char *text, int remote);
 
-#define OPTION(which, name, value, usage) [which] = {name, value, usage, 1, which, check_option}
+#define OPTION(which, name, value, usage)                                                                    \
+    [TANDEM_SPANK_##which] = {name, value, usage, 1, TANDEM_SPANK_##which, check_option}
 static struct spank_option options[] = {
     OPTION(MODEL, "tandem-model", "MODEL",
            "train this model with tandem: plan its precisions for the nodes of the job, e.g. vit_tiny:width=192"),
@@ -47,51 +87,32 @@ static struct spank_option options[] = {
     OPTION(POLICY, "tandem-policy", "POLICY", "how precisions are chosen (tandem list policies)"),
     OPTION(PLAN, "tandem-plan", "FILE", "use this plan instead of making one"),
 };
-_Static_assert(sizeof options / sizeof *options == N_OPTION, "an option each");
+_Static_assert(sizeof options / sizeof *options == TANDEM_N_SPANK_OPTION, "an option each");
 
 /* Called by sbatch, salloc and srun for each option, so that a slip is told at once; and by slurmstepd, where it is late. */
 static int check_option(int which, const char *text, int remote)
 {
-    tandem_error error = {0};
-    tandem_status status = TANDEM_OK;
-    const tandem_policy *policy;
-    tandem_precision base;
-    int64_t batch = 0;
-    uint64_t bytes = 0;
-    double ratio = 0;
+    const tandem_spank_planner *planner = NULL;
     if (remote) return 0;
-    if (!text || !*text)
-        status = tandem_error_set(&error, TANDEM_USAGE, "--%s needs a value", options[which].name);
-    else if (which == BATCH)
-        status = tandem_submission_batch(&batch, text, &error);
-    else if (which == MEMORY)
-        status = tandem_submission_memory(&bytes, text, &error);
-    else if (which == SLOWDOWN)
-        status = tandem_quantity_parse_ratio(&ratio, text, &error);
-    else if (which == BASE)
-        status = tandem_precision_find(&base, text, &error);
-    else if (which == POLICY)
-        status = tandem_policy_find(&policy, text, &error);
-    if (status == TANDEM_OK) return 0;
-    slurm_error("tandem: %s", error.text);
-    return -1;
+    if (open_planner(&planner) != TANDEM_OK) return -1;
+    return planner->takes((tandem_spank_option)which, options[which].name, text) ? 0 : -1;
 }
 
 int slurm_spank_init(spank_t spank, int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    for (int i = 0; i < N_OPTION; i++)
+    for (int i = 0; i < TANDEM_N_SPANK_OPTION; i++)
         if (spank_option_register(spank, &options[i]) != ESPANK_SUCCESS)
             slurm_error("tandem: cannot register --%s", options[i].name);
     return 0;
 }
 
 /* What was asked for, NULL where it was not; whether anything was. */
-static bool read_options(spank_t spank, const char *given[N_OPTION])
+static bool read_options(spank_t spank, const char *given[TANDEM_N_SPANK_OPTION])
 {
     bool any = false;
-    for (int i = 0; i < N_OPTION; i++) {
+    for (int i = 0; i < TANDEM_N_SPANK_OPTION; i++) {
         char *value = NULL;
         given[i] = spank_option_getopt(spank, &options[i], &value) == ESPANK_SUCCESS ? value : NULL;
         any = any || given[i];
@@ -101,301 +122,50 @@ static bool read_options(spank_t spank, const char *given[N_OPTION])
 
 /* --- Before the step: in srun -------------------------------------------------------------------------------------------------- */
 
-typedef struct launch {
-    const char *given[N_OPTION];
-    uint32_t step;
-    tandem_site *site;
-    tandem_step_nodes nodes;
-    int directory;   /* the job's working directory */
-    char *db, *path; /* absolute: of the store, of the plan */
-    char *meeting;   /* name of the directory in which the ranks meet */
-    tandem_plan *plan;
-    tandem_graph *graph; /* of the plan */
-    bool reused;
-} launch;
+/* What this process has to remove when the step is over. */
+static tandem_run_place place = {.directory = -1};
 
-/* The directory that this process has to remove when the step is over. */
-static char *meeting_to_remove;
-static int directory_to_remove_from = -1;
-
-static tandem_status no_memory(tandem_error *error)
+/* Where the planner has not come as far as to make one: what can be known without it, in srun's own working directory, which is
+ * its tasks' unless it says otherwise. */
+static void make_place_here(spank_t spank)
 {
-    return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to start a step of tandem's");
+    uint32_t job = 0, step = 0;
+    if (spank_get_item(spank, S_JOB_ID, &job) != ESPANK_SUCCESS ||
+        spank_get_item(spank, S_JOB_STEPID, &step) != ESPANK_SUCCESS)
+        return;
+    const int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    tandem_run_folder_name(place.name, job, 0, step);
+    if (here >= 0 && tandem_run_folder_make(here, place.name, NULL) == TANDEM_OK)
+        place.directory = here;
+    else if (here >= 0)
+        (void)close(here);
 }
 
-static tandem_status open_site(launch *l, int argc, char **argv, tandem_error *error)
-{
-    char path[PATH_MAX];
-    tandem_site_path(path, sizeof path);
-    for (int i = 0; i < argc; i++) {
-        if (strncmp(argv[i], "conf=", 5) != 0)
-            return tandem_error_set(error, TANDEM_USAGE,
-                                    "plugstack.conf gives spank_tandem.so '%.100s'; it takes conf=FILE", argv[i]);
-        (void)snprintf(path, sizeof path, "%s", argv[i] + 5);
-    }
-    return tandem_site_open(&l->site, path, error);
-}
-
-/* `path` as seen from the job's working directory. NULL without memory. */
-static char *absolute(const launch *l, const char *path)
-{
-    char *made = NULL;
-    if (path[0] == '/') return strdup(path);
-    return asprintf(&made, "%s/%s", l->nodes.directory, path) < 0 ? NULL : made;
-}
-
-static tandem_status open_directory(launch *l, tandem_error *error)
-{
-    const char *db = l->given[DB], *of_user = getenv("TANDEM_DB");
-    l->directory = open(l->nodes.directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (l->directory < 0)
-        return tandem_error_set(error, TANDEM_IO, "the job's working directory '%.300s' cannot be opened: %s",
-                                l->nodes.directory, strerror(errno));
-    if (!db && of_user && *of_user) db = of_user;
-    if (!db && l->site->db[0]) db = l->site->db;
-    l->db = absolute(l, db ? db : "tandem.db");
-    return l->db ? TANDEM_OK : no_memory(error);
-}
-
-static tandem_status open_nodes(launch *l, spank_t spank, tandem_error *error)
-{
-    const char *total = getenv("SLURM_NTASKS"); /* srun counts the tasks of all components in it */
-    tandem_step_name name = {.n_task_total = total ? (uint32_t)strtoul(total, NULL, 10) : 0};
-    if (spank_get_item(spank, S_JOB_ID, &name.job) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_STEPID, &name.step) != ESPANK_SUCCESS ||
-        spank_get_item(spank, S_JOB_TOTAL_TASK_COUNT, &name.n_task) != ESPANK_SUCCESS)
-        return tandem_error_set(error, TANDEM_BUG, "srun does not tell the plug-in which step it starts");
-    l->step = name.step;
-    return tandem_step_nodes_open(&l->nodes, &name, l->site, error);
-}
-
-/* --- The plan -------------------------------------------------------------------------------------------------------------------- */
-
-static tandem_status read_given_plan(launch *l, tandem_error *error)
-{
-    tandem_graph *asked = NULL;
-    l->path = absolute(l, l->given[PLAN]);
-    if (!l->path) return no_memory(error);
-    tandem_status status = tandem_plan_read(&l->plan, &l->graph, l->path, error);
-    if (status == TANDEM_OK && l->given[MODEL])
-        status = tandem_graph_open(&asked, l->given[MODEL], l->graph->batch, error);
-    if (asked) status = tandem_plan_check(l->plan, asked, error);
-    tandem_graph_close(asked);
-    return status;
-}
-
-static tandem_status open_planner(tandem_planner **planner, const launch *l, tandem_error *error)
-{
-    char cluster[TANDEM_LAYOUT_TEXT];
-    tandem_request request = {
-        .store = l->db, .model = l->given[MODEL], .cluster = cluster, .memory = l->given[MEMORY], .base = l->given[BASE]};
-    for (int i = 0; i < l->nodes.n_node; i++)
-        if (tandem_device_is_described(&l->nodes.node[i].device))
-            request.predict = 1; /* nobody can have measured it */
-    tandem_status status = tandem_layout_print(cluster, l->nodes.node, l->nodes.n_node, l->site->net, error);
-    if (status == TANDEM_OK && l->given[BATCH])
-        status = tandem_submission_batch(&request.batch, l->given[BATCH], error);
-    if (status == TANDEM_OK) status = tandem_planner_open(planner, &request, error);
-    if (status != TANDEM_OK) return status;
-    tandem_allocation_problem *problem = tandem_planner_problem(*planner);
-    problem->most_seconds = 0.05; /* the job waits meanwhile; what is not proven by then stays open */
-    return l->given[SLOWDOWN] ? tandem_quantity_parse_ratio(&problem->slowdown, l->given[SLOWDOWN], error) : TANDEM_OK;
-}
-
-/* Whether an earlier step's plan is what this one asks for. */
-static bool is_asked_for(const tandem_plan *plan, const launch *l, tandem_planner *planner)
-{
-    char wanted[TANDEM_LAYOUT_TEXT], there[TANDEM_LAYOUT_TEXT];
-    tandem_cluster_print(wanted, sizeof wanted, tandem_planner_cluster(planner));
-    tandem_cluster_print(there, sizeof there, &plan->cluster);
-    return tandem_plan_check(plan, tandem_planner_graph(planner, 0), NULL) == TANDEM_OK &&
-           strcmp(wanted, there) == 0 && fabs(plan->slowdown - tandem_planner_problem(planner)->slowdown) < 1e-9 &&
-           plan->base == tandem_planner_problem(planner)->base &&
-           (!l->given[POLICY] || strcmp(plan->policy, l->given[POLICY]) == 0);
-}
-
-/* An earlier step's plan in file `name`, where there is one and it is what is asked for. */
-static tandem_status reuse(launch *l, tandem_planner *planner, const char *name, tandem_error *error)
-{
-    tandem_plan *plan = NULL;
-    tandem_graph *graph = NULL;
-    const tandem_status status = tandem_job_plan_read(&plan, &graph, l->directory, name, l->nodes.submitted, error);
-    if (status != TANDEM_OK || !plan) return status;
-    if (is_asked_for(plan, l, planner)) {
-        l->plan = plan;
-        l->graph = graph;
-        l->reused = true;
-        return TANDEM_OK;
-    }
-    tandem_graph_close(graph);
-    tandem_plan_close(plan);
-    return TANDEM_OK;
-}
-
-static tandem_status allocate(tandem_plan **plan, char **text, const launch *l, tandem_planner *planner,
-                              tandem_error *error)
-{
-    tandem_allocation allocation;
-    const tandem_status status = tandem_planner_allocate(plan, &allocation, planner, l->given[POLICY], error);
-    if (status != TANDEM_OK) return status;
-    *text = tandem_plan_text(*plan, tandem_planner_graph(planner, 0));
-    return *text ? TANDEM_OK : no_memory(error);
-}
-
-/* A job has one plan, which its first step makes and the others use. A step that asks for something else, or runs on other
- * nodes, has a file of its own. */
-static tandem_status make_plan(launch *l, tandem_planner *planner, tandem_error *error)
-{
-    char names[2][64], *text = NULL;
-    tandem_plan *made = NULL;
-    tandem_status status = TANDEM_OK;
-    (void)snprintf(names[0], sizeof names[0], "tandem-plan-%u.json", l->nodes.job);
-    (void)snprintf(names[1], sizeof names[1], "tandem-plan-%u.%u.json", l->nodes.job, l->step);
-    for (int k = 0; k < 2 && status == TANDEM_OK && !l->plan; k++) {
-        int exists = 0;
-        free(l->path);
-        if (!(l->path = absolute(l, names[k]))) status = no_memory(error);
-        if (status == TANDEM_OK) status = reuse(l, planner, names[k], error);
-        if (status != TANDEM_OK || l->plan) break;
-        if (!made) status = allocate(&made, &text, l, planner, error);
-        if (status == TANDEM_OK)
-            status = tandem_job_plan_write(&exists, l->directory, names[k], text, l->nodes.submitted, error);
-        if (status == TANDEM_OK && exists) status = reuse(l, planner, names[k], error);
-        if (status == TANDEM_OK && !exists) {
-            l->plan = made;
-            made = NULL;
-        }
-    }
-    if (status == TANDEM_OK && !l->plan)
-        status = tandem_error_set(error, TANDEM_WRONG_MODEL,
-                                  "'%.300s' is another plan than this step asks for; remove it", l->path);
-    tandem_plan_close(made);
-    free(text);
-    return status;
-}
-
-static tandem_status open_plan(launch *l, tandem_error *error)
-{
-    tandem_planner *planner = NULL;
-    tandem_status status = TANDEM_OK;
-    if (l->given[PLAN]) {
-        status = read_given_plan(l, error);
-    } else if (l->given[MODEL]) {
-        status = open_planner(&planner, l, error);
-        if (status == TANDEM_OK) status = make_plan(l, planner, error);
-        tandem_planner_close(planner);
-    } else {
-        status = tandem_error_set(error, TANDEM_USAGE,
-                                  "--tandem-… says how to train, but not what: give --tandem-model too");
-    }
-    if (status == TANDEM_OK)
-        status = tandem_layout_ranks(l->nodes.node, l->nodes.n_node, &l->plan->cluster, error);
-    return status;
-}
-
-/* --- What the tasks are told ------------------------------------------------------------------------------------------------------ */
-
-enum { PLAN_PATH, STORE, DATABASE, RANKS, SIZE, INTERFACE, N_VARIABLE };
-static const char *const variables[N_VARIABLE] = {"TANDEM_PLAN",  "TANDEM_STORE", "TANDEM_DB",
-                                                  "TANDEM_RANKS", "WORLD_SIZE",   "TANDEM_IFACE"};
-static const char failure_variable[] = "TANDEM_FAILED"; /* tandem's exit code, where the step has no plan */
-
-/* In the environment of srun, which its tasks inherit; and in a file where the ranks meet, for those who do not: the tasks of
- * the other components of a heterogeneous job, and all with --export=NONE. */
-static tandem_status tell(const launch *l, const char *const value[N_VARIABLE], tandem_error *error)
-{
-    char *path = NULL;
-    FILE *file = asprintf(&path, "%s/environment", value[STORE]) < 0 ? NULL : fopen(path, "wxe");
-    bool done = file != NULL;
-    for (int k = 0; k < N_VARIABLE && done; k++) {
-        if (!value[k]) continue;
-        done = setenv(variables[k], value[k], 1) == 0 && fprintf(file, "%s=%s\n", variables[k], value[k]) > 0;
-    }
-    if (file && fclose(file) != 0) done = false;
-    const int code = errno;
-    free(path);
-    return done ? TANDEM_OK
-                : tandem_error_set(error, TANDEM_IO, "'%.200s' cannot be written: %s", l->meeting, strerror(code));
-}
-
-static tandem_status prepare_tasks(launch *l, tandem_error *error)
-{
-    char component[16] = "", size[16];
-    const char *interface = getenv("TANDEM_IFACE");
-    const uint32_t k = l->nodes.component;
-    if (k) (void)snprintf(component, sizeof component, "+%u", k);
-    if (asprintf(&l->meeting, ".tandem-run-%u%s.%u", l->nodes.job, component, l->step) < 0) {
-        l->meeting = NULL;
-        return no_memory(error);
-    }
-    tandem_status status = tandem_run_directory_make(l->directory, l->meeting, error);
-    if (status != TANDEM_OK) return status;
-    meeting_to_remove = strdup(l->meeting);
-    directory_to_remove_from = dup(l->directory);
-
-    char *store = absolute(l, l->meeting), *ranks = tandem_step_nodes_ranks(&l->nodes);
-    (void)snprintf(size, sizeof size, "%d", tandem_cluster_n_rank(&l->plan->cluster));
-    if (!interface && l->site->interface[0]) interface = l->site->interface;
-    const char *const value[N_VARIABLE] = {[PLAN_PATH] = l->path, [STORE] = store, [DATABASE] = l->db,
-                                           [RANKS] = ranks,       [SIZE] = size,   [INTERFACE] = interface};
-    status = store && ranks ? tell(l, value, error) : no_memory(error);
-    free(ranks);
-    free(store);
-    return status;
-}
-
-static void close_launch(launch *l)
-{
-    tandem_plan_close(l->plan);
-    tandem_graph_close(l->graph);
-    free(l->meeting);
-    free(l->path);
-    free(l->db);
-    if (l->directory >= 0) (void)close(l->directory);
-    tandem_step_nodes_close(&l->nodes);
-    tandem_site_close(l->site);
-}
-
-static void report(const launch *l, int64_t nodes_ns, int64_t all_ns)
-{
-    char cluster[TANDEM_LAYOUT_TEXT], step[TANDEM_QUANTITY_TEXT];
-    tandem_cluster_print(cluster, sizeof cluster, &l->plan->cluster);
-    slurm_verbose("tandem: %s on %s, predicted step %s: %s", l->plan->model, cluster,
-                  tandem_quantity_print_ns(step, sizeof step, l->plan->step_ns), l->path);
-    slurm_verbose("tandem: ready in %.1f ms: %.1f ms to ask for the nodes, %.1f ms for the plan (%s)",
-                  (double)all_ns * 1e-6, (double)nodes_ns * 1e-6, (double)(all_ns - nodes_ns) * 1e-6,
-                  l->given[PLAN] ? "given" : (l->reused ? "of an earlier step" : "new"));
-}
-
-/* So that the tasks know: the step has no plan. */
-static void tell_failure(tandem_status status)
+/* So that the tasks know: the step has no plan. In srun's environment, and for those who do not inherit it where the ranks
+ * would have met. */
+static void tell_failure(spank_t spank, tandem_status status)
 {
     char code[16];
+    const char *value[TANDEM_N_RUN_VARIABLE] = {[TANDEM_RUN_FAILED] = code};
+    tandem_error error = {0};
     (void)snprintf(code, sizeof code, "%d", tandem_status_exit_code(status));
-    for (int k = 0; k < N_VARIABLE; k++) (void)unsetenv(variables[k]);
-    (void)setenv(failure_variable, code, 1);
+    for (int v = 0; v < TANDEM_RUN_FAILED; v++)
+        (void)unsetenv(tandem_run_variable_name((tandem_run_variable)v));
+    (void)setenv(tandem_run_variable_name(TANDEM_RUN_FAILED), code, 1);
+    if (place.directory < 0) make_place_here(spank);
+    if (place.directory >= 0 && tandem_run_folder_write(place.directory, place.name, value, &error) != TANDEM_OK)
+        slurm_error("tandem: %s", error.text);
 }
 
 int slurm_spank_local_user_init(spank_t spank, int argc, char **argv)
 {
-    launch l = {.directory = -1};
-    tandem_error error = {0};
-    const int64_t begin_ns = tandem_now_ns();
-    if (!read_options(spank, l.given)) return 0;
-    (void)unsetenv(failure_variable);
-    tandem_status status = open_site(&l, argc, argv, &error);
-    if (status == TANDEM_OK) status = open_nodes(&l, spank, &error);
-    const int64_t nodes_ns = tandem_now_ns() - begin_ns;
-    if (status == TANDEM_OK) status = open_directory(&l, &error);
-    if (status == TANDEM_OK) status = open_plan(&l, &error);
-    if (status == TANDEM_OK) status = prepare_tasks(&l, &error);
-    if (status == TANDEM_OK) {
-        report(&l, nodes_ns, tandem_now_ns() - begin_ns);
-    } else {
-        slurm_error("tandem: %s", error.text);
-        tell_failure(status);
-    }
-    close_launch(&l);
+    const tandem_spank_planner *planner = NULL;
+    const char *given[TANDEM_N_SPANK_OPTION];
+    if (!read_options(spank, given)) return 0;
+    (void)unsetenv(tandem_run_variable_name(TANDEM_RUN_FAILED));
+    tandem_status status = open_planner(&planner);
+    if (status == TANDEM_OK) status = planner->begin(&place, spank, given, argc, argv);
+    if (status != TANDEM_OK) tell_failure(spank, status);
     return 0;
 }
 
@@ -404,11 +174,10 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
     (void)spank;
     (void)argc;
     (void)argv;
-    if (meeting_to_remove) tandem_run_directory_remove(directory_to_remove_from, meeting_to_remove);
-    free(meeting_to_remove);
-    meeting_to_remove = NULL;
-    if (directory_to_remove_from >= 0) (void)close(directory_to_remove_from);
-    directory_to_remove_from = -1;
+    if (place.directory < 0) return 0;
+    tandem_run_folder_remove(place.directory, place.name);
+    (void)close(place.directory);
+    place.directory = -1;
     return 0;
 }
 
@@ -416,80 +185,104 @@ int slurm_spank_exit(spank_t spank, int argc, char **argv)
 
 enum { MOST_TEXT = 1 << 17 }; /* Linux takes no longer string into an environment */
 
-/* The file that srun has left where the ranks meet; NULL where there is none. Of a heterogeneous job it is named after the first
- * component that the step runs on: this one or an earlier one. */
-static FILE *open_left(spank_t spank)
+/* What srun has left where the ranks meet, in this process's working directory. The folder of a heterogeneous job is named after
+ * the first component that the step runs on: this one or an earlier one. */
+static tandem_status read_left(tandem_run_left *left, spank_t spank, uint32_t step, tandem_error *error)
 {
-    char job[32] = "", step[32] = "", path[128];
+    char job[32] = "", name[TANDEM_RUN_NAME];
     uint32_t own = 0;
-    FILE *file = NULL;
+    uid_t user = (uid_t)-1;
+    tandem_status status = tandem_error_set(
+        error, TANDEM_MISSING, "srun has left no plan here (was it given another --chdir than the job?)");
+    if (spank_get_item(spank, S_JOB_UID, &user) != ESPANK_SUCCESS || user != geteuid())
+        return tandem_error_set(error, TANDEM_BUG, "a task of user %u looks for its plan as user %u",
+                                (unsigned)user, (unsigned)geteuid()); /* root's rights are for no path that a user names */
     (void)spank_getenv(spank, "SLURM_JOB_ID", job, sizeof job);
-    (void)spank_getenv(spank, "SLURM_STEP_ID", step, sizeof step);
     (void)spank_get_item(spank, S_JOB_ID, &own);
     const uint32_t leader = (uint32_t)strtoul(job, NULL, 10);
-    if (own < leader || own - leader > 1024) return NULL;
-    for (uint32_t k = own - leader + 1; k-- > 0 && !file;) {
-        char component[16] = "";
-        if (k) (void)snprintf(component, sizeof component, "+%u", k);
-        (void)snprintf(path, sizeof path, ".tandem-run-%s%s.%s/environment", job, component, step);
-        file = fopen(path, "re");
+    if (own < leader || own - leader > 1024) return status;
+    for (uint32_t k = own - leader + 1; k-- > 0 && status == TANDEM_MISSING;) {
+        tandem_error inner = {0};
+        status = tandem_run_folder_read(left, AT_FDCWD, tandem_run_folder_name(name, leader, k, step), &inner);
+        if (status != TANDEM_OK && status != TANDEM_MISSING) *error = inner;
     }
-    return file;
+    return status;
 }
 
-static bool read_left(spank_t spank)
+/* Gives the task what srun has left. */
+static tandem_status take_left(spank_t spank, uint32_t step, tandem_error *error)
 {
-    char *line = NULL;
-    size_t room = 0;
-    bool any = false;
-    FILE *file = open_left(spank);
-    while (file && getline(&line, &room, file) > 0) {
-        char *value = strchr(line, '=');
-        if (!value) continue;
-        *value++ = '\0';
-        value[strcspn(value, "\n")] = '\0';
-        any = spank_setenv(spank, line, value, 1) == ESPANK_SUCCESS || any;
-    }
-    free(line);
-    if (file) (void)fclose(file);
-    return any;
+    tandem_run_left left = {0};
+    const tandem_status status = read_left(&left, spank, step, error);
+    if (status != TANDEM_OK) return status;
+    if (left.failed) _exit(left.failed);
+    bool done = true;
+    for (int v = 0; v < TANDEM_N_RUN_VARIABLE && done; v++)
+        if (left.value[v])
+            done = spank_setenv(spank, tandem_run_variable_name((tandem_run_variable)v), left.value[v], 1) ==
+                   ESPANK_SUCCESS;
+    free(left.text);
+    return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
 }
 
-static int set_number(spank_t spank, const char *name, int number)
+/* First rank and device of a node in what tandem_step_nodes_ranks has written. */
+static bool find_rank(int *first_rank, char device[TANDEM_DEVICE_NAME], const char *ranks, const char *node)
+{
+    char *copy = strdup(ranks), *rest = NULL;
+    bool found = false;
+    for (char *run = copy ? strtok_r(copy, ";", &rest) : NULL; run && !found; run = strtok_r(NULL, ";", &rest)) {
+        char name[TANDEM_DEVICE_NAME], *within = NULL;
+        const char *first = strtok_r(run, " ", &within), *n_task = strtok_r(NULL, " ", &within);
+        const char *of = strtok_r(NULL, " ", &within), *list = strtok_r(NULL, " ", &within);
+        if (!first || !n_task || !of || !list) break;
+        (void)snprintf(name, sizeof name, "%s", of);
+        hostlist_t hosts = slurm_hostlist_create(list);
+        const int at = hosts ? slurm_hostlist_find(hosts, node) : -1;
+        if (hosts) slurm_hostlist_destroy(hosts);
+        if (at < 0) continue;
+        *first_rank = (int)(strtol(first, NULL, 10) + at * strtol(n_task, NULL, 10));
+        memcpy(device, name, sizeof name);
+        found = true;
+    }
+    free(copy);
+    return found;
+}
+
+static bool set_number(spank_t spank, const char *name, int number)
 {
     char text[16];
     (void)snprintf(text, sizeof text, "%d", number);
     return spank_setenv(spank, name, text, 1) == ESPANK_SUCCESS;
 }
 
-/* Rank, core and device of task number `local` of this node. Of a node's tasks the first complains. */
-static tandem_status tell_task(spank_t spank, char *ranks, int local)
+/* Rank, core and device of task number `local` of this node. ranks: [MOST_TEXT]. */
+static tandem_status tell_task(spank_t spank, char *ranks, uint32_t step, int local, tandem_error *error)
 {
+    const char *variable = tandem_run_variable_name(TANDEM_RUN_RANKS);
     char node[256] = "", device[TANDEM_DEVICE_NAME];
     int first = 0;
-    if (spank_getenv(spank, "TANDEM_RANKS", ranks, MOST_TEXT) != ESPANK_SUCCESS &&
-        (!read_left(spank) || spank_getenv(spank, "TANDEM_RANKS", ranks, MOST_TEXT) != ESPANK_SUCCESS)) {
-        if (!local)
-            slurm_error("tandem: srun has left no plan here (was it given another --chdir than the job?)");
-        return TANDEM_MISSING;
+    if (spank_getenv(spank, variable, ranks, MOST_TEXT) != ESPANK_SUCCESS) {
+        const tandem_status status = take_left(spank, step, error);
+        if (status != TANDEM_OK) return status;
+        if (spank_getenv(spank, variable, ranks, MOST_TEXT) != ESPANK_SUCCESS)
+            return tandem_error_set(error, TANDEM_NO_MEMORY, "%s is too long", variable);
     }
     if (spank_getenv(spank, "SLURMD_NODENAME", node, sizeof node) != ESPANK_SUCCESS ||
-        !tandem_ranks_find(&first, device, ranks, node)) {
-        if (!local)
-            slurm_error("tandem: node '%s' is not among those that the plan is for: %.200s", node, ranks);
-        return TANDEM_WRONG_MODEL;
-    }
+        !find_rank(&first, device, ranks, node))
+        return tandem_error_set(error, TANDEM_WRONG_MODEL,
+                                "node '%s' is not among those that the plan is for: %.200s", node, ranks);
     const bool done = set_number(spank, "RANK", first + local) && set_number(spank, "LOCAL_RANK", local) &&
                       spank_setenv(spank, "TANDEM_DEVICE", device, 1) == ESPANK_SUCCESS &&
                       spank_setenv(spank, "OMP_NUM_THREADS", "1", 1) == ESPANK_SUCCESS; /* as it was profiled */
-    return done ? TANDEM_OK : TANDEM_NO_MEMORY;
+    return done ? TANDEM_OK : tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for a task's environment");
 }
 
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 {
     (void)argc;
     (void)argv;
-    const char *given[N_OPTION];
+    const char *given[TANDEM_N_SPANK_OPTION];
+    tandem_error error = {0};
     char code[16];
     uint32_t step = 0;
     int local = 0;
@@ -498,11 +291,15 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         return 0;
     if (spank_get_item(spank, S_TASK_ID, &local) != ESPANK_SUCCESS) return 0;
     /* This is the task's own process, shortly before exec. */
-    if (spank_getenv(spank, failure_variable, code, sizeof code) == ESPANK_SUCCESS)
+    if (spank_getenv(spank, tandem_run_variable_name(TANDEM_RUN_FAILED), code, sizeof code) == ESPANK_SUCCESS)
         _exit((int)strtol(code, NULL, 10));
     char *ranks = malloc(MOST_TEXT);
-    const tandem_status status = ranks ? tell_task(spank, ranks, local) : TANDEM_NO_MEMORY;
-    if (status != TANDEM_OK) _exit(tandem_status_exit_code(status));
+    const tandem_status status = ranks ? tell_task(spank, ranks, step, local, &error)
+                                       : tandem_error_set(&error, TANDEM_NO_MEMORY, "no memory for a task's rank");
+    if (status != TANDEM_OK) {
+        if (!local) slurm_error("tandem: %s", error.text); /* of a node's tasks the first complains */
+        _exit(tandem_status_exit_code(status));
+    }
     free(ranks);
     return 0;
 }

@@ -323,25 +323,3 @@ char *tandem_step_nodes_ranks(const tandem_step_nodes *nodes)
     free(text);
     return NULL;
 }
-
-int tandem_ranks_find(int *first_rank, char device[TANDEM_DEVICE_NAME], const char *ranks, const char *node)
-{
-    char *copy = strdup(ranks), *rest = NULL;
-    int found = 0;
-    for (char *run = copy ? strtok_r(copy, ";", &rest) : NULL; run && !found; run = strtok_r(NULL, ";", &rest)) {
-        char name[TANDEM_DEVICE_NAME], *within = NULL;
-        const char *first = strtok_r(run, " ", &within), *n_task = strtok_r(NULL, " ", &within);
-        const char *of = strtok_r(NULL, " ", &within), *list = strtok_r(NULL, " ", &within);
-        if (!first || !n_task || !of || !list) break;
-        (void)snprintf(name, sizeof name, "%s", of);
-        hostlist_t hosts = slurm_hostlist_create(list);
-        const int place = hosts ? slurm_hostlist_find(hosts, node) : -1;
-        if (hosts) slurm_hostlist_destroy(hosts);
-        if (place < 0) continue;
-        *first_rank = (int)(strtol(first, NULL, 10) + place * strtol(n_task, NULL, 10));
-        memcpy(device, name, sizeof name);
-        found = 1;
-    }
-    free(copy);
-    return found;
-}

@@ -38,7 +38,4 @@ void tandem_step_nodes_close(tandem_step_nodes *nodes);
  * nodes: "0 1 cpu:avx2 n[0-3];4 2 t4 g[1,4]". NULL without memory; free it. Ranks must have been laid out. */
 char *tandem_step_nodes_ranks(const tandem_step_nodes *nodes);
 
-/* tandem_ranks_find: first rank and device of a node in that text. 0 where it is not in it. Cost: O(text). */
-int tandem_ranks_find(int *first_rank, char device[TANDEM_DEVICE_NAME], const char *ranks, const char *node);
-
 #endif

@@ -78,6 +78,25 @@ report "libtandem_kernels.so.0 needs libc and libm" $?
 ! nm -D --undefined-only "$at/lib/libtandem_backend.so" | grep ' tandem_' >out
 report "libtandem_backend.so takes nothing from the program that opens it" $?
 
+# --- Slurm's plug-ins ------------------------------------------------------------------------------------------------------------
+plugins="what slurmd and slurmstepd open links libc alone, and the planner lies beside it"
+if [ -n "$sanitizers" ]; then
+    skip "$plugins" "no sanitizer fits into Slurm's daemons"
+elif [ ! -e /usr/include/slurm/spank.h ]; then
+    skip "$plugins" "Slurm's headers are not here (scripts/setup.sh --slurm)"
+else
+    make_in_source install-slurm SLURM_PLUGIN_DIR=/slurm
+    code=$?
+    (cd "$root/slurm" && printf '%s\n' *.so) >out
+    [ $code = 0 ] && [ "$(cat out)" = "job_submit_tandem.so
+spank_tandem.so
+spank_tandem_planner.so" ] && [ "$(needs "$root/slurm/spank_tandem.so")" = libc.so.6 ] &&
+        needs "$root/slurm/spank_tandem_planner.so" | grep -q sqlite3 &&
+        [ "$(needs "$root/slurm/job_submit_tandem.so" | sort | paste -sd ' ')" = "libc.so.6 libm.so.6" ]
+    report "$plugins" $?
+    rm -r "$root/slurm"
+fi
+
 # --- Headers, one by one -------------------------------------------------------------------------------------------------------
 code=0
 : >err

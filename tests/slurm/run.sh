@@ -75,7 +75,7 @@ prepare() {
     install -d -o munge -g munge -m 755 "$work/munge"
     install -d -o nobody -m 755 "$work/jobs"
     install -d -m 755 "$work/root"
-    cp "$build"/{tandem,libtandem_backend.so,spank_tandem.so,job_submit_tandem.so} "$bin" || exit 4
+    cp "$build"/{tandem,libtandem_backend.so,spank_tandem.so,spank_tandem_planner.so,job_submit_tandem.so} "$bin" || exit 4
     head -c 1024 /dev/urandom >"$work/munge/key"
     chown munge "$work/munge/key" && chmod 400 "$work/munge/key"
     for node in n2 n3; do mknod "$work/card.$node" c 1 3 || skip_all "no device nodes can be made here"; done
@@ -284,6 +284,12 @@ refused --tandem-model=vit_tiny --tandem-batch=100000 --gres=gpu:t4:1 && said 'd
 report "a card's memory is known" $?
 refused --tandem-model=vit_tiny --tandem-batch=256 --mem=100M --constraint="weak,${weak/:/_}" && said "the limit is 100 MiB"
 report "on a CPU, --mem is a limit, too" $?
+mkfifo mlp # who opens it waits for ever
+refused "--tandem-model=$PWD/mlp" && said "there is no model '$PWD/mlp'" && refused "--tandem-model=./mlp" && rm mlp
+report "a model's name is no path to slurmctld" $?
+run 0 sbatch --hold -N1 --tandem-model=gpt2_small:layers=73 --tandem-memory=900TiB --gres=gpu:old:1 --wrap true && scancel -u nobody &&
+    grep -q "job_submit/tandem: a job of user $(id -u nobody) is let through unchecked: to look at it takes more work" "$work/log/slurmctld"
+report "what takes more work to look at than a job may is let through unchecked, and logged" $?
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-base=fp23 --wrap true && said "Did you mean 'fp32'"
@@ -322,9 +328,95 @@ END
 batch "${pair[@]}" "${asked[@]}" && grep -q 'tandem-plan-.*fp33' broken.err && grep -q 'tandem: .tandem-plan-' link.err
 report "a plan broken by hand, or a link in its place, is neither used nor overwritten" $?
 
+run 3 srun --export=NONE "${pair[@]}" --tandem-plan=broken.json "${train[@]}" && said 'tandem: .*broken.json' && no_left_over
+report "with --export=NONE the tasks know of srun's failure, too" $?
+cp "$work/tandem.conf" "$work/tandem.conf.whole"
+echo nonsense >>"$work/tandem.conf"
+run 3 srun --export=NONE "${pair[@]}" "${asked[@]}" "${train[@]}" && said "there is no 'nonsense'" && no_left_over
+report "and of one before srun has asked for the nodes" $?
+mv "$work/tandem.conf.whole" "$work/tandem.conf"
+
+# --- What others have put where srun's folder would be -------------------------------------------------------------------------
+# A job's steps begin in a directory that everybody may write. For each step there is what somebody has put there: a folder of
+# another user's; a link to a right one; a link in the place of the file; a name that srun does not write; a folder that all may
+# write; a file of another user's; a pipe; and last what srun itself would have left, which shows that the rest was looked at.
+open=$work/open
+mkdir -m 1777 "$open"
+# plant STEP [LINE]: a folder as srun leaves it for that step of the job, with one line more
+plant() {
+    local folder=$open/.tandem-run-$job.$1
+    mkdir -m 700 "$folder"
+    printf '%s\n' TANDEM_PLAN=/planted TANDEM_STORE=/planted TANDEM_DB=/planted "TANDEM_RANKS=0 1 $strong n0;" WORLD_SIZE=1 ${2:+"$2"} \
+        >"$folder/environment"
+    chmod 600 "$folder/environment"
+    chown -R nobody "$folder"
+}
+script <<END
+#!/bin/bash
+for k in 0 1 2 3 4 5 6 7; do
+    timeout -s KILL 20 srun --export=NONE --chdir=$open /usr/bin/env >planted.\$k.out 2>planted.\$k.err
+    echo \$k \$?
+done >planted.codes
+END
+submit --hold -N1 -w n0 "${asked[@]}"
+for k in 0 3; do plant $k "LD_PRELOAD=$open/planted.so"; done
+for k in 1 2 4 5 6 7; do plant $k; done
+at=$open/.tandem-run-$job
+chown -R root "$at.0" && chmod 755 "$at.0" && chmod 644 "$at.0/environment" # a stranger wants it to be read
+mv "$at.1" "$open/right" && ln -s right "$at.1"
+mv "$at.2/environment" "$open/file" && ln -s ../file "$at.2/environment"
+chmod 777 "$at.4"
+chown root "$at.5/environment" && chmod 644 "$at.5/environment"
+rm "$at.6/environment" && mkfifo "$at.6/environment" && chown nobody "$at.6/environment"
+list() { find "$open" -printf '%p %u %m %s %T@ %l\n' | sort; }
+list >"$work/planted.before"
+scontrol release "$job" && ended "$job"
+cat planted.?.out planted.codes >out
+cat planted.?.err >err
+refused_because() { grep -qF -e "tandem: '$2' in the working directory is $3" -e "tandem: '$2'$3" "planted.$1.err"; }
+name=.tandem-run-$job
+[ "$(head -n 7 planted.codes | cut -d' ' -f2 | sort -u)" = 3 ] && [ "$(cat planted.[0-6].out)" = "" ] &&
+    refused_because 0 "$name.0" "user 0's, not user $(id -u nobody)'s" && refused_because 1 "$name.1" "a link" &&
+    refused_because 2 "$name.2/environment" "a link" && refused_because 3 "$name.3/environment" ", line 6: 'LD_PRELOAD' is no name" &&
+    refused_because 4 "$name.4" "of mode 0777" && refused_because 5 "$name.5/environment" "user 0's" &&
+    refused_because 6 "$name.6/environment" "no regular file"
+report "what others have put into the working directory reaches no task, and why is said" $?
+grep -qx '7 0' planted.codes && grep -qx 'TANDEM_PLAN=/planted' planted.7.out && grep -qx RANK=0 planted.7.out &&
+    ! grep -q LD_PRELOAD planted.7.out
+report "what srun would have left does" $?
+list | diff "$work/planted.before" - >out && no_left_over
+report "and nothing that was put there is changed" $?
+
+script <<END
+#!/bin/bash
+srun true
+END
+submit --hold -N1 -w n0 "${asked[@]}"
+mkdir ".tandem-run-$job.0" && echo mine >".tandem-run-$job.0/environment"
+chown -R root ".tandem-run-$job.0"
+scontrol release "$job"
+ended "$job"
+[ "$code" = 3 ] && said "tandem: '.tandem-run-$job.0' in the working directory is user 0's" && [ "$(cat ".tandem-run-$job.0/environment")" = mine ]
+report "nor does srun use, or remove, a folder of another user's" $?
+rm -r ".tandem-run-$job.0"
+
 sinfo -h -N -o '%N %T %E' >out
 ! grep -qE 'drain|down|fail' out
 report "no node was drained" $?
+
+# --- What slurmd and slurmstepd load ----------------------------------------------------------------------------------------------
+as=root
+cd "$work/root" || exit 5
+planner='spank_tandem_planner|libsqlite3|libjansson|libglpk|libgsl|libprotobuf'
+run 0 srun -N1 -w n0 "${asked[@]}" sh -c 'cat /proc/$PPID/maps' && grep -q 'bin/spank_tandem.so' out && ! grep -E "$planner" out &&
+    ! grep -E "$planner" "/proc/$(cat "$work/slurmd.n0.pid")/maps"
+report "neither slurmd nor slurmstepd opens the planner, or anything that it links" $?
+mv "$work/bin/spank_tandem_planner.so" "$work/"
+run 255 srun -N1 -w n0 "${asked[@]}" true && said "bin/spank_tandem_planner.so: .*make install-slurm"
+report "without the planner srun says what is missing" $?
+mv "$work/spank_tandem_planner.so" "$work/bin/"
+as=nobody
+cd "$work/jobs" || exit 5
 
 # --- At the same time --------------------------------------------------------------------------------------------------------
 script <<END

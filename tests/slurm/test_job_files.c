@@ -45,9 +45,8 @@ static int open_place(void **state)
 static int close_place(void **state)
 {
     place *p = *state;
-    static const char *const names[] = {"plan.json", "victim", "run/left", "run/environment"};
-    for (size_t k = 0; k < sizeof names / sizeof *names; k++) (void)unlinkat(p->directory, names[k], 0);
-    (void)unlinkat(p->directory, "run", AT_REMOVEDIR);
+    (void)unlinkat(p->directory, "plan.json", 0);
+    (void)unlinkat(p->directory, "victim", 0);
     (void)close(p->directory);
     free(p->text);
     assert_int_equal(rmdir(p->path), 0); /* so nothing else was left */
@@ -153,32 +152,7 @@ static void a_directory_that_cannot_be_written_says_so(void **state)
     assert_true(proc >= 0);
     assert_int_equal(tandem_job_plan_write(&exists, proc, "plan.json", p->text, 0, &error), TANDEM_IO);
     assert_non_null(strstr(error.text, "'plan.json' cannot be written in the job's working directory"));
-    assert_int_equal(tandem_run_directory_make(proc, "run", &error), TANDEM_IO);
     (void)close(proc);
-}
-
-static void a_meeting_place_is_empty_and_private(void **state)
-{
-    const place *p = *state;
-    struct stat seen;
-    tandem_error error = {0};
-    assert_int_equal(tandem_run_directory_make(p->directory, "run", NULL), TANDEM_OK);
-    assert_int_equal(fstatat(p->directory, "run", &seen, 0), 0);
-    assert_int_equal(seen.st_mode & 0777, 0700);
-    put(p, "run/left", "by an earlier run");
-    assert_int_equal(tandem_run_directory_make(p->directory, "run", NULL), TANDEM_OK);
-    assert_int_not_equal(fstatat(p->directory, "run/left", &seen, 0), 0);
-    put(p, "run/environment", "of this one");
-    tandem_run_directory_remove(p->directory, "run");
-    assert_int_not_equal(fstatat(p->directory, "run", &seen, 0), 0);
-    tandem_run_directory_remove(p->directory, "run");
-
-    /* a link to a directory of ours is none */
-    assert_int_equal(mkdirat(p->directory, "run", 0700), 0);
-    put(p, "run/left", "stays");
-    assert_int_equal(symlinkat("run", p->directory, "victim"), 0);
-    assert_int_equal(tandem_run_directory_make(p->directory, "victim", &error), TANDEM_IO);
-    assert_int_equal(fstatat(p->directory, "run/left", &seen, 0), 0);
 }
 
 int main(void)
@@ -190,7 +164,6 @@ int main(void)
         ROW(an_earlier_jobs_plan_is_replaced),
         ROW(links_are_not_followed),
         ROW(a_directory_that_cannot_be_written_says_so),
-        ROW(a_meeting_place_is_empty_and_private),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
