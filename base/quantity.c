@@ -166,10 +166,30 @@ tandem_status tandem_quantity_parse_ratio(double *ratio, const char *text, tande
     return status;
 }
 
-/* `value` with three significant digits (down to 1e-6), then `before` and `after` as the unit. All in
- * integers: printf's decimal point follows the locale. */
-static char *print(char *text, size_t size, double value, const char *before, const char *after)
+static double power_of_10(int n)
 {
+    double power = 1;
+    for (; n > 0; n--) power *= 10;
+    return power;
+}
+
+/* `value` to so many significant digits; 0 and what is not finite or very large stay. */
+static double round_to(double value, int n_digit)
+{
+    int shift = n_digit - 1;
+    double v = fabs(value);
+    if (v == 0 || !(v < 1e18 && v > 1e-18)) return value;
+    for (; v >= 10; shift--) v /= 10;
+    for (; v < 1; shift++) v *= 10;
+    const double power = power_of_10(shift < 0 ? -shift : shift);
+    return shift < 0 ? (double)llround(value / power) * power : (double)llround(value * power) / power;
+}
+
+/* `value` with so many significant digits before its point or behind it (down to 1e-6), then `before` and `after` as the unit. All
+ * in integers: printf's decimal point follows the locale. */
+static char *print_to(char *text, size_t size, double value, int n_digit, const char *before, const char *after)
+{
+    const double least = 0.9995 * power_of_10(n_digit - 1);
     const char *sign = signbit(value) && value != 0 ? "-" : "";
     const double v = fabs(value);
     if (!isfinite(v) || v >= 1e15 || (v > 0 && v < 1e-6)) { /* no point in any of them */
@@ -178,13 +198,23 @@ static char *print(char *text, size_t size, double value, const char *before, co
     }
     long long power = 1;
     int decimals = 0;
-    for (; v > 0 && v * (double)power < 99.95 && decimals < 6; decimals++) power *= 10;
+    for (; v > 0 && v * (double)power < least && decimals < 6; decimals++) power *= 10;
     const long long digits = llround(v * (double)power);
     if (decimals == 0)
         (void)snprintf(text, size, "%s%lld%s%s", sign, digits, before, after);
     else
         (void)snprintf(text, size, "%s%lld.%0*lld%s%s", sign, digits / power, decimals, digits % power, before, after);
     return text;
+}
+
+static char *print(char *text, size_t size, double value, const char *before, const char *after)
+{
+    return print_to(text, size, value, 3, before, after);
+}
+
+char *tandem_quantity_print_plain(char *text, size_t size, double value, int digits)
+{
+    return print_to(text, size, round_to(value, digits), digits, "", "");
 }
 
 char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
@@ -200,7 +230,7 @@ char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes)
     return print(text, size, value, units[i], "");
 }
 
-char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns)
+static char *print_ns(char *text, size_t size, int64_t ns, int digits)
 {
     static const struct {
         const char *name;
@@ -216,7 +246,14 @@ char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns)
     }
     int i = 0;
     while (fabs(value) / units[i].ns >= units[i].until) i++;
-    return print(text, size, value / units[i].ns, units[i].name, "");
+    return print_to(text, size, value / units[i].ns, digits, units[i].name, "");
+}
+
+char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns) { return print_ns(text, size, ns, 3); }
+
+char *tandem_quantity_print_ns_to(char *text, size_t size, int64_t ns, int digits)
+{
+    return print_ns(text, size, (int64_t)round_to((double)ns, digits), digits);
 }
 
 static char *print_decimal(char *text, size_t size, double value, const char *const prefix[6], const char *after)

@@ -46,6 +46,9 @@ enum { TANDEM_QUANTITY_TEXT = 48 };
  * What is not finite prints as "inf", "-inf" or "nan" and the unit. */
 char *tandem_quantity_print_bytes(char *text, size_t size, uint64_t bytes);
 char *tandem_quantity_print_ns(char *text, size_t size, int64_t ns);
+/* The same, and a number without a unit ("28000"), with so many significant digits, 1 to 6. */
+char *tandem_quantity_print_ns_to(char *text, size_t size, int64_t ns, int digits);
+char *tandem_quantity_print_plain(char *text, size_t size, double value, int digits);
 char *tandem_quantity_print_bps(char *text, size_t size, double bytes_per_s);
 char *tandem_quantity_print_per_second(char *text, size_t size, double per_s, const char *unit);
 char *tandem_quantity_print_count(char *text, size_t size, double count);

@@ -151,35 +151,62 @@ static double gain(const advising *v, int other)
     return 100 * (v->prospect[v->best].samples_per_s / v->prospect[other].samples_per_s - 1);
 }
 
-static void print_against(char *text, size_t size, const advising *v, int other, const char *name)
+/* Significant digits of a case: no more than its source allows. */
+static int digits_of(const advising *v, int k) { return cli_basis_digits(&v->prospect[k].basis); }
+
+static char *print_rate(char *text, size_t size, const advising *v, int k)
 {
+    return tandem_quantity_print_plain(text, size, v->prospect[k].samples_per_s, digits_of(v, k));
+}
+
+static void print_against(char *text, size_t size, const advising *v, int other)
+{
+    char rate[TANDEM_QUANTITY_TEXT];
     const size_t used = strlen(text);
     const cli_prospect *p = &v->prospect[other];
+    const int decimals = digits_of(v, v->best) == 3 && digits_of(v, other) == 3;
     if (p->samples_per_s > 0)
-        (void)snprintf(text + used, size - used, ", %.1f%% more than %s (%.1f)", gain(v, other), name,
-                       p->samples_per_s);
+        (void)snprintf(text + used, size - used, ", %.*f%% more than %s (%s)", decimals, gain(v, other),
+                       p->name, print_rate(rate, sizeof rate, v, other));
     else
-        (void)snprintf(text + used, size - used, "; %s has no plan", name);
+        (void)snprintf(text + used, size - used, "; %s has no plan", p->name);
 }
+
+/* Whether no time of any plan was measured: then nothing is advised, only predicted. */
+static int is_described(const advising *v)
+{
+    for (int k = 0; k < v->n; k++)
+        if (v->prospect[k].samples_per_s > 0 && !cli_basis_is_described(&v->prospect[k].basis)) return 0;
+    return 1;
+}
+
+/* The case whose sources are said: all classes are in it. */
+static int shown(const advising *v) { return v->prospect[ALL].samples_per_s > 0 ? ALL : v->best; }
 
 static const char *method_of(const advising *v)
 {
     return v->options->method ? v->options->method : tandem_sensitivity_get(0)->name;
 }
 
-/* One or two sentences: what to do, and by how much. */
+/* What to do, or what is predicted to be best; and by how much. */
 static void print_verdict(char *text, size_t size, const advising *v)
 {
+    enum { N_ANSWER = 4 };
+    static const char *const advice[N_ANSWER] = {"Do not add them: use fewer devices",
+                                                 "Use only the added ones: fewer devices", "Add them",
+                                                 "Add part of them: use fewer devices"};
+    static const char *const statement[N_ANSWER] = {"Adding none of them", "Using only the added ones",
+                                                    "Adding them", "Adding part of them"};
+    char rate[TANDEM_QUANTITY_TEXT];
     const cli_prospect *best = &v->prospect[v->best];
-    const char *what = v->best == ALL           ? "Add them"
-                       : v->best == ALONE       ? "Do not add them: use fewer devices"
-                       : v->best == ADDED_ALONE ? "Use only the added ones: fewer devices"
-                                                : "Add part of them: use fewer devices";
-    (void)snprintf(text, size, "%s. %s makes %.1f samples/s", what, best->name, best->samples_per_s);
-    if (v->best != ALONE) print_against(text, size, v, ALONE, v->prospect[ALONE].name);
-    if (v->best != ALL) print_against(text, size, v, ALL, v->prospect[ALL].name);
+    const int answer = v->best < FIRST_PART ? v->best : FIRST_PART, predicted = is_described(v);
+    (void)snprintf(text, size, "%s%s. %s %s %s samples/s", predicted ? statement[answer] : advice[answer],
+                   predicted ? " is predicted to be fastest" : "", best->name,
+                   predicted ? "is predicted to make" : "makes", print_rate(rate, sizeof rate, v, v->best));
+    if (v->best != ALONE) print_against(text, size, v, ALONE);
+    if (v->best != ALL) print_against(text, size, v, ALL);
     const size_t used = strlen(text);
-    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.4g (%s).%s",
+    (void)snprintf(text + used, size - used, ". Its plan has a sensitivity of %.3g (%s).%s",
                    best->allocation.sensitivity, cli_method_text(method_of(v)),
                    v->best != ALL && !v->options->batch_free
                        ? " --batch free --global-batch N splits a batch so that unlike ranks need not wait."
@@ -193,10 +220,29 @@ static const char *why_none(const cli_prospect *prospect)
                                                      : "no such split";
 }
 
+/* In which cases a loss scale is in the step. */
+static void print_loss_scales(const advising *v)
+{
+    char scale[TANDEM_LOSS_SCALE_TEXT];
+    int n = 0, n_planned = 0;
+    for (int k = 0; k < v->n; k++) {
+        n_planned += v->prospect[k].samples_per_s > 0;
+        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].loss_scale != 0)
+            tandem_loss_scale_print(scale, v->prospect[k].loss_scale), n++;
+    }
+    if (n == 0) return;
+    printf("%d of %d steps have a loss scale in them (--loss-scale %s), which gradients in f16 need", n,
+           n_planned, scale);
+    for (int k = 0; k < v->n && n < n_planned; k++)
+        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].loss_scale == 0)
+            printf("; not %s", v->prospect[k].name);
+    putchar('\n');
+}
+
 static int print_text(const advising *v, const char *verdict)
 {
     static const char *const role[] = {"as it is", "added alone", "all"};
-    char step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
+    char rate[TANDEM_QUANTITY_TEXT], step[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], batches[256];
     cli_table table = {0};
     cli_table_row(&table, "\tranks\tbatch a rank\t>samples/s\t>step\t>sensitivity\t>memory\t");
     for (int k = 0; k < v->n; k++) {
@@ -206,17 +252,22 @@ static int print_text(const advising *v, const char *verdict)
         for (int c = 0; c < p->cluster.n_class; c++) batch[c] = p->cluster.member[c].batch;
         cli_batches_print(batches, sizeof batches, batch, p->cluster.n_class);
         if (p->samples_per_s > 0)
-            cli_table_row(
-                &table, "%s\t%s\t%s\t%.1f\t%s\t%.4g\t%s\t%s", name, p->name, batches, p->samples_per_s,
-                tandem_quantity_print_ns(step, sizeof step, p->allocation.step_ns), p->allocation.sensitivity,
-                tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
+            cli_table_row(&table, "%s\t%s\t%s\t%s\t%s\t%.3g\t%s\t%s", name, p->name, batches,
+                          print_rate(rate, sizeof rate, v, k),
+                          tandem_quantity_print_ns_to(step, sizeof step, p->allocation.step_ns, digits_of(v, k)),
+                          p->allocation.sensitivity,
+                          tandem_quantity_print_bytes(bytes, sizeof bytes, p->peak_bytes), k == v->best ? "<" : "");
         else
             cli_table_row(&table, "%s\t%s\t%s\t-\t-\t-\t-\t%s", name, p->name,
                           v->options->batch_free ? "-" : batches, why_none(p));
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
-    if (!code) printf("\n%s\n", verdict);
+    if (!code) {
+        printf("\n%s\n", verdict);
+        print_loss_scales(v);
+        cli_basis_print(&v->prospect[shown(v)].basis);
+    }
     for (int k = 0; k < v->n; k++)
         if (v->prospect[k].lacks.status != TANDEM_OK)
             cli_note(v->options, "%s: %s", v->prospect[k].name, v->prospect[k].lacks.text);
@@ -239,6 +290,7 @@ static int print_json(const advising *v, const char *verdict)
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "best", json_integer(v->best));
     json_object_set_new(result, "worth_adding", json_boolean(v->best != ALONE));
+    json_object_set_new(result, "from_descriptions", json_boolean(is_described(v)));
     json_object_set_new(result, "verdict", json_string(verdict));
     return cli_print_json(result);
 }
@@ -255,10 +307,10 @@ static int run(const cli_options *options)
     return options->json ? print_json(&v, verdict) : print_text(&v, verdict);
 }
 
-static const int options[] = {OPTION_MODEL,  OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
-                              OPTION_POLICY, OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
-                              OPTION_BUCKET, OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH,
-                              OPTION_DB,     OPTION_QUIET,      OPTION_END};
+static const int options[] = {OPTION_MODEL,      OPTION_CLUSTER,    OPTION_ADD,     OPTION_BATCH,
+                              OPTION_POLICY,     OPTION_SLOWDOWN,   OPTION_BASE,    OPTION_METHOD,
+                              OPTION_BUCKET,     OPTION_COLLECTIVE, OPTION_PREDICT, OPTION_GLOBAL_BATCH,
+                              OPTION_LOSS_SCALE, OPTION_DB,         OPTION_QUIET,   OPTION_END};
 const cli_command command_advise = {
     .name = "advise",
     .words = "",
@@ -275,7 +327,8 @@ const cli_command command_advise = {
         "slowdown. Says which to use, which may be fewer devices. Every rank has its own batch (--batch, or batch=N in\n"
         "the cluster): more ranks take more samples a step. With --batch free --global-batch N a step has N samples in each\n"
         "case, split among unlike ranks so that nobody waits. net= and node= of one cluster hold for both.\n"
-        "--base is the precision that you train in today: a class that would only wait keeps it. Needs costs (`tandem\n"
-        "profile`, or --predict) and statistics (`tandem sensitivity`, on any device).",
+        "--base is the precision that you train in today: a class that would only wait keeps it. The step of a plan with\n"
+        "gradients in f16 has [--loss-scale dynamic] in it. Needs costs (`tandem profile`, or --predict) and statistics (`tandem\n"
+        "sensitivity`, on any device).",
     .run = run,
 };

@@ -26,14 +26,39 @@ static tandem_status find_fewer(allocating *a, tandem_error *error)
     return status;
 }
 
+static tandem_status choose(allocating *a, tandem_error *error)
+{
+    const int64_t begin = tandem_now_ns();
+    const tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
+                                                     tandem_planner_method(a->planner), error);
+    a->seconds += (double)(tandem_now_ns() - begin) * 1e-9;
+    if (status == TANDEM_OK) a->plan->loss_scale = a->loss_scale;
+    return status;
+}
+
+static int has_f16(const allocating *a)
+{
+    return cli_gradients_in_f16(a->plan, a->problem->graph, NULL, 0) > 0;
+}
+
+/* With the loss scale that the plan found needs: it costs time, so that it is in the step while a plan is looked for. */
+static tandem_status choose_scaled(allocating *a, tandem_error *error)
+{
+    const double first = a->loss_scale;
+    tandem_status status = choose(a, error);
+    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || has_f16(a)) return status;
+    status = allocate_reopen(a, 0, error);
+    if (status == TANDEM_OK) status = choose(a, error);
+    if (status != TANDEM_OK || !has_f16(a)) return status;
+    status = allocate_reopen(a, first, error);
+    return status == TANDEM_OK ? choose(a, error) : status;
+}
+
 /* Leaves a->plan in the replayer. */
 static tandem_status allocate(allocating *a, tandem_error *error)
 {
     tandem_replay replay;
-    const int64_t begin = tandem_now_ns();
-    tandem_status status = tandem_allocate_for(&a->plan, &a->result, &a->goal, a->policy, a->problem,
-                                               tandem_planner_method(a->planner), error);
-    a->seconds = (double)(tandem_now_ns() - begin) * 1e-9;
+    tandem_status status = choose_scaled(a, error);
     if (status == TANDEM_OK)
         status = tandem_neighbours_find(a->neighbour, &a->n_neighbour, a->problem, a->plan, error);
     if (status == TANDEM_OK) status = find_fewer(a, error);
@@ -51,7 +76,6 @@ static int run_plan(allocating *a)
     if (status == TANDEM_OK) status = allocate(a, &error);
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
-    cli_note_loss_scale(options, a->plan, a->problem->graph, "train it with");
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
     const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);
@@ -78,13 +102,13 @@ static int run(const cli_options *options)
     return code;
 }
 
-static const int options[] = {OPTION_MODEL,      OPTION_CLUSTER,      OPTION_DEVICE,       OPTION_BATCH,
-                              OPTION_POLICY,     OPTION_SLOWDOWN,     OPTION_TARGET,       OPTION_BUDGET,
-                              OPTION_MEMORY,     OPTION_LEAST_MEMORY, OPTION_GLOBAL_BATCH, OPTION_FRONT,
-                              OPTION_SVG,        OPTION_VERIFY,       OPTION_EXPLAIN,      OPTION_BASE,
-                              OPTION_METHOD,     OPTION_UNIFORM,      OPTION_BUCKET,       OPTION_COLLECTIVE,
-                              OPTION_ACCUMULATE, OPTION_RECOMPUTE,    OPTION_PREDICT,      OPTION_OUTPUT,
-                              OPTION_INSTANCE,   OPTION_DB,           OPTION_QUIET,        OPTION_END};
+static const int options[] = {
+    OPTION_MODEL,        OPTION_CLUSTER,   OPTION_DEVICE,  OPTION_BATCH,  OPTION_POLICY,
+    OPTION_SLOWDOWN,     OPTION_TARGET,    OPTION_BUDGET,  OPTION_MEMORY, OPTION_LEAST_MEMORY,
+    OPTION_GLOBAL_BATCH, OPTION_FRONT,     OPTION_SVG,     OPTION_VERIFY, OPTION_EXPLAIN,
+    OPTION_BASE,         OPTION_METHOD,    OPTION_UNIFORM, OPTION_BUCKET, OPTION_COLLECTIVE,
+    OPTION_ACCUMULATE,   OPTION_RECOMPUTE, OPTION_PREDICT, OPTION_OUTPUT, OPTION_INSTANCE,
+    OPTION_LOSS_SCALE,   OPTION_DB,        OPTION_QUIET,   OPTION_END};
 const cli_command command_allocate = {
     .name = "allocate",
     .words = "",
@@ -103,7 +127,8 @@ const cli_command command_allocate = {
         "Needs costs (`tandem profile`) and statistics (`tandem sensitivity`). Without -o nothing is written; -o - prints\n"
         "the plan itself. Without a limit the plan is the least harmful of those as fast as the fastest; --target and\n"
         "--slowdown allow a longer step, --budget asks for the fastest step within a sensitivity, --least-memory for the\n"
-        "least memory within all of these. Its neighbours are listed, too: every class in the base precision, and one\n"
+        "least memory within all of these. Gradients in f16 need a loss scale:\n"
+        "[--loss-scale dynamic] is in the step of a plan that has them, and in its file for `tandem train`. Its neighbours are listed, too: every class in the base precision, and one\n"
         "precision for all that it lowers. Where nothing fits: exit code 1, by how much, and FILE stays as it was.",
     .run = run,
 };

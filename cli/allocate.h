@@ -18,6 +18,7 @@ typedef struct allocating {
     tandem_allocation result;
     tandem_plan *plan;
     double seconds;
+    double loss_scale; /* that is in the step; 0 = none */
     tandem_neighbour neighbour[TANDEM_N_PRECISION];
     int n_neighbour;
     cli_prospect fewer; /* the best cluster of fewer classes; samples_per_s = 0: none is better */
@@ -26,13 +27,20 @@ typedef struct allocating {
 
 /* allocate_choices.c: what is asked for, from the options. TANDEM_USAGE names two that contradict each other. */
 tandem_status allocate_choose(allocating *a, const cli_options *options, tandem_error *error);
-/* A planner for options that have been read, by the limits in them. */
+/* A planner for options that have been read, by the limits in them, under the loss scale that a plan is looked for with first. */
 tandem_status allocate_open(allocating *a, tandem_error *error);
+/* The same planner again, under another loss scale. */
+tandem_status allocate_reopen(allocating *a, double loss_scale, tandem_error *error);
 void allocate_close(allocating *a);
 
 /* allocate_text.c and allocate_json.c: a plan and its neighbours; they return the exit code. */
 int allocate_print_text(allocating *a);
 int allocate_print_json(allocating *a);
+/* " that keeps cpu:sse41 in fp32": what a proof is about, of a plan's held classes; "" where none is held, or the proof is of all plans. Returns text. */
+const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan,
+                                const tandem_certificate *certificate);
+/* A line that says which loss scale is in the step, and for which gradients; nothing where there is none. */
+void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph);
 /* Adjustable operators of a precision on a class. */
 typedef struct allocate_part {
     int n_op;

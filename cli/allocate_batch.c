@@ -20,6 +20,7 @@ static const tandem_batch_plan *way_of(const tandem_batch_choice *choice, int k)
 typedef struct split {
     const cli_options *options;
     cli_subject subject;
+    double loss_scale; /* that is in the steps; 0 = none */
 } split;
 
 static int print_text(const split *s, const tandem_batch_choice *choice, const char *method)
@@ -51,6 +52,8 @@ static int print_text(const split *s, const tandem_batch_choice *choice, const c
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
+    if (s->loss_scale != 0) putchar('\n');
+    allocate_print_loss_scale(s->loss_scale, choice->both.plan, s->subject.graph[0]);
     return code;
 }
 
@@ -74,6 +77,7 @@ static int print_json(const split *s, const tandem_batch_choice *choice, const c
     json_object_set_new(result, "global_batch", json_integer(s->options->global_batch));
     json_object_set_new(result, "micro_steps",
                         json_integer(s->options->step.n_micro > 1 ? s->options->step.n_micro : 1));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(s->loss_scale));
     json_object_set_new(result, "splits", json_integer(choice->n_split));
     json_object_set_new(result, "splits_not_measured", json_integer(choice->n_missing));
     for (int k = 0; k < N_WAY; k++)
@@ -99,31 +103,55 @@ static void mention_micro_steps(tandem_error *error, int n_micro)
                        "; --accumulate %d takes %d of them for a --global-batch", n_micro, n_micro);
 }
 
+static int has_f16(const split *s, const tandem_batch_choice *choice)
+{
+    return cli_gradients_in_f16(choice->both.plan, s->subject.graph[0], NULL, 0) > 0;
+}
+
+static tandem_status choose(split *s, tandem_batch_choice *choice, const allocating *a, const char *method,
+                            double loss_scale, tandem_error *error)
+{
+    cli_batches problem_of = {.options = a->options, .cluster = &s->subject.cluster, .with_norm = loss_scale != 0};
+    const tandem_batch_source problems = cli_batches_source(&problem_of);
+    const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;
+    tandem_batch_choice_free(choice);
+    const tandem_status status =
+        tandem_batch_choose(choice, &s->subject.cluster, a->options->global_batch / n_micro, &problems,
+                            a->policy, method, a->options->target_ns, fmax(a->options->slowdown, 0), error);
+    s->loss_scale = loss_scale;
+    if (status == TANDEM_OK) choice->both.plan->loss_scale = loss_scale;
+    mention_micro_steps(error, n_micro);
+    return status;
+}
+
+/* As for one batch (allocate.c): with the loss scale that the plan found needs. */
+static tandem_status choose_scaled(split *s, tandem_batch_choice *choice, const allocating *a,
+                                   const char *method, tandem_error *error)
+{
+    const double first = cli_loss_scale_first(a->options, &s->subject.cluster);
+    tandem_status status = choose(s, choice, a, method, first, error);
+    if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || has_f16(s, choice)) return status;
+    status = choose(s, choice, a, method, 0, error);
+    return status == TANDEM_OK && has_f16(s, choice) ? choose(s, choice, a, method, first, error) : status;
+}
+
 int allocate_batch(allocating *a)
 {
     tandem_error error = {0};
     tandem_batch_choice choice = {.n_split = 0};
     split s = {.options = a->options};
-    cli_batches problem_of = {.options = a->options, .cluster = &s.subject.cluster};
-    const tandem_batch_source problems = cli_batches_source(&problem_of);
     const tandem_sensitivity_method *method = tandem_sensitivity_get(0);
     const int is_plan_on_stdout = a->options->output && strcmp(a->options->output, "-") == 0;
-    const int n_micro = a->options->step.n_micro > 1 ? a->options->step.n_micro : 1;
     int code = 0;
     tandem_status status = TANDEM_OK;
     if (a->options->method) status = tandem_sensitivity_find(&method, a->options->method, &error);
     if (status == TANDEM_OK) status = cli_subject_open(&s.subject, a->options, &error);
-    if (status == TANDEM_OK)
-        status = tandem_batch_choose(&choice, &s.subject.cluster, a->options->global_batch / n_micro,
-                                     &problems, a->policy, method->name, a->options->target_ns,
-                                     fmax(a->options->slowdown, 0), &error);
-    mention_micro_steps(&error, n_micro);
+    if (status == TANDEM_OK) status = choose_scaled(&s, &choice, a, method->name, &error);
     if (status == TANDEM_OK) status = write_plan(&s, &choice, &error);
     if (status != TANDEM_OK)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
         code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
-    if (code == 0) cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], "train it with");
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&choice);

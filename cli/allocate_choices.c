@@ -91,8 +91,20 @@ tandem_status allocate_open(allocating *a, tandem_error *error)
 {
     cli_options subject_options = *a->options;
     subject_options.uniform = NULL; /* of the policy, not of all classes */
-    tandem_status status = cli_subject_open(&a->subject, &subject_options, error);
-    if (status == TANDEM_OK) status = cli_planner_open(&a->planner, a->options, &a->subject, 0, error);
+    const tandem_status status = cli_subject_open(&a->subject, &subject_options, error);
+    return status == TANDEM_OK ? allocate_reopen(a, cli_loss_scale_first(a->options, &a->subject.cluster), error)
+                               : status;
+}
+
+tandem_status allocate_reopen(allocating *a, double loss_scale, tandem_error *error)
+{
+    tandem_plan_close(a->plan);
+    tandem_planner_close(a->planner);
+    a->plan = NULL;
+    a->planner = NULL;
+    a->loss_scale = loss_scale;
+    a->subject.plan->step.with_norm = loss_scale != 0;
+    const tandem_status status = cli_planner_open(&a->planner, a->options, &a->subject, 0, error);
     if (status != TANDEM_OK) return status;
     a->problem = tandem_planner_problem(a->planner);
     a->problem->uniform = a->uniform;

@@ -58,8 +58,13 @@ static int print_text(const allocating *a, const tandem_front *front)
             (row){u->name, u->fits ? "" : "lacks memory", u->step_ns, u->sensitivity, largest(u->peak_bytes)};
     }
     qsort(rows, (size_t)n, sizeof *rows, by_step);
-    printf("%s by policy %s: %lld replays; --target makes one of these plans\n\n", a->problem->graph->model,
+    char scale[TANDEM_LOSS_SCALE_TEXT];
+    printf("%s by policy %s: %lld replays; --target makes one of these plans\n", a->problem->graph->model,
            a->policy->name, (long long)front->replays);
+    if (a->loss_scale != 0)
+        printf("every step has a loss scale in it (--loss-scale %s), which gradients in f16 need\n",
+               tandem_loss_scale_print(scale, a->loss_scale));
+    putchar('\n');
     const int code = print_rows(a, rows, n);
     free(rows);
     return code;
@@ -86,6 +91,7 @@ static int print_json(const allocating *a, const tandem_front *front)
     json_object_set_new(result, "model", json_string(a->problem->graph->model));
     json_object_set_new(result, "policy", json_string(a->policy->name));
     json_object_set_new(result, "method", json_string(tandem_planner_method(a->planner)));
+    json_object_set_new(result, "loss_scale", cli_loss_scale_json(a->loss_scale));
     json_object_set_new(result, "replays", json_integer(front->replays));
     json_object_set_new(result, "front", points);
     json_object_set_new(result, "uniform", uniform);

@@ -1,6 +1,7 @@
 /* allocate_text.c: a plan, its neighbours and what has which precision, for people. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/quantity.h"
 #include "cli/allocate.h"
@@ -113,32 +114,64 @@ static void print_question(const allocating *a)
     putchar('\n');
 }
 
+/* A bound says nothing about plans that lower a held class, but for that of 0. */
+const char *allocate_print_held(char *text, size_t size, const tandem_plan *plan, const tandem_certificate *certificate)
+{
+    const int is_of_all = strcmp(certificate->proof, "zero") == 0;
+    size_t used = 0;
+    text[0] = '\0';
+    for (int c = 0; c < plan->cluster.n_class && used < size && !is_of_all; c++)
+        if (plan->held >> c & 1)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : " that keeps ",
+                                     plan->cluster.member[c].device.name);
+    if (used > 0 && used < size)
+        (void)snprintf(text + used, size - used, " in %s", tandem_precision_get(plan->base)->name);
+    return text;
+}
+
+void allocate_print_loss_scale(double loss_scale, const tandem_plan *plan, const tandem_graph *graph)
+{
+    char where[256], scale[TANDEM_LOSS_SCALE_TEXT];
+    if (loss_scale == 0) return;
+    const int n = cli_gradients_in_f16(plan, graph, where, sizeof where);
+    printf("the step has a loss scale in it (--loss-scale %s)", tandem_loss_scale_print(scale, loss_scale));
+    if (n > 0) printf(": gradients of %d operators are f16 on %s, where small ones vanish", n, where);
+    putchar('\n');
+}
+
 static void print_certificate(const allocating *a)
 {
-    char gap[TANDEM_QUANTITY_TEXT];
+    char gap[TANDEM_QUANTITY_TEXT], held[256];
     const tandem_certificate *certificate = &a->result.certificate;
     if (!isfinite(certificate->lower_bound)) return;
     if (certificate->gap < 1e-8) { /* but for rounding */
-        printf("there is no better plan within that step and memory (proof: %s)\n", certificate->proof);
+        printf("there is no better plan within that step and memory%s (proof: %s)\n",
+               allocate_print_held(held, sizeof held, a->plan, certificate), certificate->proof);
         return;
     }
-    printf("no plan within that step has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
-           certificate->lower_bound, tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap),
-           certificate->proof);
+    printf("no plan within that step%s has a sensitivity below %.4g: at most %s of this one's could be saved (proof: %s)\n",
+           allocate_print_held(held, sizeof held, a->plan, certificate), certificate->lower_bound,
+           tandem_quantity_print_ratio(gap, sizeof gap, certificate->gap), certificate->proof);
 }
 
 static void print_fewer(const allocating *a)
 {
     if (a->fewer.samples_per_s <= 0) return;
-    printf("\nusing fewer devices is faster: %s alone makes %.1f samples/s, sensitivity %.4g; this plan %.1f. "
+    const int digits = cli_basis_digits(&a->fewer.basis);
+    char fewer[TANDEM_QUANTITY_TEXT], all[TANDEM_QUANTITY_TEXT];
+    printf("\nusing fewer devices is %sfaster: %s alone makes %s samples/s, sensitivity %.3g; this plan %s. "
            "--batch free --global-batch N splits a batch so that unlike ranks need not wait\n",
-           a->fewer.name, a->fewer.samples_per_s, a->fewer.allocation.sensitivity, allocate_samples_per_s(a));
+           cli_basis_is_described(&a->fewer.basis) ? "predicted to be " : "", a->fewer.name,
+           tandem_quantity_print_plain(fewer, sizeof fewer, a->fewer.samples_per_s, digits),
+           a->fewer.allocation.sensitivity,
+           tandem_quantity_print_plain(all, sizeof all, allocate_samples_per_s(a), digits));
 }
 
 int allocate_print_text(allocating *a)
 {
     print_question(a);
     print_certificate(a);
+    allocate_print_loss_scale(a->loss_scale, a->plan, a->problem->graph);
     putchar('\n');
     int code = print_plans(a);
     if (code) return code;

@@ -34,7 +34,7 @@ static tandem_status verify(verifying *v, tandem_error *error)
 
 static void print_text(const verifying *v, const char *path)
 {
-    char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
+    char step[TANDEM_QUANTITY_TEXT], target[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT], held[256];
     const tandem_plan *plan = v->subject.plan;
     assert(plan);
     printf("%s is what it says: %s by policy %s\n", path, plan->model, plan->policy[0] ? plan->policy : "none");
@@ -43,8 +43,9 @@ static void print_text(const verifying *v, const char *path)
         printf(", target %s", tandem_quantity_print_ns(target, sizeof target, plan->target_ns));
     printf("\nsensitivity  %.4g (%s)", v->found.sensitivity, cli_method_text(tandem_planner_method(v->planner)));
     if (isfinite(v->found.certificate.lower_bound))
-        printf("; none below %.4g is possible (proof: %s)", v->found.certificate.lower_bound,
-               v->found.certificate.proof);
+        printf("; no plan%s has less than %.4g (proof: %s)",
+               allocate_print_held(held, sizeof held, plan, &v->found.certificate),
+               v->found.certificate.lower_bound, v->found.certificate.proof);
     putchar('\n');
     for (int c = 0; c < plan->cluster.n_class; c++) {
         const uint64_t limit_bytes = tandem_cluster_limit_bytes(&v->subject.cluster, c);

@@ -175,6 +175,7 @@ typedef struct cli_subject {
     tandem_cluster cluster; /* batches and memory limits filled in */
     tandem_graph *graph[TANDEM_MAX_CLASS];
     tandem_plan *plan;
+    double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
 } cli_subject;
 /* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 /* Whether the environment wants ranks of one machine to exchange gradients over the network
@@ -182,10 +183,13 @@ typedef struct cli_subject {
 tandem_status cli_exchange_choose(int *over_network, tandem_error *error);
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
-/* A note where the plan has gradients in f16 and no scale of the loss was asked for: what to do, then
- * "--loss-scale dynamic". */
-void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
-                         const char *advice);
+/* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators of a class whose
+ * backward products read one, and into `where` the devices of such classes; 0 = there is none. */
+int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
+/* Whether some plan of a cluster has one. */
+int cli_may_have_gradients_in_f16(const tandem_cluster *cluster);
+/* A note where the subject's plan has one and no loss scale: what to do, then "--loss-scale dynamic". */
+void cli_note_loss_scale(const cli_options *options, const cli_subject *subject, const char *advice);
 
 /* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
  * up to 16 at a time. Names of up to 39 characters; not for several threads. */

@@ -80,7 +80,8 @@ static const struct argp_option rows[] = {
     {"clip", OPTION_CLIP, "NORM", 0, "Scale gradients down to this norm of all of them together", 3},
     {"label-smoothing", OPTION_LABEL_SMOOTHING, "X", 0, "Share of a label that all classes have alike, e.g. 0.1", 3},
     {"loss-scale", OPTION_LOSS_SCALE, "X", 0,
-     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps", 3},
+     "Multiply the loss by X backward, or dynamic: 65536, halved at overflow, doubled behind 2000 good steps [the plan's]",
+     3},
     {"allow-nan", OPTION_ALLOW_NAN, NULL, 0, "Go on where the loss or a gradient is not finite", 3},
     {"eval-every", OPTION_EVALUATE_EVERY, "N", 0, "Also find the accuracy every N steps", 3},
     {"checkpoint", OPTION_CHECKPOINT, "FILE", 0, "Put the training down in a file at the end", 4},
@@ -220,6 +221,14 @@ static int segments_of(struct argp_state *state, const char *text)
     return n_segment;
 }
 
+static double loss_scale_of(struct argp_state *state, const char *text)
+{
+    double loss_scale = 0;
+    tandem_error error;
+    if (tandem_loss_scale_parse(&loss_scale, text, &error) != TANDEM_OK) stop(state, &error);
+    return loss_scale;
+}
+
 static tandem_cast_scaling scaling_of(struct argp_state *state, const char *text)
 {
     tandem_cast_scaling scaling = {0};
@@ -339,11 +348,7 @@ static error_t take_value(cli_options *options, struct argp_state *state, int ke
     case OPTION_LABEL_SMOOTHING:
         options->label_smoothing = number_of(state, key, text, 1, "a share from 0 to below 1 such as 0.1");
         break;
-    case OPTION_LOSS_SCALE:
-        options->loss_scale = strcmp(text, "dynamic") == 0
-                                  ? -1
-                                  : above_0(state, key, text, 0x1p64, "a number above 0 such as 1024, or `dynamic`");
-        break;
+    case OPTION_LOSS_SCALE: options->loss_scale = loss_scale_of(state, text); break;
     case OPTION_MOMENTUM:
         options->momentum = number_of(state, key, text, 1, "a number from 0 to below 1 such as 0.9");
         break;

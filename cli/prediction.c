@@ -49,17 +49,48 @@ static double share_of(const tandem_provenance *provenance, int origin)
     return sum > 0 ? (double)provenance->ns[origin] / (double)sum : 0;
 }
 
-json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
+void cli_basis_take(cli_basis *basis, const tandem_replayer *replayer)
 {
-    tandem_provenance provenance;
+    const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
+    *basis = (cli_basis){.n_class = cluster->n_class, .exchange = *tandem_replayer_exchange(replayer)};
+    for (int c = 0; c < cluster->n_class; c++) {
+        (void)snprintf(basis->device[c], sizeof basis->device[c], "%s", cluster->member[c].device.name);
+        tandem_replayer_provenance(replayer, c, &basis->of[c]);
+    }
+}
+
+json_t *cli_basis_json(const cli_basis *basis, int c)
+{
+    const tandem_provenance *provenance = &basis->of[c];
     json_t *costs = json_object();
-    tandem_replayer_provenance(replayer, c, &provenance);
     for (int k = 0; k < TANDEM_N_ORIGIN; k++)
         json_object_set_new(costs, tandem_origin_name((tandem_origin)k),
-                            json_pack("{s:i,s:f}", "tasks", provenance.n_task[k], "share", share_of(&provenance, k)));
-    json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance.n_fitted));
-    json_object_set_new(costs, "spread", cli_number(provenance.spread));
+                            json_pack("{s:i,s:f}", "tasks", provenance->n_task[k], "share", share_of(provenance, k)));
+    json_object_set_new(costs, "fitted_to", json_integer((json_int_t)provenance->n_fitted));
+    json_object_set_new(costs, "spread", cli_number(provenance->spread));
     return costs;
+}
+
+int cli_basis_digits(const cli_basis *basis)
+{
+    for (int c = 0; c < basis->n_class; c++)
+        if (basis->of[c].n_task[TANDEM_ORIGIN_PREDICTED]) return 2;
+    return 3;
+}
+
+int cli_basis_is_described(const cli_basis *basis)
+{
+    for (int c = 0; c < basis->n_class; c++)
+        for (int k = 0; k < TANDEM_N_ORIGIN; k++)
+            if (basis->of[c].n_fitted || (k != TANDEM_ORIGIN_PREDICTED && basis->of[c].n_task[k])) return 0;
+    return basis->exchange.n_point == 0;
+}
+
+json_t *cli_provenance_json(const tandem_replayer *replayer, int c)
+{
+    cli_basis basis;
+    cli_basis_take(&basis, replayer);
+    return cli_basis_json(&basis, c);
 }
 
 /* What a prediction rests on, behind its share. */
@@ -97,22 +128,27 @@ static void print_exchange(const tandem_exchange *exchange)
     putchar('\n');
 }
 
-void cli_provenance_print(const tandem_replayer *replayer)
+void cli_basis_print(const cli_basis *basis)
 {
-    const tandem_cluster *cluster = tandem_replayer_cluster(replayer);
-    for (int c = 0; c < cluster->n_class; c++) {
-        tandem_provenance provenance;
+    for (int c = 0; c < basis->n_class; c++) {
+        const tandem_provenance *provenance = &basis->of[c];
         char line[256] = "", share[TANDEM_QUANTITY_TEXT];
-        tandem_replayer_provenance(replayer, c, &provenance);
         for (int k = 0; k < TANDEM_N_ORIGIN; k++) {
             const size_t used = strlen(line);
-            if (provenance.n_task[k])
+            if (provenance->n_task[k])
                 (void)snprintf(line + used, sizeof line - used, "%s%s %s (%d tasks)", used ? ", " : "",
-                               tandem_quantity_print_ratio(share, sizeof share, share_of(&provenance, k)),
-                               tandem_origin_name((tandem_origin)k), provenance.n_task[k]);
+                               tandem_quantity_print_ratio(share, sizeof share, share_of(provenance, k)),
+                               tandem_origin_name((tandem_origin)k), provenance->n_task[k]);
         }
-        if (provenance.n_task[TANDEM_ORIGIN_PREDICTED]) append_basis(line, sizeof line, &provenance);
-        if (strchr(line, ',')) printf("times on %s: %s\n", cluster->member[c].device.name, line);
+        if (provenance->n_task[TANDEM_ORIGIN_PREDICTED]) append_basis(line, sizeof line, provenance);
+        if (strchr(line, ',')) printf("times on %s: %s\n", basis->device[c], line);
     }
-    print_exchange(tandem_replayer_exchange(replayer));
+    print_exchange(&basis->exchange);
+}
+
+void cli_provenance_print(const tandem_replayer *replayer)
+{
+    cli_basis basis;
+    cli_basis_take(&basis, replayer);
+    cli_basis_print(&basis);
 }

@@ -215,7 +215,7 @@ static tandem_status open_executor(cost_profile *profile, tandem_executor **exec
                                              .global_batch =
                                                  profile->step->graph->batch * profile->step->options.n_micro,
                                              .clip = rank->options->clip,
-                                             .loss_scale = (float)rank->options->loss_scale,
+                                             .loss_scale = (float)rank->subject->loss_scale,
                                              .without_exchange = 1,
                                              .timed = 1};
     return rank->backend->executor_open(executor, rank->worker, &options, error);

@@ -2,7 +2,7 @@
 #ifndef TANDEM_CLI_PROSPECT_H
 #define TANDEM_CLI_PROSPECT_H
 
-#include "cli/cli.h"
+#include "cli/prediction.h"
 #include "tandem/planner.h"
 
 typedef struct cli_prospect {
@@ -13,6 +13,9 @@ typedef struct cli_prospect {
     double samples_per_s; /* 0 where there is no plan */
     uint64_t peak_bytes;  /* of the rank that takes most */
     tandem_allocation allocation;
+    double loss_scale; /* that is in the step: of the options, else dynamic where the plan has gradients in f16; 0 = none */
+    int has_f16;     /* gradients, in the plan */
+    cli_basis basis; /* of the step */
 } cli_prospect;
 
 /* The best plan by a policy within --slowdown on a cluster whose classes have their batch, for the model,
@@ -23,13 +26,17 @@ tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *optio
                                 const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
 /* Devices and ranks of a cluster, without limits and batches; cut to fit. Returns name. */
 const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *cluster);
+/* With which loss scale a plan is looked for first: that of the options, else dynamic where the cluster may have gradients in f16. */
+double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);
+/* "dynamic", a number as text, or null. */
+json_t *cli_loss_scale_json(double loss_scale);
 json_t *cli_prospect_json(const cli_prospect *prospect);
 
 /* Allocation problems of a model on a cluster at batches that tandem_batch_choose picks, by the options. */
 typedef struct cli_batches {
     const cli_options *options;
     const tandem_cluster *cluster;
-    int without_certificate;
+    int without_certificate, with_norm; /* with_norm: steps have what a loss scale costs */
     tandem_planner *planner; /* the one that is open; begins NULL */
 } cli_batches;
 tandem_batch_source cli_batches_source(cli_batches *batches);

@@ -125,7 +125,7 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .no_decay = options->no_decay,
                                    .label_smoothing = (float)options->label_smoothing,
                                    .clip = options->clip,
-                                   .loss_scale = (float)options->loss_scale,
+                                   .loss_scale = (float)subject->loss_scale,
                                    .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }

@@ -170,8 +170,8 @@ void recipe_print(char *text, size_t size, const recipe *r, const cli_subject *s
     if (options->no_decay) add(text, size, "without weight decay: %.200s\n", options->no_decay);
     if (options->clip > 0) add(text, size, "gradients clipped to: %.9g\n", options->clip);
     if (options->label_smoothing > 0) add(text, size, "label smoothing: %.9g\n", options->label_smoothing);
-    if (options->loss_scale > 0) add(text, size, "loss scale: %.9g\n", options->loss_scale);
-    if (options->loss_scale < 0) add(text, size, "loss scale: dynamic\n");
+    if (subject->loss_scale > 0) add(text, size, "loss scale: %.9g\n", subject->loss_scale);
+    if (subject->loss_scale < 0) add(text, size, "loss scale: dynamic\n");
     add(text, size, "learning rate: %.9g, %s", (double)o->rate, schedule_name[r->schedule]);
     if (r->schedule != SCHEDULE_CONSTANT) add(text, size, " over %" PRId64 " steps", r->steps);
     add(text, size, ", warm-up %" PRId64 "\n", r->warmup);

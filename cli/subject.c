@@ -134,41 +134,55 @@ tandem_status cli_subject_open(cli_subject *subject, const cli_options *options,
     if (options->step.n_micro) made.plan->step.n_micro = options->step.n_micro;
     if (options->step.n_segment) made.plan->step.n_segment = options->step.n_segment;
     if (options->step.scaling.window) made.plan->step.scaling = options->step.scaling;
-    made.plan->step.with_norm = options->clip > 0 || options->loss_scale != 0;
+    made.loss_scale = options->loss_scale != 0 ? options->loss_scale : made.plan->loss_scale;
+    made.plan->step.with_norm = options->clip > 0 || made.loss_scale != 0;
     *subject = made;
     return TANDEM_OK;
 }
 
-/* Operators whose backward products read their gradient in f16 on class c. */
-static int n_gradient_in_f16(const tandem_plan *plan, const tandem_graph *graph, int c)
+/* Whether a backward product of a precision reads its gradient in f16 on a device. */
+static int reads_f16(const tandem_device *device, tandem_precision precision)
 {
-    const int is_wider = plan->cluster.member[c].device.wider == TANDEM_F16;
-    int n = 0;
-    for (int op = 0; op < plan->n_op; op++) {
-        const tandem_dtype dgrad = tandem_precision_get(plan->precision[c][op])->dgrad,
-                           wgrad = tandem_precision_get(plan->precision[c][op])->wgrad;
-        n += graph->op[op].needs_gradient && (dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
-                                              (is_wider && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER)));
-    }
-    return n;
+    const tandem_dtype dgrad = tandem_precision_get(precision)->dgrad, wgrad = tandem_precision_get(precision)->wgrad;
+    return dgrad == TANDEM_F16 || wgrad == TANDEM_F16 ||
+           (device->wider == TANDEM_F16 && (dgrad == TANDEM_WIDER || wgrad == TANDEM_WIDER));
 }
 
-void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
-                         const char *advice)
+int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size)
 {
-    char where[256] = "";
     int most = 0;
-    for (int c = 0; c < plan->cluster.n_class && options->loss_scale == 0; c++) {
-        const int n = n_gradient_in_f16(plan, graph, c);
-        const size_t used = strlen(where);
-        if (n == 0) continue;
-        (void)snprintf(where + used, sizeof where - used, "%s%s", used ? ", " : "",
-                       plan->cluster.member[c].device.name);
+    if (size > 0) where[0] = '\0';
+    for (int c = 0; c < plan->cluster.n_class; c++) {
+        const tandem_device *device = &plan->cluster.member[c].device;
+        const size_t used = size > 0 ? strlen(where) : 0;
+        int n = 0;
+        for (int op = 0; op < plan->n_op; op++)
+            n += graph->op[op].needs_gradient && reads_f16(device, plan->precision[c][op]);
+        if (n > 0 && size > 0)
+            (void)snprintf(where + used, size - used, "%s%s", used ? ", " : "", device->name);
         if (n > most) most = n;
     }
-    if (most > 0)
+    return most;
+}
+
+int cli_may_have_gradients_in_f16(const tandem_cluster *cluster)
+{
+    for (int c = 0; c < cluster->n_class; c++)
+        for (int p = 0; p < TANDEM_N_PRECISION; p++)
+            if (cluster->member[c].device.precisions >> p & 1 &&
+                reads_f16(&cluster->member[c].device, (tandem_precision)p))
+                return 1;
+    return 0;
+}
+
+void cli_note_loss_scale(const cli_options *options, const cli_subject *subject, const char *advice)
+{
+    char where[256] = "";
+    const int n =
+        subject->loss_scale == 0 ? cli_gradients_in_f16(subject->plan, subject->graph[0], where, sizeof where) : 0;
+    if (n > 0)
         cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
-                 most, where, advice);
+                 n, where, advice);
 }
 
 void cli_subject_close(cli_subject *subject)

@@ -508,7 +508,7 @@ static int run(const cli_options *given)
         cli_subject_close(&subject);
         return code;
     }
-    if (place.rank == 0) cli_note_loss_scale(&options, subject.plan, subject.graph[0], "add");
+    if (place.rank == 0) cli_note_loss_scale(&options, &subject, "add");
     training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
     if (train(&t, &place, &error) != TANDEM_OK)
         code = cli_fail_as(place.rank, &error);

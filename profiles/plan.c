@@ -139,3 +139,27 @@ tandem_status tandem_plan_check(const tandem_plan *plan, const tandem_graph *gra
         plan->name, plan->model, (unsigned long long)plan->hash, graph->model,
         (unsigned long long)graph->hash, same_name ? ": the model has changed since; allocate again" : "");
 }
+
+/* --- The loss scale --- */
+
+tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error)
+{
+    char *end = NULL;
+    if (strcmp(word, "dynamic") == 0) {
+        *loss_scale = -1;
+        return TANDEM_OK;
+    }
+    const double x = strtod(word, &end);
+    if (end == word || *end || !(x > 0 && x < 0x1p64))
+        return tandem_error_set(
+            error, TANDEM_USAGE,
+            "a loss scale is a number above 0 and below 2^64 such as 1024, or `dynamic`, got '%.40s'", word);
+    *loss_scale = x;
+    return TANDEM_OK;
+}
+
+char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale)
+{
+    (void)snprintf(text, TANDEM_LOSS_SCALE_TEXT, loss_scale < 0 ? "dynamic" : "%.17g", loss_scale);
+    return text;
+}

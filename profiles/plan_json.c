@@ -141,6 +141,10 @@ static void write_plan(writer *w, const tandem_plan *plan, const tandem_graph *g
         char scaling[TANDEM_CAST_SCALING_TEXT];
         write_text(w, "scaling", tandem_cast_scaling_print(scaling, plan->step.scaling));
     }
+    if (plan->loss_scale != 0) {
+        char scale[TANDEM_LOSS_SCALE_TEXT];
+        write_text(w, "loss_scale", tandem_loss_scale_print(scale, plan->loss_scale));
+    }
     write_real(w, "slowdown", plan->slowdown);
     write_whole(w, "target_ns", plan->target_ns);
     write_whole(w, "fastest_ns", plan->fastest_ns);
@@ -285,21 +289,26 @@ static tandem_status read_figures(tandem_plan *plan, const tandem_json_place *pl
     return status;
 }
 
-/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range. */
-static tandem_status read_step(tandem_step_options *step, const tandem_json_place *place, const json_t *root)
+/* Most plans say nothing: one micro-step, nothing is recomputed, every cast finds its own range, no loss scale. */
+static tandem_status read_step(tandem_plan *plan, const tandem_json_place *place, const json_t *root)
 {
+    tandem_step_options *const step = &plan->step;
     tandem_error inner = {0};
-    const char *recompute = NULL, *scaling = NULL;
+    const char *recompute = NULL, *scaling = NULL, *loss_scale = NULL;
     int64_t n_micro = 0;
     tandem_status status = tandem_json_whole(&n_micro, place, root, "micro_steps", 1, TANDEM_MAX_MICRO, 0);
     if (status == TANDEM_OK) status = tandem_json_text(&recompute, place, root, "recompute", 0);
     step->n_micro = (int)n_micro;
     if (status == TANDEM_OK) status = tandem_json_text(&scaling, place, root, "scaling", 0);
+    if (status == TANDEM_OK) status = tandem_json_text(&loss_scale, place, root, "loss_scale", 0);
     if (status != TANDEM_OK) return status;
     if (recompute && tandem_recompute_parse(&step->n_segment, recompute, &inner) != TANDEM_OK)
         return tandem_json_refuse(place, "recompute", inner.text);
     if (scaling && tandem_cast_scaling_parse(&step->scaling, scaling, &inner) != TANDEM_OK)
         return tandem_json_refuse(place, "scaling", inner.text);
+    if (loss_scale && tandem_loss_scale_parse(&plan->loss_scale, loss_scale, &inner) != TANDEM_OK)
+        return tandem_json_refuse(place, "loss_scale", inner.text);
+    step->with_norm = plan->loss_scale != 0;
     return TANDEM_OK;
 }
 
@@ -324,7 +333,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
         "schema",       "name",        "policy",    "model",      "graph_hash", "base",
         "bucket_bytes", "slowdown",    "target_ns", "fastest_ns", "step_ns",    "sensitivity",
         "method",       "lower_bound", "gap",       "proof",      "node",       "net",
-        "classes",      "micro_steps", "recompute", "scaling",    NULL};
+        "classes",      "micro_steps", "recompute", "scaling",    "loss_scale", NULL};
     const char *schema = NULL;
     tandem_status status = tandem_json_text(&schema, place, root, "schema", 1);
     if (status == TANDEM_OK) status = check_schema(place, schema);
@@ -337,7 +346,7 @@ static tandem_status read_head(tandem_plan *plan, tandem_json_place *place, cons
     if (status == TANDEM_OK) status = read_name(plan->proof, sizeof plan->proof, place, root, "proof", 0);
     if (status == TANDEM_OK) status = read_base(&plan->base, place, root);
     if (status == TANDEM_OK) status = read_figures(plan, place, root);
-    if (status == TANDEM_OK) status = read_step(&plan->step, place, root);
+    if (status == TANDEM_OK) status = read_step(plan, place, root);
     if (status == TANDEM_OK) status = tandem_cluster_read_links(&plan->cluster, place, root);
     const json_t *const classes = json_object_get(root, "classes");
     const size_t n = json_array_size(classes);

@@ -31,8 +31,14 @@ typedef struct tandem_plan {
     double sensitivity;
     double lower_bound, gap;  /* NaN until a bound is computed */
     char proof[24];           /* which method proved it; "" where none did */
-    tandem_step_options step; /* micro-steps, recomputation */
+    tandem_step_options step; /* micro-steps, recomputation, the norm of a loss scale */
+    double loss_scale; /* of the training that it is for; 0 = none, < 0 = dynamic; with one the step has a norm */
 } tandem_plan;
+
+/* A loss scale as a word: a number above 0 and below 2^64, or "dynamic" (< 0). TANDEM_USAGE says what there is. */
+tandem_status tandem_loss_scale_parse(double *loss_scale, const char *word, tandem_error *error);
+enum { TANDEM_LOSS_SCALE_TEXT = 32 };
+char *tandem_loss_scale_print(char text[TANDEM_LOSS_SCALE_TEXT], double loss_scale); /* returns text */
 
 /* All fp32. `cluster` must have batches. */
 tandem_status tandem_plan_open(tandem_plan **plan, const tandem_graph *graph, const tandem_cluster *cluster,

@@ -213,10 +213,61 @@ run 4 advise --model "$model" --batch 4 --cluster "$weakest" --add "2*$weakest" 
 report "advise for ranks that were not measured together: exit code 4, and what to measure" $?
 
 cards=(--model "$model" --cluster "2*v100@2 net=10Gbit/s,5us" --add "2*t4@2" --predict)
+both_cards=("${cards[@]}")
 run 0 advise "${cards[@]}" --batch free --global-batch 64 --json && [ "$(field samples out | sort -u)" = 64 ] &&
     [ "$(grep -c '"cluster": ".* net=10Gbit/s,5us"' out)" = 4 ]
 report "advise for described cards: one net for both, the batch split in each case" $?
 
+# Nothing is measured of cards: a prediction with its sources, and no advice. Two digits are all that it is worth.
+run 0 advise "${cards[@]}" --loss-scale dynamic && grep -qE '^(Adding|Using) .* is predicted to be fastest\. .* is predicted to make [1-9][0-9.]?0* samples/s' out &&
+    ! grep -qE '^(Add|Do not|Use) |[1-9][0-9]*[.0]*[0-9]*[1-9][0-9]*[1-9] samples/s' out &&
+    grep -qE '^times on t4: 100% predicted \([0-9]+ tasks\), from the description alone$' out && grep -q '^times on v100: 100% predicted' out &&
+    awk '$1 == "all" || $1 == "as" || $1 == "added" { n++; for (k = 1; k <= NF; k++) if ($k ~ /^[0-9.]+$/ && $(k + 1) ~ /^[0-9.]+$/ && $(k + 2) ~ /^(us|ms|s)$/) { m++
+         for (i = k; i < k + 2; i++) { d = $i; gsub(/[.]/, "", d); sub(/^0+/, "", d); sub(/0+$/, "", d); if (length(d) > 2) exit 1 } } } END { exit !(n == 3 && m == 3) }' out &&
+    grep -q '^[0-9] of [0-9] steps have a loss scale in them (--loss-scale dynamic)' out &&
+    run 0 advise "${cards[@]}" --json && [ "$(field from_descriptions out)" = true ] && [ "$(grep -c '"predicted": {' out)" -ge 4 ]
+report "advise for described cards says that it predicts, and from what" $?
+run 0 advise --model "$model" --batch 4 --cluster "$weakest" --add "$weakest" --json && [ "$(field from_descriptions out)" = false ] &&
+    [ "$(grep -c '"measured": {' out)" -ge 4 ] && [ "$(field loss_scale out | sort -u)" = null ]
+report "advise from what was measured says so" $?
+
+# --- Loss scales in plans: of themselves where gradients are in f16, and as asked for --------------------------------------------
+same_step() { # PLAN ARGUMENT…: replayed, and verified, as allocate printed it in `allocated`
+    run 0 replay --plan "$@" --predict --json && [ "$(field step_ns out)" = "$(field step_ns allocated | head -1)" ] &&
+        run 0 allocate --verify "$@" --predict
+}
+run 0 sensitivity --model mlp --batch 4 --device "$weakest" --data data --steps 2
+cards=(--model mlp --batch 4096 --cluster "2*t4@2 net=10Gbit/s,5us" --predict)
+run 0 allocate "${cards[@]}" -o scaled.json --json && cp out allocated && [ "$(field loss_scale allocated)" = '"dynamic"' ] &&
+    [ "$(field loss_scale scaled.json)" = '"dynamic"' ] && same_step scaled.json &&
+    sed '/"loss_scale"/d' scaled.json >bare.json && run 0 replay --plan bare.json --predict --json && ! grep -q 'loss-scale' scaled.json &&
+    grep -q 'small ones vanish: add --loss-scale dynamic' err && [ "$(field step_ns out)" -lt "$(field step_ns allocated | head -1)" ] &&
+    run 0 allocate "${cards[@]}" && grep -qE '^the step has a loss scale in it \(--loss-scale dynamic\): gradients of [0-9]+ operators are f16 on t4' out
+report "a plan with gradients in f16 has a loss scale, its cost in the step, and both in its file" $?
+run 0 allocate "${cards[@]/4096/free}" --global-batch 8192 -o scaled.json --json && sed -n '/"both"/,$p' out >allocated && same_step scaled.json &&
+    [ "$(field loss_scale scaled.json)" = '"dynamic"' ] && run 0 allocate "${cards[@]}" --front=3 && grep -q '^every step has a loss scale in it' out
+report "so have plans of free batches, and the front" $?
+run 0 allocate "${cards[@]}" --loss-scale 1024 -o scaled.json --json && cp out allocated && [ "$(field loss_scale scaled.json)" = '"1024"' ] && same_step scaled.json
+report "allocate --loss-scale 1024" $?
+run 0 allocate "${what[@]}" -o plain.json --json && [ "$(field loss_scale out)" = null ] && ! grep -q loss_scale plain.json &&
+    run 0 allocate "${what[@]}" --policy uniform --uniform fp32 --loss-scale dynamic --predict -o scaled.json --json && cp out allocated && same_step scaled.json &&
+    run 0 train --plan scaled.json --data data --steps 3 --eval 0 --log scaled.jsonl && [ "$(grep -c '"loss_scale":65536' scaled.jsonl)" = 3 ] &&
+    run 0 train --plan scaled.json --data data --steps 3 --eval 0 --loss-scale 4 --log four.jsonl && [ "$(grep -c '"loss_scale":4[,.}]' four.jsonl)" = 3 ]
+report "a plan's loss scale is trained with, where the command line gives no other" $?
+sed 's/"loss_scale": "dynamic"/"loss_scale": "often"/' scaled.json >edited.json
+run 3 replay --plan edited.json && grep -q "loss_scale: a loss scale is a number above 0 and below 2^64 such as 1024, or .dynamic., got 'often'" err
+report "a plan with a loss scale that is none: exit code 3" $?
+
+# --- What a proof is about ---------------------------------------------------------------------------------------------------
+proven="^(there is no better plan within that step and memory|no plan within that step)"
+held=(--model mlp --batch 4096 --predict)
+run 0 allocate "${held[@]}" --cluster "v100@1 + t4@1 net=10Gbit/s,5us" -o held.json && grep -qE "$proven that keeps (v100|t4) in fp32 " out &&
+    run 0 allocate --verify held.json --predict && grep -qE '; no plan that keeps (v100|t4) in fp32 has less than' out &&
+    run 0 allocate "${held[@]}" --cluster t4 -o held.json && grep -qE "$proven (\(proof|has a)" out &&
+    run 0 allocate --verify held.json --predict && ! grep -q 'keeps' out
+report "a proof names the classes that are held, where there are some" $?
+
+cards=("${both_cards[@]}")
 run 2 advise "${cards[@]}" --batch free --global-batch 63 && grep -q '; 62 can' err
 report "advise for a batch that cannot be split: exit code 2" $?
 

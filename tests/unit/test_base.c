@@ -275,6 +275,22 @@ static void quantities_are_printed(void **state)
     PRINTS(ratio, 9.996, "1000%");
 #undef PRINTS
     assert_string_equal(tandem_quantity_print_per_second(text, sizeof text, 1.234e9, "FLOP"), "1.23 GFLOP/s");
+#define PRINTS_TO(kind, value, digits, expected)                                                             \
+    assert_string_equal(tandem_quantity_print_##kind(text, sizeof text, value, digits), expected)
+    PRINTS_TO(plain, 27812.6, 2, "28000");
+    PRINTS_TO(plain, 27812.6, 3, "27800");
+    PRINTS_TO(plain, 99.6, 2, "100");
+    PRINTS_TO(plain, 9.96, 2, "10");
+    PRINTS_TO(plain, 9.94, 2, "9.9");
+    PRINTS_TO(plain, 0.0123456, 2, "0.012");
+    PRINTS_TO(plain, 0, 2, "0");
+    PRINTS_TO(plain, (double)NAN, 2, "nan");
+    PRINTS_TO(ns_to, 45900000, 2, "46 ms");
+    PRINTS_TO(ns_to, 149000000, 2, "150 ms");
+    PRINTS_TO(ns_to, 999600, 2, "1.0 ms");
+    PRINTS_TO(ns_to, 1234567, 3, "1.23 ms");
+    PRINTS_TO(ns_to, 987, 2, "990 ns");
+#undef PRINTS_TO
     char narrow[5] = "????";
     assert_string_equal(tandem_quantity_print_ns(narrow, sizeof narrow, 1230000), "1.23");
 }

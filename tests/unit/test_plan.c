@@ -378,6 +378,42 @@ static void what_is_wrong_in_a_file_is_said(void **state)
     tandem_graph_close(graph);
 }
 
+/* So does a loss scale, which brings a norm into the step. */
+static void the_loss_scale_comes_back(void **state)
+{
+    (void)state;
+    static const struct {
+        double scale;
+        const char *text; /* NULL = not written */
+    } cases[] = {{0, NULL},
+                 {-1, "\"loss_scale\": \"dynamic\","},
+                 {1024, "\"loss_scale\": \"1024\","},
+                 {0.1, "\"0.10000000000000001\""}};
+    tandem_graph *const graph = open_graph("mlp");
+    for (size_t i = 0; i < N_OF(cases); i++) {
+        tandem_plan *const plan = full_plan(graph), *read = NULL;
+        tandem_graph *opened = NULL;
+        plan->loss_scale = cases[i].scale;
+        char *const text = text_of(plan, graph);
+        if (cases[i].text) assert_non_null(strstr(text, cases[i].text));
+        assert_int_equal(strstr(text, "loss_scale") != NULL, cases[i].text != NULL);
+        assert_int_equal(tandem_plan_parse(&read, &opened, text, strlen(text), "plan.json", NULL), TANDEM_OK);
+        assert_true(read->loss_scale == cases[i].scale);
+        assert_int_equal(read->step.with_norm, cases[i].scale != 0);
+        free(text);
+        tandem_graph_close(opened);
+        tandem_plan_close(read);
+        tandem_plan_close(plan);
+    }
+    static const char *const wrong[] = {"0", "-1", "nan", "inf", "1e20", "often", "", "7x"};
+    for (size_t i = 0; i < N_OF(wrong); i++) {
+        double scale = 77;
+        assert_int_equal(tandem_loss_scale_parse(&scale, wrong[i], NULL), TANDEM_USAGE);
+        assert_true(scale == 77);
+    }
+    tandem_graph_close(graph);
+}
+
 /* Micro-steps and recomputation stand in plans that have them. */
 static void the_way_of_a_step_comes_back(void **state)
 {
@@ -616,6 +652,7 @@ int main(void)
         cmocka_unit_test(the_text_is_this),
         cmocka_unit_test(what_is_wrong_in_a_file_is_said),
         cmocka_unit_test(the_way_of_a_step_comes_back),
+        cmocka_unit_test(the_loss_scale_comes_back),
         cmocka_unit_test(an_older_file_is_read),
         cmocka_unit_test(an_operator_without_it_is_said),
         cmocka_unit_test(a_file_is_old_or_new),
