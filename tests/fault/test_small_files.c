@@ -207,6 +207,12 @@ static void data_and_weights(void **state)
     REFUSED(*state, 192, "unpack it with gunzip", "train", "-q", "--model", "mlp", "--device", "cpu:sse41",
             "--data", ".", "--steps", "1");
     (void)unlink("train-images-idx3-ubyte.gz");
+    FILE *const text = fopen("body", "wb");
+    assert_non_null(text);
+    for (int k = 0; k < 64; k++) assert_true(fputs("unlike devices train one model together ", text) >= 0);
+    assert_int_equal(fclose(text), 0);
+    REFUSED(*state, 192, "'/dev/zero' is no regular file; write the weights into one", "train", "-q", "--model",
+            "gpt_tiny:length=8", "--device", "cpu:sse41", "--data", "body", "--steps", "1", "--init", "/dev/zero");
 }
 
 int main(void)

@@ -525,7 +525,7 @@ static void the_published_timeline_becomes_the_trace(void **state)
 {
     (void)state;
     if (system("command -v jq >/dev/null") != 0) {
-        print_message("SKIP: jq is not installed: bench/whatif.sh --convert is not run\n");
+        print_message("SKIP: bench/whatif.sh --convert needs jq: apt-get install jq\n");
         skip();
     }
     char path[] = "/tmp/tandem_timeline_XXXXXX", command[200];
