@@ -147,16 +147,22 @@ char *tandem_draw_site(void)
     return text;
 }
 
+/* Cut where it is long. */
+static size_t print_option(char *text, size_t used, const char *name, const char *value)
+{
+    const int is_long = strlen(value) > 150;
+    return used + (size_t)snprintf(text + used, 2048 - used, " --%s=%.*s%s", name, 150, value, is_long ? "…" : "");
+}
+
 void tandem_drawn_print(char text[2048], const tandem_drawn *d)
 {
     const tandem_submission *s = &d->submission;
     size_t used = (size_t)snprintf(text, 2048, "--tandem-model=%s", s->model);
-    if (s->batch) used += (size_t)snprintf(text + used, 2048 - used, " --tandem-batch=%s", s->batch);
-    if (s->memory) used += (size_t)snprintf(text + used, 2048 - used, " --tandem-memory=%s", s->memory);
+    if (s->batch) used = print_option(text, used, "tandem-batch", s->batch);
+    if (s->memory) used = print_option(text, used, "tandem-memory", s->memory);
     for (int k = 0; k < 4; k++)
-        if (s->resources[k] && *s->resources[k])
-            used += (size_t)snprintf(text + used, 2048 - used, " --gres=%.300s", s->resources[k]);
-    if (*s->features) used += (size_t)snprintf(text + used, 2048 - used, " --constraint=%.200s", s->features);
+        if (s->resources[k] && *s->resources[k]) used = print_option(text, used, "gres", s->resources[k]);
+    if (*s->features) used = print_option(text, used, "constraint", s->features);
     if (s->task_memory_bytes)
         (void)snprintf(text + used, 2048 - used, " (%" PRIu64 " B a task)", s->task_memory_bytes);
 }

@@ -206,7 +206,7 @@ unset TANDEM_DB
 run 0 srun -v "${pair[@]}" "${asked[@]}" "${train[@]}" && [ "$(field steps out)" = 20 ] &&
     [ "$(field device out | tr -d '"\n')" = "$strong$weak" ] && [ "$(grep -c loss out)" = 1 ] && no_left_over
 report "srun tandem train: one rank on each of two unlike nodes, without further flags" $?
-sed -n 's/^srun: tandem: ready/# a new plan: ready/p' err
+sed -n 's/^srun: tandem: /# &/p' err
 
 plan=$(plan_of)
 [ "$(stat -c %U:%F "$plan")" = "root:regular file" ] && run 0 "$tandem" replay --plan "$plan" --db "$work/store/tandem.db" --json &&
@@ -290,10 +290,22 @@ report "a model's name is no path to slurmctld" $?
 run 0 sbatch --hold -N1 --tandem-model=gpt2_small:layers=73 --tandem-memory=900TiB --gres=gpu:old:1 --wrap true && scancel -u nobody &&
     grep -q "job_submit/tandem: a job of user $(id -u nobody) is let through unchecked: to look at it takes more work" "$work/log/slurmctld"
 report "what takes more work to look at than a job may is let through unchecked, and logged" $?
+sed -n 's/.*job_submit\/tandem: OVER_LIMIT/# OVER_LIMIT/p' "$work/log/slurmctld"
 run 255 sbatch -N1 "--tandem-model=$model" --tandem-slowdown=3 --wrap true && said "the unit is missing" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-policy=greddy --wrap true && said "Did you mean 'greedy'" &&
     run 255 sbatch -N1 "--tandem-model=$model" --tandem-base=fp23 --wrap true && said "Did you mean 'fp32'"
 report "options are checked where they are typed" $?
+# shown COMMAND: what docs/slurm.md has below it
+shown() { awk -v line="\$ $1" '$0 == "```" || /^\$ / { on = 0 } on { print } $0 == line { on = 1 }' "$here/../../docs/slurm.md"; }
+grep '^\$ s\(batch\|run\) ' "$here/../../docs/slurm.md" | cut -c 3- >commands
+echo '#!/bin/sh' >job.sh
+while read -r -a command; do
+    run 1 "${command[@]}"
+    shown "${command[*]}" | diff - err || echo "${command[*]}"
+done <commands >differing
+cp differing out
+[ "$(wc -l <commands)" = 3 ] && [ ! -s differing ]
+report "what docs/slurm.md shows of jobs that are refused is what is said" $?
 ! grep -E 'error|fatal' "$work/log/slurmctld" | grep -E 'job_submit/tandem|spank_tandem' >err && kill -0 "$(cat "$work/slurmctld.pid")"
 report "slurmctld has nothing to complain of" $?
 
@@ -434,7 +446,7 @@ cd "$work/root" || exit 5
 "$build/tests/slurm/test_many_rows" "$work/store/tandem.db" "$strong" "$weak" >out 2>err &&
     run 0 srun -v "${pair[@]}" "${asked[@]}" true && said 'ready in'
 report "a store of more than 100,000 rows" $?
-sed -n 's/^srun: tandem: ready/# a new plan from 100,000 rows: ready/p' err
+sed -n 's/^srun: tandem: ready/# from more than 100,000 rows: &/p' err
 
 # --- A node that dies --------------------------------------------------------------------------------------------------------
 # rank_pid R: the process of a rank, that of slurmstepd not being one.
