@@ -39,9 +39,9 @@ static json_t *run_stage(const demo *d, const char *const *argument, int *code)
 static int profile(const demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"profile",  "--db",    d->options.db,   "--model",
-                                    demo_model, "--batch", demo_batch,      "--device",
-                                    d->devices, "--data",  d->options.data, NULL};
+    const char *const argument[] = {"profile",        "--db",    d->options.db,   "--model",
+                                    d->options.model, "--batch", demo_batch,      "--device",
+                                    d->devices,       "--data",  d->options.data, NULL};
     json_decref(run_stage(d, argument, &code));
     return code;
 }
@@ -49,8 +49,9 @@ static int profile(const demo *d)
 static int score(const demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"sensitivity", "--db",     d->options.db, "--model",       demo_model,
-                                    "--batch",     demo_batch, "--data",      d->options.data, NULL};
+    const char *const argument[] = {"sensitivity",    "--db",    d->options.db, "--model",
+                                    d->options.model, "--batch", demo_batch,    "--data",
+                                    d->options.data,  NULL};
     json_decref(run_stage(d, argument, &code));
     return code;
 }
@@ -58,10 +59,10 @@ static int score(const demo *d)
 static int allocate(demo *d)
 {
     int code = 0;
-    const char *const argument[] = {"allocate",    "--db",     d->options.db, "--model",
-                                    demo_model,    "--batch",  demo_batch,    "--cluster",
-                                    d->cluster,    "--policy", "greedy",      "--slowdown",
-                                    demo_slowdown, "-o",       plan_path,     NULL};
+    const char *const argument[] = {"allocate",       "--db",     d->options.db, "--model",
+                                    d->options.model, "--batch",  demo_batch,    "--cluster",
+                                    d->cluster,       "--policy", "greedy",      "--slowdown",
+                                    demo_slowdown,    "-o",       plan_path,     NULL};
     json_t *allocation = run_stage(d, argument, &code);
     const json_t *devices = json_object_get(allocation, "devices"),
                  *neighbours = json_object_get(allocation, "neighbours");
@@ -117,8 +118,8 @@ static void show_training(const demo *d, int k)
     if (k == 2)
         (void)snprintf(what, sizeof what, "--plan %s", plan_path);
     else
-        (void)snprintf(what, sizeof what, "--model %s --batch %s --cluster \"%s\" --uniform %s", demo_model,
-                       demo_batch, d->cluster, k == 1 ? d->lowest : "fp32");
+        (void)snprintf(what, sizeof what, "--model %s --batch %s --cluster \"%s\" --uniform %s",
+                       d->options.model, demo_batch, d->cluster, k == 1 ? d->lowest : "fp32");
     cli_note(&d->options, "$ tandem train %s --data %s --steps %lld --eval %lld", what, d->options.data,
              (long long)d->options.steps, (long long)d->options.evaluate);
 }
@@ -190,8 +191,8 @@ static void print_memory_and_learning(const demo *d)
 
 static int print_text(const demo *d)
 {
-    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n", demo_model,
-           demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
+    printf("%s, batch %s a rank, %s beside %s; %lld steps, the same samples in every case\n\n",
+           d->options.model, demo_batch, d->strong->name, d->weak->name, (long long)d->options.steps);
     print_times(d);
     print_memory_and_learning(d);
     printf("\nlowest: %s in %s. allocated: %s, within %s of the fastest step. Accuracy: of %lld test samples.\n",
@@ -202,7 +203,7 @@ static int print_text(const demo *d)
 static int print_json(const demo *d)
 {
     json_t *result = cli_json("demo");
-    json_object_set_new(result, "model", json_string(demo_model));
+    json_object_set_new(result, "model", json_string(d->options.model));
     json_object_set_new(result, "cluster", json_string(d->cluster));
     json_object_set_new(result, "steps", json_integer(d->options.steps));
     json_t *cases = json_array();
@@ -233,7 +234,7 @@ static int run(const cli_options *given)
     tandem_device_unlike_pair(&d.strong, &d.weak);
     (void)snprintf(d.devices, sizeof d.devices, "%s,%s", d.strong->name, d.weak->name);
     (void)snprintf(d.cluster, sizeof d.cluster, "%s + %s", d.strong->name, d.weak->name);
-    d.options.model = demo_model;
+    if (!d.options.model) d.options.model = demo_model;
     d.options.cluster = d.cluster;
     d.options.batch = strtoll(demo_batch, NULL, 10);
     if (!d.options.data) d.options.data = "fashion-mnist";
@@ -255,17 +256,17 @@ static int run(const cli_options *given)
     return code;
 }
 
-static const int options[] = {OPTION_DATA, OPTION_STEPS, OPTION_EVALUATE, OPTION_SEED,
-                              OPTION_DB,   OPTION_QUIET, OPTION_END};
+static const int options[] = {OPTION_MODEL, OPTION_DATA, OPTION_STEPS, OPTION_EVALUATE,
+                              OPTION_SEED,  OPTION_DB,   OPTION_QUIET, OPTION_END};
 const cli_command command_demo = {
     .name = "demo",
     .words = "",
     .summary = "The whole loop on this machine's own unlike devices, on real images",
     .option = options,
     .description =
-        "Profiles a small vision transformer on the strongest device of this machine and on an unlike one beside it, scores\n"
-        "sensitivities, allocates precisions, trains three plans and prints predicted against measured. Every stage is a\n"
-        "command that is shown. Writes the profile store and tandem-demo-plan.json, here.\n"
+        "Profiles a small vision transformer, or the model given, on the strongest device of this machine and on an unlike\n"
+        "one beside it, scores sensitivities, allocates precisions, trains three plans and prints predicted against\n"
+        "measured. Every stage is a command that is shown. Writes the profile store and tandem-demo-plan.json, here.\n"
         "Examples:\n"
         "  tandem demo\n"
         "  tandem demo --steps 200 --json >demo.json",

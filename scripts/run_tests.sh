@@ -23,7 +23,7 @@ now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 is_alone() {
     case $1 in
     *cli/test_runner.sh | *cli/test_man.sh | *cli/test_kernel_limits.sh) return 1 ;;
-    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm | *property/test_training*) return 0 ;;
+    *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm) return 0 ;;
     *) return 1 ;;
     esac
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The whole loop as a new user runs it, with few steps: `tandem demo` to its end. Speaks TAP. TANDEM_BUILD = the build folder.
+# The whole loop as a new user runs it, with a smaller model and few steps: `tandem demo` to its end. Speaks TAP. TANDEM_BUILD = the build folder.
 set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
@@ -7,7 +7,7 @@ set -u
 if [ "$(basename "$build")" != build ]; then
     skip "tandem demo" "a profile takes minutes with a sanitizer; test_loop.sh has its commands one by one"
 elif run 0 doctor --json && [ "$(field ready out)" = true ]; then
-    run 0 demo --steps 4 --eval 100 --json && [ "$(field measured_ns out | wc -l)" -ge 3 ] && positive "$(field measured_ns out | head -1)" &&
+    run 0 demo --model vit_tiny:width=64,depth=2,heads=2 --steps 4 --eval 100 --json && [ "$(field measured_ns out | wc -l)" -ge 3 ] && positive "$(field measured_ns out | head -1)" &&
         [ -s tandem-demo-plan.json ] && [ -s tandem.db ]
     report "tandem demo: three cases, predicted and measured" $?
     left_over

@@ -40,7 +40,7 @@ if command -v gnuplot >/dev/null; then
         [ -c /dev/null ] && run 5 allocate "${cards[@]}" --front=3 --svg /dev/full && grep -q /dev/full err
     report "allocate --svg: the old file's mode, the user's files, links and devices stay" $?
 else
-    skip "allocate --svg" "gnuplot is not installed"
+    skip "allocate --svg" "gnuplot is not installed; apt-get install gnuplot-nox"
 fi
 
 mkdir small

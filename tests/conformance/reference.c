@@ -113,6 +113,37 @@ static void matmul(const work *w)
     }
 }
 
+/* What the terms of each element add up to, their magnitudes, and how many they are. */
+typedef struct sums {
+    double *value, *size;
+    int64_t *terms;
+} sums;
+
+/* Element `to` + o: a·x[o]. Most of what all references compute is computed here. */
+static void add_multiple(const sums *sum, int64_t to, double a, const double *x, int64_t n)
+{
+    double *restrict const value = sum->value + to, *restrict const size = sum->size + to;
+    int64_t *restrict const terms = sum->terms + to;
+    for (int64_t o = 0; o < n; o++) {
+        value[o] += a * x[o];
+        size[o] += fabs(a * x[o]);
+        terms[o]++;
+    }
+}
+
+/* Element `to`: Σ x[o]·y[o], in this order. */
+static void add_dot(const sums *sum, int64_t to, const double *x, const double *y, int64_t n)
+{
+    double value = sum->value[to], size = sum->size[to];
+    for (int64_t o = 0; o < n; o++) {
+        value += x[o] * y[o];
+        size += fabs(x[o] * y[o]);
+    }
+    sum->value[to] = value;
+    sum->size[to] = size;
+    sum->terms[to] += n;
+}
+
 /* Every multiplication of a convolution adds to one element of the result, whichever pass it is. */
 static void conv2d(const work *w)
 {
@@ -121,9 +152,8 @@ static void conv2d(const work *w)
     const int64_t ci = in->dim[3], co = out->dim[3];
     const tandem_task_kind kind = w->task->kind;
     const size_t n = w->operands->out[0].n;
-    double *const size = calloc(n, sizeof *size);
-    int64_t *const terms = calloc(n, sizeof *terms);
-    if (!size || !terms) abort();
+    const sums sum = {w->out[0], calloc(n, sizeof(double)), calloc(n, sizeof(int64_t))};
+    if (!sum.size || !sum.terms) abort();
     memset(w->out[0], 0, n * sizeof *w->out[0]);
     for (int64_t b = 0; b < in->dim[0]; b++)
         for (int64_t y = 0; y < out->dim[1]; y++)
@@ -132,27 +162,24 @@ static void conv2d(const work *w)
                     for (int64_t kx = 0; kx < op->kernel_w; kx++) {
                         const int64_t sy = y * op->stride - op->pad + ky, sx = x * op->stride - op->pad + kx;
                         if (sy < 0 || sx < 0 || sy >= in->dim[1] || sx >= in->dim[2]) continue;
-                        for (int64_t i = 0; i < ci; i++)
-                            for (int64_t o = 0; o < co; o++) {
-                                const int64_t at_x = ((b * in->dim[1] + sy) * in->dim[2] + sx) * ci + i;
-                                const int64_t at_w = ((ky * op->kernel_w + kx) * ci + i) * co + o;
-                                const int64_t at_y = ((b * out->dim[1] + y) * out->dim[2] + x) * co + o;
-                                const int64_t first = kind == TANDEM_TASK_DGRAD ? at_y : at_x;
-                                const int64_t second = kind == TANDEM_TASK_WGRAD ? at_y : at_w;
-                                const int64_t to = kind == TANDEM_TASK_FORWARD ? at_y
-                                                   : kind == TANDEM_TASK_DGRAD ? at_x
-                                                                               : at_w;
-                                const double term = w->in[0][first] * w->in[1][second];
-                                w->out[0][to] += term;
-                                size[to] += fabs(term);
-                                terms[to]++;
-                            }
+                        for (int64_t i = 0; i < ci; i++) {
+                            const int64_t at_x = ((b * in->dim[1] + sy) * in->dim[2] + sx) * ci + i;
+                            const int64_t at_w = ((ky * op->kernel_w + kx) * ci + i) * co;
+                            const int64_t at_y = ((b * out->dim[1] + y) * out->dim[2] + x) * co;
+                            if (kind == TANDEM_TASK_DGRAD)
+                                add_dot(&sum, at_x, w->in[0] + at_y, w->in[1] + at_w, co);
+                            else if (kind == TANDEM_TASK_FORWARD)
+                                add_multiple(&sum, at_y, w->in[0][at_x], w->in[1] + at_w, co);
+                            else
+                                add_multiple(&sum, at_w, w->in[0][at_x], w->in[1] + at_y, co);
+                        }
                     }
     for (size_t j = 0; j < n; j++)
-        w->bound[0][j] = w->task->from == TANDEM_S8 ? 4 * u * fabs(w->out[0][j]) + own * size[j]
-                                                    : ((double)(terms[j] + 2) * u + product_error(w)) * size[j];
-    free(size);
-    free(terms);
+        w->bound[0][j] = w->task->from == TANDEM_S8
+                             ? 4 * u * fabs(w->out[0][j]) + own * sum.size[j]
+                             : ((double)(sum.terms[j] + 2) * u + product_error(w)) * sum.size[j];
+    free(sum.size);
+    free(sum.terms);
 }
 
 /* --- Sums and elements ---------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@
 #include "base/philox.h"
 #include "tandem/store.h"
 #include "tests/fault/fail_allocation.h"
+#include "tests/scratch.h"
 
 typedef struct place {
     char folder[64], path[96];
@@ -33,10 +34,7 @@ static int make_place(void **state)
 {
     place *const p = calloc(1, sizeof *p);
     if (!p) return -1;
-    /* in memory where there is room for it: these tests make thousands of stores, and nobody pulls the
-     * plug */
-    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX",
-                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem_damage_XXXXXX", scratch());
     if (!mkdtemp(p->folder)) {
         free(p);
         return -1;

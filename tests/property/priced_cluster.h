@@ -11,6 +11,7 @@
 
 #include "base/philox.h"
 #include "tandem/allocator.h"
+#include "tests/scratch.h"
 
 typedef struct priced_cluster {
     char folder[64], path[96];
@@ -68,8 +69,8 @@ static inline tandem_status price_class(priced_cluster *p, int c, uint64_t seed,
 {
     const tandem_device *device = &p->cluster.member[c].device;
     tandem_step *step = NULL;
-    tandem_status status = tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes,
-                                                   &p->options.step, error);
+    tandem_status status =
+        tandem_device_open_step(&step, device, p->graph[c], p->options.bucket_bytes, &p->options.step, error);
     for (int t = 0; status == TANDEM_OK && t < step->n_task; t++)
         for (int variant = 0; variant < TANDEM_MAX_VARIANT && status == TANDEM_OK; variant++) {
             tandem_cost_key key;
@@ -151,7 +152,8 @@ static inline tandem_status priced_cluster_of_with(priced_cluster *p, tandem_gra
                                                    const char *cluster, const tandem_replayer_options *options,
                                                    uint64_t seed, priced_filter *measured, tandem_error *error)
 {
-    *p = (priced_cluster){.folder = "/tmp/tandem-priced-XXXXXX", .options = *options};
+    *p = (priced_cluster){.options = *options};
+    (void)snprintf(p->folder, sizeof p->folder, "%s/tandem-priced-XXXXXX", scratch());
     for (int c = 0; c < 2; c++) p->graph[c] = graph[c];
     tandem_status status = TANDEM_OK;
     if (!mkdtemp(p->folder)) {
@@ -202,6 +204,16 @@ static inline tandem_status priced_cluster_open(priced_cluster *p, const char *m
                                                 tandem_error *error)
 {
     return priced_cluster_open_with(p, model, cluster, batch, &(tandem_replayer_options){0}, seed, measured, error);
+}
+
+/* The same clusters and costs with other limits on memory, one a class; 0: none. */
+static inline tandem_status priced_cluster_limit(priced_cluster *p, const uint64_t *limit_bytes, tandem_error *error)
+{
+    for (int c = 0; c < p->cluster.n_class; c++) p->cluster.member[c].memory_bytes = limit_bytes[c];
+    tandem_replayer_close(p->replayer);
+    p->replayer = NULL;
+    return tandem_replayer_open_with(&p->replayer, &p->cluster, (const tandem_graph *const *)p->graph,
+                                     p->store, &p->options, error);
 }
 
 static inline tandem_allocation_problem priced_problem(const priced_cluster *p, double slowdown)

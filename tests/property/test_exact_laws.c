@@ -91,19 +91,6 @@ typedef struct drawn_problem {
     int both; /* classes are lowered */
 } drawn_problem;
 
-static void cluster_text(char *text, size_t size, uint64_t seed, const uint64_t limit_bytes[2])
-{
-    const char *one = seed % 3 == 0 ? "@1" : "", *net = seed % 3 == 0 ? " net=10Gbit/s,20us" : "";
-    int at = 0;
-    for (int c = 0; c < 2; c++) {
-        at += snprintf(text + at, size - (size_t)at, "%scpu:%s%s", c ? " + " : "",
-                       c ? "avx2_vnni" : "avx512_bf16", one);
-        if (limit_bytes[c])
-            at += snprintf(text + at, size - (size_t)at, " memory=%lluB", (unsigned long long)limit_bytes[c]);
-    }
-    (void)snprintf(text + at, size - (size_t)at, "%s", net);
-}
-
 /* One batch a step, micro-steps, segments, a norm before all updates; all gradients in one bucket, or in several. */
 static const tandem_replayer_options variants[] = {
     {.bucket_bytes = 0},
@@ -117,12 +104,12 @@ static const tandem_replayer_options variants[] = {
 enum { N_VARIANT = sizeof variants / sizeof *variants };
 static const tandem_replayer_options *variant_of(uint64_t seed) { return &variants[seed / 12 % N_VARIANT]; }
 
-static void open_with(priced_cluster *p, const char *model, uint64_t seed, const uint64_t limit_bytes[2])
+static void open_with(priced_cluster *p, const char *model, uint64_t seed)
 {
-    char text[160];
+    const char *const cluster = seed % 3 ? "cpu:avx512_bf16 + cpu:avx2_vnni"
+                                         : "cpu:avx512_bf16@1 + cpu:avx2_vnni@1 net=10Gbit/s,20us";
     tandem_error error = {0};
-    cluster_text(text, sizeof text, seed, limit_bytes);
-    must(priced_cluster_open_with(p, model, text, 16, variant_of(seed), seed, NULL, &error), &error, seed);
+    must(priced_cluster_open_with(p, model, cluster, 16, variant_of(seed), seed, NULL, &error), &error, seed);
 }
 
 /* Kind 0: the weak class alone, limited by time. 1: and by memory. 2: both classes. 3: both, and memory. 4: an attention. */
@@ -134,15 +121,15 @@ static void open_problem(drawn_problem *d, uint64_t seed)
     const int with_memory = kind == 1 || kind == 3;
     uint64_t limit_bytes[2] = {0, 0};
     *d = (drawn_problem){.both = kind == 2 || kind == 3};
-    open_with(&d->p, model[kind], seed, limit_bytes);
+    open_with(&d->p, model[kind], seed);
     if (with_memory) {
         const every_plan all = try_every_plan(&d->p, d->both ? 0 : 1, 0);
         for (int c = d->both ? 0 : 1; c < 2; c++)
             limit_bytes[c] =
                 all.smallest_bytes[c] + (uint64_t)((double)(all.largest_bytes[c] - all.smallest_bytes[c]) *
                                                    drawn(seed, 30 + (uint32_t)c));
-        priced_cluster_close(&d->p);
-        open_with(&d->p, model[kind], seed, limit_bytes);
+        tandem_error error = {0};
+        must(priced_cluster_limit(&d->p, limit_bytes, &error), &error, seed);
     }
     d->problem = priced_problem(&d->p, between(0, 0.3, pow(drawn(seed, 40), 2)));
     d->problem.most_seconds = 60;

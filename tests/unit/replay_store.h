@@ -11,6 +11,7 @@
 
 #include "tandem/step.h"
 #include "tandem/store.h"
+#include "tests/scratch.h"
 
 typedef struct replay_store {
     char path[64];
@@ -20,7 +21,7 @@ typedef struct replay_store {
 static inline void replay_store_open(replay_store *s)
 {
     tandem_error error = {0};
-    (void)snprintf(s->path, sizeof s->path, "/tmp/tandem-replay-XXXXXX");
+    (void)snprintf(s->path, sizeof s->path, "%s/tandem-replay-XXXXXX", scratch());
     const int file = mkstemp(s->path);
     assert_true(file >= 0);
     (void)close(file);
