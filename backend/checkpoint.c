@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -29,6 +30,7 @@ typedef struct trailer {
     uint32_t n_record, window, record_crc, crc;
 } trailer;
 enum { VERSION_WITHOUT_HISTORIES = 2, MOST_RECORDS = 1 << 18 };
+static const int64_t MOST_STEPS = INT64_C(1) << 53; /* what a double, which rates are computed in, still counts */
 
 static_assert(sizeof((header){0}.model) >= TANDEM_MODEL_NAME, "a longer name needs another version of the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are written as they lie in memory");
@@ -131,6 +133,39 @@ static tandem_status damaged(tandem_error *error, const char *path, const char *
 
 static int is_text(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
 
+/* A file whose checksums are right may still hold what no training has: whoever writes a file writes its checksums, too. */
+static tandem_status out_of_range(tandem_error *error, const char *path, const char *what, double got,
+                                  const char *allowed)
+{
+    return tandem_error_set(error, TANDEM_MALFORMED,
+                            "checkpoint '%.200s' has %.20g for its %s; %s is allowed: it was not written by tandem, "
+                            "take another",
+                            path, got, what, allowed);
+}
+
+static tandem_status check_ranges(const header *h, const char *path, tandem_error *error)
+{
+    if (h->step < 0 || h->step > MOST_STEPS)
+        return out_of_range(error, path, "steps done", (double)h->step, "0 to 2^53");
+    if (h->skipped < 0 || h->skipped > h->step)
+        return out_of_range(error, path, "skipped steps", (double)h->skipped, "0 to the steps done");
+    if (h->good > INT32_MAX || h->good > h->step)
+        return out_of_range(error, path, "steps since the loss scale changed", (double)h->good, "0 to the steps done");
+    if (!(h->scale >= 0 && h->scale <= 0x1p64f) || (h->scale > 0 && !isnormal(h->scale)) || signbit(h->scale))
+        return out_of_range(error, path, "loss scale", (double)h->scale,
+                            "above 0 to 2^64, or 0 where the loss is not scaled,");
+    if (h->n_array < 1 || h->n_array > TANDEM_CHECKPOINT_ARRAYS)
+        return out_of_range(error, path, "arrays", (double)h->n_array, "1 to 3");
+    if (h->n_rank < 1 || h->n_rank > INT32_MAX)
+        return out_of_range(error, path, "ranks", (double)h->n_rank, "1 to 2^31 - 1");
+    if (!is_text(h->model, sizeof h->model) || !is_text(h->optimizer, sizeof h->optimizer) ||
+        !is_text(h->recipe, sizeof h->recipe))
+        return tandem_error_set(
+            error, TANDEM_MALFORMED,
+            "checkpoint '%.200s' has a text without an end: it was not written by tandem, take another", path);
+    return TANDEM_OK;
+}
+
 static tandem_status read_header(header *h, FILE *stream, const char *path, tandem_error *error)
 {
     errno = 0;
@@ -147,12 +182,7 @@ static tandem_status read_header(header *h, FILE *stream, const char *path, tand
         return tandem_error_set(error, TANDEM_MALFORMED,
                                 "checkpoint '%.200s' is cut short: it has %zu bytes, less than its header of %zu",
                                 path, n, sizeof *h);
-    if (h->crc != header_crc(h) || h->n_array < 1 || h->n_array > TANDEM_CHECKPOINT_ARRAYS || h->step < 0 ||
-        h->n_weight < 0 || h->n_running < 0 || h->n_rank < 1 || h->n_rank > INT32_MAX ||
-        !is_text(h->model, sizeof h->model) || !is_text(h->optimizer, sizeof h->optimizer) ||
-        !is_text(h->recipe, sizeof h->recipe))
-        return damaged(error, path, "first bytes");
-    return TANDEM_OK;
+    return h->crc == header_crc(h) ? check_ranges(h, path, error) : damaged(error, path, "first bytes");
 }
 
 static tandem_status check_graph(const header *h, const char *path, const tandem_graph *graph, tandem_error *error)
@@ -192,8 +222,11 @@ static tandem_status check_size(tandem_history_image *image, trailer *t, const h
             if (fseek(stream, (long)state_bytes(h), SEEK_SET) != 0 || fread(t, sizeof *t, 1, stream) != 1 ||
                 fseek(stream, (long)sizeof *h, SEEK_SET) != 0)
                 return unreadable(error, path, errno ? errno : EIO);
-            if (t->crc != trailer_crc(t) || t->window < 1 || t->window > TANDEM_AMAX_WINDOW || t->n_record > MOST_RECORDS)
-                return damaged(error, path, "amax histories");
+            if (t->crc != trailer_crc(t)) return damaged(error, path, "amax histories");
+            if (t->window < 1 || t->window > TANDEM_AMAX_WINDOW)
+                return out_of_range(error, path, "amax histories' window", t->window, "1 to 1024");
+            if (t->n_record > MOST_RECORDS)
+                return out_of_range(error, path, "amax histories a rank", t->n_record, "0 to 2^18");
             *image = (tandem_history_image){.n_rank = (int32_t)h->n_rank,
                                             .n = (int32_t)t->n_record,
                                             .window = (int32_t)t->window,
@@ -269,6 +302,25 @@ void tandem_checkpoint_close(tandem_checkpoint *checkpoint)
     *checkpoint = (tandem_checkpoint){0};
 }
 
+/* What a cast takes its range from. */
+static tandem_status check_records(const tandem_history_image *image, const char *path, tandem_error *error)
+{
+    for (int64_t k = 0; k < (int64_t)image->n_rank * image->n; k++) {
+        const tandem_history_record *const record =
+            (const void *)(image->record + (uint64_t)k * image->record_bytes);
+        const tandem_amax_history *const h = &record->history;
+        if (h->updates < 0 || h->updates > MOST_STEPS)
+            return out_of_range(error, path, "casts in an amax history", (double)h->updates, "0 to 2^53");
+        if (!isfinite(h->before) || (h->before < 0 && h->before != -1))
+            return out_of_range(error, path, "range in an amax history", (double)h->before,
+                                "0 or above, or -1 for none,");
+        for (int i = 0; i < image->window; i++)
+            if (!isfinite(h->amax[i]) || h->amax[i] < 0)
+                return out_of_range(error, path, "amax in a history", (double)h->amax[i], "0 or above");
+    }
+    return TANDEM_OK;
+}
+
 tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
                                      const char *path, tandem_error *error)
 {
@@ -285,7 +337,7 @@ tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const 
         found = fseek(checkpoint->stream, (long)sizeof(trailer), SEEK_CUR) == 0 &&
                 fread(state->histories.record, (size_t)tandem_history_image_bytes(&state->histories), 1,
                       checkpoint->stream) == 1;
-    return found ? TANDEM_OK : unreadable(error, path, errno ? errno : EIO);
+    return found ? check_records(&state->histories, path, error) : unreadable(error, path, errno ? errno : EIO);
 }
 
 tandem_status tandem_checkpoint_inspect(tandem_checkpoint_info *info, const char *path,

@@ -12,7 +12,7 @@
  *     n_running  i64: numbers of a rank's running statistics (running.h); 0 without batchnorms
  *     skipped    i64: steps that updated nothing (gate.h)
  *     n_rank     u32: ranks whose running statistics the file holds
- *     good       u32, scale f32: steps since the loss's scale changed, and that scale; 0: there is none
+ *     good       u32, scale f32: steps since the loss's scale changed, and that scale (above 0, to 2^64); 0: there is none
  *     array_crc  u32 for each of three arrays, 0 where there is none; and one for the running statistics
  *     crc        u32 of everything before
  *     arrays     f32 [n_array][n_weight]: weights, then the optimizer's state
@@ -66,13 +66,14 @@ typedef struct tandem_checkpoint {
 } tandem_checkpoint;
 
 /* tandem_checkpoint_open: reads all of the file once, against its CRCs, and holds it against the graph.
- * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged), TANDEM_WRONG_MODEL (another
- * model or optimizer), TANDEM_IO. *checkpoint unchanged on error. Cost: the file, once. */
+ * TANDEM_FOREIGN (no checkpoint, or of another version), TANDEM_MALFORMED (cut short, damaged, a number out of its range),
+ * TANDEM_WRONG_MODEL (another model or optimizer), TANDEM_IO. *checkpoint unchanged on error. Cost: the file, once. */
 tandem_status tandem_checkpoint_open(tandem_checkpoint *checkpoint, const char *path,
                                      const tandem_graph *graph, tandem_error *error);
 void tandem_checkpoint_close(tandem_checkpoint *checkpoint); /* an all-zero one is fine */
 /* Fills the state's arrays, which must be those of the graph that the file was opened with, and `running` and the
- * histories' records, which must have room for what the file has. TANDEM_IO: the arrays hold some of both. */
+ * histories' records, which must have room for what the file has. TANDEM_IO, TANDEM_MALFORMED (a history no cast has): the
+ * arrays hold some of both. */
 tandem_status tandem_checkpoint_read(const tandem_checkpoint *checkpoint, const tandem_training_state *state,
                                      const char *path, tandem_error *error);
 

@@ -56,10 +56,10 @@ void tandem_gate_adapt(tandem_gate *gate)
 {
     tandem_scaling *s = &gate->scaling;
     s->skipped += gate->skips;
-    s->good = gate->skips ? 0 : s->good + 1;
+    s->good = gate->skips ? 0 : s->good + (s->good < INT32_MAX);
     if (!gate->is_dynamic) return;
     if (gate->skips)
         s->scale = fmaxf(s->scale / 2, 1);
-    else if (s->good == TANDEM_SCALE_INTERVAL && s->scale < 0x1p24f)
+    else if (s->good >= TANDEM_SCALE_INTERVAL && s->scale < 0x1p24f) /* a fixed scale, taken up again as dynamic, has more */
         s->scale *= 2, s->good = 0;
 }

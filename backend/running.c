@@ -3,24 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t channels_of(const tandem_graph *graph, int op)
-{
-    return tandem_op_is_batchnorm(&graph->op[op]) ? tandem_shape_last(&graph->op[op].shape) : 0;
-}
-
-int64_t tandem_running_count(const tandem_graph *graph)
-{
-    int64_t n = 0;
-    for (int i = 0; i < graph->n_op; i++) n += 2 * channels_of(graph, i);
-    return n;
-}
-
 static uint64_t bytes_of(const tandem_running *statistics) { return (uint64_t)statistics->n * sizeof(float); }
 
 static void begin(const tandem_running *s, const tandem_graph *graph, float *value)
 {
     for (int i = 0; i < graph->n_op; i++)
-        for (int64_t c = 0, channels = channels_of(graph, i); c < channels; c++)
+        for (int64_t c = 0, channels = tandem_running_channels(graph, i); c < channels; c++)
             value[s->start[i] + c] = 0, value[s->start[i] + channels + c] = 1;
 }
 
@@ -46,7 +34,7 @@ tandem_status tandem_running_open(tandem_running *out, const tandem_graph *graph
                                 graph->model);
     int64_t end = 0;
     for (int i = 0; i < graph->n_op; i++) {
-        const int64_t channels = channels_of(graph, i);
+        const int64_t channels = tandem_running_channels(graph, i);
         s.start[i] = channels ? end : -1;
         end += 2 * channels;
     }

@@ -16,7 +16,18 @@ typedef struct tandem_running {
     int64_t *start; /* [n_op] where an operator's begin; −1: it is no batchnorm */
 } tandem_running;
 
-int64_t tandem_running_count(const tandem_graph *graph); /* n of a graph */
+/* Of an operator; 0: it is no batchnorm. */
+static inline int64_t tandem_running_channels(const tandem_graph *graph, int op)
+{
+    return tandem_op_is_batchnorm(&graph->op[op]) ? tandem_shape_last(&graph->op[op].shape) : 0;
+}
+/* n of a graph */
+static inline int64_t tandem_running_count(const tandem_graph *graph)
+{
+    int64_t n = 0;
+    for (int i = 0; i < graph->n_op; i++) n += 2 * tandem_running_channels(graph, i);
+    return n;
+}
 /* Means 0 and variances 1. TANDEM_NO_MEMORY. */
 tandem_status tandem_running_open(tandem_running *statistics, const tandem_graph *graph,
                                   tandem_worker *worker, tandem_error *error);

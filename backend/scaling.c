@@ -56,11 +56,6 @@ tandem_status tandem_histories_begin(tandem_histories *h, tandem_worker *worker,
 
 /* --- Checkpoints ------------------------------------------------------------------------------------------------------ */
 
-uint64_t tandem_history_record_bytes(int window)
-{
-    return (offsetof(tandem_history_record, history) + tandem_amax_history_bytes(window) + 7) / 8 * 8;
-}
-
 static void name_record(tandem_history_record *record, const tandem_histories *h, int k)
 {
     const tandem_task *task = &h->step->task[h->task[k]];

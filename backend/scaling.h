@@ -33,7 +33,10 @@ typedef struct tandem_history_image {
     uint64_t record_bytes;
     unsigned char *record; /* [n_rank × n × record_bytes] */
 } tandem_history_image;
-uint64_t tandem_history_record_bytes(int window);
+static inline uint64_t tandem_history_record_bytes(int window)
+{
+    return (offsetof(tandem_history_record, history) + tandem_amax_history_bytes(window) + 7) / 8 * 8;
+}
 static inline uint64_t tandem_history_image_bytes(const tandem_history_image *image)
 {
     return (uint64_t)image->n_rank * (uint64_t)image->n * image->record_bytes;

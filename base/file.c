@@ -131,6 +131,14 @@ static int create(tandem_file *file, const struct stat *old)
     return -1;
 }
 
+/* What is no regular file is written directly, and so is one that has no name: /dev/stdout may be a link to either. */
+static bool can_be_replaced(const struct stat *seen, const char *path)
+{
+    struct stat there;
+    return S_ISREG(seen->st_mode) && stat(path, &there) == 0 && there.st_ino == seen->st_ino &&
+           there.st_dev == seen->st_dev;
+}
+
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error)
 {
     if (strcmp(path, "-") == 0) {
@@ -140,12 +148,12 @@ tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error
     struct stat seen;
     tandem_file made = {.path = resolve(path)};
     if (!made.path) return refuse(error, path, "written", errno);
-    const bool exists = stat(made.path, &seen) == 0, direct = exists && !S_ISREG(seen.st_mode);
+    const bool exists = stat(path, &seen) == 0, direct = exists && !can_be_replaced(&seen, made.path);
     if (!direct) made.partial = name_partial(made.path);
     errno = ENOMEM;
     int opened = -1;
     if (direct)
-        opened = open(made.path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+        opened = open(path, O_WRONLY | O_TRUNC | O_NOCTTY | O_CLOEXEC);
     else if (made.partial)
         opened = create(&made, exists ? &seen : NULL);
     if (opened >= 0) made.stream = fdopen(opened, "wb");

@@ -57,7 +57,9 @@ static tandem_status read_point(curve *c, const tandem_store *store, sqlite3_stm
 {
     tandem_collective_point *const point = next_point(c);
     if (!point) return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the points of a collective");
-    point->bytes = (uint64_t)sqlite3_column_int64(row, 0);
+    const int64_t bytes = sqlite3_column_int64(row, 0), before = c->n ? (int64_t)point[-1].bytes : 0;
+    if (bytes < before) return tandem_store_damaged(store, "bytes of a collective", error);
+    point->bytes = (uint64_t)bytes;
     const tandem_status status = tandem_store_read_cost(&point->cost, store, row, 1, error);
     c->n += status == TANDEM_OK;
     return status;

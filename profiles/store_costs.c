@@ -10,16 +10,21 @@
 #include <string.h>
 
 /* --- A cost in and out of the store --------------------------------------------------------------------- */
+/* A task of two weeks, of 1 PiB: sums over any step program stay within 64 bits. */
+static const int64_t most_ns = INT64_C(1) << 50, most_bytes = INT64_C(1) << 50;
+
+static bool is_time(int64_t ns) { return ns >= 0 && ns <= most_ns; }
+
 tandem_status tandem_store_check_cost(const tandem_cost *cost, tandem_error *error)
 {
-    if (cost->n >= 1 && cost->n_outlier >= 0 && isfinite(cost->sum_ns) && cost->sum_ns >= 0 &&
-        isfinite(cost->sum_squares_ns2) && cost->sum_squares_ns2 >= 0 && cost->median_ns >= 0 &&
-        cost->p10_ns >= 0 && cost->p90_ns >= 0 && cost->workspace_bytes <= INT64_MAX)
+    if (cost->n >= 1 && cost->n_outlier >= 0 && cost->sum_ns >= 0 && cost->sum_ns / (double)cost->n <= (double)most_ns &&
+        isfinite(cost->sum_squares_ns2) && cost->sum_squares_ns2 >= 0 && is_time(cost->median_ns) &&
+        is_time(cost->p10_ns) && is_time(cost->p90_ns) && cost->workspace_bytes <= (uint64_t)most_bytes)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_USAGE,
-                            "a cost needs at least one repetition, and times that are finite and not negative; got "
-                            "%lld repetitions, %lld ns in the median",
-                            (long long)cost->n, (long long)cost->median_ns);
+                            "a cost needs at least one repetition, and times from 0 to 2^50 ns; got %lld repetitions, "
+                            "%lld ns in the median, %g ns in all",
+                            (long long)cost->n, (long long)cost->median_ns, cost->sum_ns);
 }
 
 tandem_status tandem_store_read_cost(tandem_cost *cost, const tandem_store *store, sqlite3_stmt *statement,
@@ -240,6 +245,7 @@ static tandem_status read_cast(tandem_cost_key *key, bool *known, const walk *w,
     key->precision = "";
     key->elements = sqlite3_column_int64(row, 0);
     key->columnwise = sqlite3_column_int(row, 4) != 0;
+    if (key->elements < 0) return tandem_store_damaged(w->store, "a cast's elements", w->error);
     tandem_status status = read_range(&key->range, known, w, row, 3);
     if (status == TANDEM_OK) status = read_dtype(&key->from, known, w, row, 1);
     return status == TANDEM_OK ? read_dtype(&key->to, known, w, row, 2) : status;

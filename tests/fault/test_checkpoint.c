@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -30,6 +32,12 @@ enum {
     AT_VERSION = 8,
     AT_STEP = 16,
     AT_OPTIMIZER = 168,
+    AT_RECIPE = 184,
+    AT_ARRAYS = 12,
+    AT_SKIPPED = 192 + TANDEM_CHECKPOINT_RECIPE,
+    AT_RANKS = 200 + TANDEM_CHECKPOINT_RECIPE,
+    AT_GOOD = 204 + TANDEM_CHECKPOINT_RECIPE,
+    AT_SCALE = 208 + TANDEM_CHECKPOINT_RECIPE,
     KILLS = 25
 };
 
@@ -183,6 +191,35 @@ static void every_cut_is_found(void **state)
     free(bytes);
 }
 
+static tandem_history_record *record_at(const tandem_history_image *image, int k)
+{
+    return (void *)(image->record + (uint64_t)k * image->record_bytes);
+}
+
+/* Saved with the checksums of what it holds, and refused where it is taken up again. */
+static void expect_history_refused(fixture *f, const char *what)
+{
+    tandem_checkpoint checkpoint = {0};
+    tandem_error error = {0};
+    assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+    assert_int_equal(tandem_checkpoint_open(&checkpoint, f->path, f->graph, NULL), TANDEM_OK);
+    assert_int_equal(tandem_checkpoint_read(&checkpoint, &f->state, f->path, &error), TANDEM_MALFORMED);
+    tandem_checkpoint_close(&checkpoint);
+    assert_non_null(strstr(error.text, what));
+}
+
+/* Every byte of them is written. */
+static void fill_records(const tandem_history_image *image)
+{
+    for (size_t k = 0; k < tandem_history_image_bytes(image); k++) image->record[k] = (unsigned char)(k * 7);
+    for (int k = 0; k < image->n_rank * image->n; k++) {
+        tandem_amax_history *const h = &record_at(image, k)->history;
+        h->updates = 3 + k;
+        h->before = k == 0 ? -1 : 0.5f * (float)k;
+        for (int i = 0; i < image->window; i++) h->amax[i] = 0.25f * (float)(k + i);
+    }
+}
+
 /* A training with delayed scaling has its histories behind all else; each byte and the end of them are looked at. */
 static void histories_are_saved_and_their_damage_is_found(void **state)
 {
@@ -193,7 +230,7 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
     const size_t bytes = (size_t)tandem_history_image_bytes(image);
     image->record = malloc(2 * bytes);
     assert_non_null(image->record);
-    for (size_t k = 0; k < bytes; k++) image->record[k] = (unsigned char)(k * 7);
+    fill_records(image);
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
     unsigned char *const written = image->record, *const read = image->record + bytes;
     image->record = read;
@@ -213,7 +250,20 @@ static void histories_are_saved_and_their_damage_is_found(void **state)
         expect_refused(f, TANDEM_MALFORMED, "cut short");
     }
     free(file);
-    free(written);
+    image->record = written;
+    static const float never[] = {NAN, INFINITY, -INFINITY, -2};
+    for (size_t k = 0; k < sizeof never / sizeof *never; k++) {
+        fill_records(image);
+        record_at(image, 1)->history.amax[WINDOW - 1] = never[k];
+        expect_history_refused(f, "for its amax in a history; 0 or above is allowed");
+        fill_records(image);
+        record_at(image, 2)->history.before = never[k];
+        expect_history_refused(f, "for its range in an amax history");
+    }
+    fill_records(image);
+    record_at(image, 0)->history.updates = -1;
+    expect_history_refused(f, "-1 for its casts in an amax history");
+    free(written < read ? written : read);
     *image = (tandem_history_image){0};
 }
 
@@ -252,13 +302,63 @@ static void what_is_foreign_is_refused_by_name(void **state)
     assert_int_equal(load(f, f->path, NULL), 12);
 }
 
-static void a_negative_step_is_no_step(void **state)
+/* Checksums are no proof of who wrote a file. */
+static void what_no_training_has_is_refused(void **state)
 {
     fixture *f = *state;
-    const int64_t step = -1;
+    static const struct {
+        size_t at, n;
+        union {
+            int64_t i;
+            uint32_t u;
+            float f;
+            char text[8];
+        } value;
+        const char *what;
+    } never[] = {
+        {AT_STEP, 8, {.i = -1}, "-1 for its steps done; 0 to 2^53 is allowed"},
+        {AT_STEP, 8, {.i = INT64_MAX}, "for its steps done"},
+        {AT_SKIPPED, 8, {.i = -1}, "-1 for its skipped steps; 0 to the steps done"},
+        {AT_SKIPPED, 8, {.i = 13}, "13 for its skipped steps"},
+        {AT_GOOD, 4, {.u = 13}, "13 for its steps since the loss scale changed"},
+        {AT_GOOD, 4, {.u = UINT32_MAX}, "4294967295 for its steps since"},
+        {AT_SCALE, 4, {.f = NAN}, "nan for its loss scale; above 0 to 2^64"},
+        {AT_SCALE, 4, {.f = INFINITY}, "inf for its loss scale"},
+        {AT_SCALE, 4, {.f = -1}, "-1 for its loss scale"},
+        {AT_SCALE, 4, {.f = -0.0f}, "-0 for its loss scale"},
+        {AT_SCALE, 4, {.f = 1e-40f}, "for its loss scale"},
+        {AT_SCALE, 4, {.f = 0x1p65f}, "for its loss scale"},
+        {AT_ARRAYS, 4, {.u = 0}, "0 for its arrays; 1 to 3"},
+        {AT_ARRAYS, 4, {.u = 4}, "4 for its arrays"},
+        {AT_RANKS, 4, {.u = 0}, "0 for its ranks; 1 to"},
+        {AT_RANKS, 4, {.u = UINT32_MAX}, "4294967295 for its ranks"},
+    };
+    for (size_t k = 0; k < sizeof never / sizeof *never; k++) {
+        assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+        rewrite(f, never[k].at, &never[k].value, never[k].n);
+        expect_refused(f, TANDEM_MALFORMED, never[k].what);
+    }
+    static char endless[TANDEM_CHECKPOINT_RECIPE];
+    memset(endless, 'x', sizeof endless);
     assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
-    rewrite(f, AT_STEP, &step, sizeof step);
-    expect_refused(f, TANDEM_MALFORMED, "damaged");
+    rewrite(f, AT_RECIPE, endless, sizeof endless);
+    expect_refused(f, TANDEM_MALFORMED, "a text without an end");
+}
+
+static void scale_and_counts_come_back(void **state)
+{
+    fixture *f = *state;
+    static const tandem_scaling some[] = {{0, 0, 0}, {1, 12, 0}, {65536, 3, 9}, {0x1p64f, 0, 12}, {FLT_MIN, 1, 1}};
+    for (size_t k = 0; k < sizeof some / sizeof *some; k++) {
+        tandem_checkpoint checkpoint = {0};
+        f->state.scaling = some[k];
+        assert_int_equal(save(f, f->path, 12, NULL), TANDEM_OK);
+        assert_int_equal(tandem_checkpoint_open(&checkpoint, f->path, f->graph, NULL), TANDEM_OK);
+        assert_true(checkpoint.scaling.scale == some[k].scale);
+        assert_int_equal(checkpoint.scaling.good, some[k].good);
+        assert_int_equal(checkpoint.scaling.skipped, some[k].skipped);
+        tandem_checkpoint_close(&checkpoint);
+    }
 }
 
 static void what_cannot_be_opened_is_said(void **state)
@@ -403,7 +503,8 @@ int main(void)
         TEST(histories_are_saved_and_their_damage_is_found),
         TEST(every_cut_is_found),
         TEST(what_is_foreign_is_refused_by_name),
-        TEST(a_negative_step_is_no_step),
+        TEST(what_no_training_has_is_refused),
+        TEST(scale_and_counts_come_back),
         TEST(what_cannot_be_opened_is_said),
         TEST(a_full_device_is_said),
         TEST(a_file_that_cannot_grow_leaves_the_old_one),

@@ -200,6 +200,25 @@ static void a_link_stays_a_link(void **state)
     assert_null(file.stream);
 }
 
+/* /dev/stdout and its like are links whose text is no path where there is a pipe, or a file without a name, behind them. */
+static void write_to_descriptors(void)
+{
+    int ends[2];
+    char text[8] = "", path[32];
+    assert_int_equal(pipe(ends), 0);
+    (void)snprintf(path, sizeof path, "/dev/fd/%d", ends[1]);
+    write_whole(path, "through");
+    assert_int_equal(read(ends[0], text, sizeof text), 7);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    const int deleted = open("deleted", O_RDWR | O_CREAT, 0600);
+    assert_true(deleted >= 0 && unlink("deleted") == 0 && write(deleted, "something longer", 16) == 16);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", deleted);
+    write_whole(path, "shorter");
+    assert_int_equal(pread(deleted, text, sizeof text, 0), 7);
+    (void)close(deleted);
+}
+
 static void pipes_and_devices_are_written_directly(void **state)
 {
     (void)state;
@@ -217,6 +236,7 @@ static void pipes_and_devices_are_written_directly(void **state)
     assert_int_equal(symlink("/dev/null", "nowhere"), 0);
     write_whole("nowhere", "away");
     assert_true(is_link("nowhere"));
+    write_to_descriptors();
     tandem_file file = {0};
     assert_int_equal(tandem_file_open(&file, "-", NULL), TANDEM_OK);
     assert_ptr_equal(file.stream, stdout);
