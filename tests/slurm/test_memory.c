@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "allocator/slurm/fit.h"
+#include "allocator/slurm/run_folder.h"
 #include "allocator/slurm/submission.h"
 #include "tests/fault/fail_allocation.h"
 
@@ -71,12 +71,34 @@ static void an_unknown_resource_survives(void **state)
     survive(&submission, TANDEM_UNKNOWN_NAME, "Did you mean 'gpu:old'");
 }
 
+static void what_srun_has_left_survives(void **state)
+{
+    (void)state;
+    static const char text[] = "TANDEM_RANKS=0 1 t4 n0;\n";
+    const long before = tandem_allocations_alive();
+    tandem_status status = TANDEM_NO_MEMORY;
+    long k = 0;
+    for (; status != TANDEM_OK; k++) {
+        tandem_run_left left = {0};
+        tandem_error error = {0};
+        tandem_fail_allocation_after(k);
+        status = tandem_run_left_parse(&left, text, sizeof text - 1, "run", &error);
+        tandem_fail_allocation_after(-1);
+        if (status != TANDEM_OK) assert_int_equal(status, TANDEM_NO_MEMORY);
+        assert_true((status == TANDEM_OK) == (left.text != NULL));
+        free(left.text);
+        assert_int_equal(tandem_allocations_alive(), before);
+    }
+    assert_true(k > 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_job_that_fits_survives),
         cmocka_unit_test(a_job_that_does_not_fit_survives),
         cmocka_unit_test(an_unknown_resource_survives),
+        cmocka_unit_test(what_srun_has_left_survives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
