@@ -53,7 +53,7 @@ static const struct argp_option rows[] = {
      "Ranges of casts to int8: current, or from the casts before: delayed[:window=16,margin=0] [current]", 2},
     {"steps", OPTION_STEPS, "N", 0, "Training steps [train 100, compare 30, sensitivity 10, demo as time allows]", 3},
     {"eval", OPTION_EVALUATE, "N", 0,
-     "Test samples for the accuracy at the end, 0 = none [train 2000, demo 1000, compare 0]", 3},
+     "Test samples for the accuracy at the end, 0 = none [train 2000, compare 0]", 3},
     {"repetitions", OPTION_REPETITIONS, "N", 0, "Measured repetitions of each plan [12] or case", 3},
     {"timeout", OPTION_TIMEOUT, "TIME", 0, "A rank silent for longer counts as dead [120s]", 3},
     {"again", OPTION_AGAIN, NULL, 0, "Measure again what is in the store already", 3},

@@ -22,7 +22,7 @@ now_ms() { local us=${EPOCHREALTIME/[.,]/}; echo $((us / 1000)); }
 # Ranks on cores of their own, whole jobs, limits of time that a neighbour would use up: these have the machine to themselves.
 is_alone() {
     case $1 in
-    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_kernel_limits.sh) return 1 ;;
+    *cli/test_runner.sh | *cli/test_man.sh | *cli/test_options.sh | *cli/test_documents.sh | *cli/test_kernel_limits.sh) return 1 ;;
     *cli/test_*.sh | *slurm/run.sh | *torch/*.sh | *fault/test_comm) return 0 ;;
     *) return 1 ;;
     esac

@@ -1,7 +1,8 @@
 /* cuda_kernels.h: quantised kernels on NVIDIA's cards for those who bring their own tensors: device pointers, sizes and a stream.
  *
  * libtandem_cuda_kernels.so needs libcudart, libstdc++, libm and libc, and cards of compute capability 7.5 or more. What it
- * writes has the bits of kernels.h on the CPU, where that does the same.
+ * writes has the bits of kernels.h on the CPU, where that does the same. So far that is tested on a stand-in for the card alone
+ * (docs/cuda.md): no card has run it yet.
  *
  * Each call puts its work on a stream of the calling thread's current card and returns at once. Nothing is allocated or kept
  * between two calls, nothing waits; all of it can be captured in a CUDA graph. Any number of threads may call.
