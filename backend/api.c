@@ -16,6 +16,12 @@ static const char *libraries(char *text, size_t size)
 
 static const tandem_step_times *times(const tandem_executor *executor) { return &executor->times; }
 static uint64_t allocated(const tandem_executor *executor) { return executor->allocated; }
+
+static int64_t resident(const tandem_executor *executor)
+{
+    return tandem_resident_peak_bytes(&executor->resident, executor->worker);
+}
+
 static const tandem_memory *memory(const tandem_executor *executor) { return &executor->memory; }
 static uint64_t workspace(const tandem_executor *executor, int task) { return executor->workspace[task]; }
 
@@ -70,6 +76,7 @@ static const tandem_backend_api api = {
     .executor_note = note,
     .executor_times = times,
     .executor_allocated = allocated,
+    .executor_resident = resident,
     .executor_memory = memory,
     .executor_workspace = workspace,
     .executor_observe = observe,

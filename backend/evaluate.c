@@ -99,17 +99,14 @@ static tandem_status take_statistics(tandem_executor *forward, const tandem_exec
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error)
 {
-    tandem_step *step = NULL;
-    tandem_executor *forward = NULL;
-    tandem_status status =
-        tandem_step_open(&step, executor->graph, executor->step->wider, executor->step->bucket_bytes, error);
-    if (status == TANDEM_OK) status = tandem_executor_open_forward(&forward, executor, step, error);
-    if (status == TANDEM_OK) status = take_statistics(forward, executor, error);
-    if (status == TANDEM_OK) {
-        forward->options.data = data;
-        status = evaluate(forward, data && n > data->n_test ? data->n_test : n, correct, total, error);
-    }
-    tandem_executor_close(forward);
-    tandem_step_close(step);
-    return status;
+    tandem_executor *forward = executor->forward;
+    if (!forward)
+        return tandem_error_set(error, TANDEM_USAGE,
+                                "this executor was opened without `evaluates`: it has no kernels "
+                                "and no memory for an evaluation");
+    const tandem_status status = take_statistics(forward, executor, error);
+    forward->options.data = data;
+    return status == TANDEM_OK
+               ? evaluate(forward, data && n > data->n_test ? data->n_test : n, correct, total, error)
+               : status;
 }

@@ -6,6 +6,7 @@
 #include "backend/gate.h"
 #include "backend/graphs.h"
 #include "backend/noise.h"
+#include "backend/resident.h"
 #include "backend/running.h"
 #include "backend/scaling.h"
 #include "backend/worker.h"
@@ -28,10 +29,13 @@ struct tandem_executor {
     /* memory: all that the plan counts */
     tandem_memory memory;
     uint64_t allocated;
+    tandem_resident resident;            /* since before it was opened */
     float *weight, *gradient, *state[2]; /* flat arrays, [step->n_flat] */
     unsigned char *arena;
     tandem_histories histories;
-    int evaluates; /* an evaluation: runs forward, on the weights of the executor that trains */
+    tandem_executor *forward; /* for evaluations: of the same graph in fp32, in this arena; NULL: there will be none */
+    tandem_step *forward_step;
+    int evaluates; /* it is the `forward` of the executor that trains, and has its weights and its arena */
 
     /* one of each a task; NULL or unset where it is not active or runs no kernel */
     tandem_kernel **kernel;
@@ -77,7 +81,7 @@ tandem_status tandem_executor_step(tandem_executor *executor, int64_t index, dou
 tandem_status tandem_executor_evaluate(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
-/* Opens what a step program needs, but its memory: tables, kernels, the memory plan. */
+/* Opens what a step program needs, but its memory: tables, kernels, the memory plan; with options->evaluates, for evaluations, too. */
 tandem_status tandem_executor_prepare(tandem_executor **executor, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only, tandem_error *error);
 /* Whether what was prepared fits: agreed upon by all ranks, see executor_open in backend.h (fit.c). */
@@ -95,10 +99,6 @@ tandem_status tandem_tensors_inspect(const char *path, const tandem_graph *graph
 /* What rank 0 has done is what all have done: its status and the text, on every rank; rank 0 tells it. */
 tandem_status tandem_executor_agree_with_0(const tandem_executor *executor, tandem_status status,
                                            tandem_error *own, tandem_error *error);
-
-/* Opens without flat arrays of its own (it borrows `weight`) and for forward tasks only: evaluation. */
-tandem_status tandem_executor_open_forward(tandem_executor **executor, const tandem_executor *trained,
-                                           const tandem_step *step, tandem_error *error);
 
 /* Whether gradients are summed over ranks. */
 static inline int tandem_executor_exchanges(const tandem_executor *executor)

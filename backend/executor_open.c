@@ -275,6 +275,28 @@ static tandem_status set_optimizer(tandem_executor *executor, tandem_error *erro
                             tandem_optimizer_name(own->kind), tandem_optimizer_name(given->kind));
 }
 
+/* Evaluations run between steps, when nothing in the arena is of use to anyone: there they have their place. */
+static tandem_status prepare_evaluation(tandem_executor *executor, tandem_error *error)
+{
+    tandem_executor_options options = executor->options;
+    tandem_status status = tandem_step_open(&executor->forward_step, executor->graph, executor->step->wider,
+                                            executor->step->bucket_bytes, error);
+    options.step = executor->forward_step;
+    options.evaluates = 0;
+    options.without_exchange = 1; /* and no gradients are looked at */
+    options.clip = 0;
+    options.loss_scale = 0;
+    if (status == TANDEM_OK)
+        status = tandem_executor_prepare(&executor->forward, executor->worker, &options, 1, error);
+    if (status != TANDEM_OK) return status;
+    tandem_memory *memory = &executor->memory;
+    const uint64_t needed = executor->forward->memory.arena;
+    executor->forward->evaluates = 1;
+    memory->evaluation = needed > memory->arena ? needed - memory->arena : 0;
+    memory->peak += memory->evaluation;
+    return TANDEM_OK;
+}
+
 tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *worker,
                                       const tandem_executor_options *options, int forward_only, tandem_error *error)
 {
@@ -297,6 +319,7 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     if (status == TANDEM_OK)
         status = tandem_memory_plan(&executor->memory, executor->step, executor->workspace, executor->offset,
                                     executor->workspace_offset, error);
+    if (status == TANDEM_OK && options->evaluates) status = prepare_evaluation(executor, error);
     if (status != TANDEM_OK) {
         tandem_executor_close(executor);
         return status;
@@ -305,14 +328,14 @@ tandem_status tandem_executor_prepare(tandem_executor **out, tandem_worker *work
     return TANDEM_OK;
 }
 
-static tandem_status allocate_arena(tandem_executor *executor, int forward_only, tandem_error *error)
+static tandem_status allocate_arena(tandem_executor *executor, tandem_error *error)
 {
     void *arena = NULL;
-    tandem_status status = take(&arena, executor, executor->memory.arena, error);
+    tandem_status status = take(&arena, executor, executor->memory.arena + executor->memory.evaluation, error);
     executor->arena = arena;
     if (status == TANDEM_OK) status = take_tables(executor, error);
     if (status == TANDEM_OK && tandem_worker_is_apart(executor->worker))
-        status = tandem_transfer_open(executor, forward_only, error);
+        status = tandem_transfer_open(executor, 0, error);
     return status;
 }
 
@@ -325,14 +348,30 @@ static tandem_status allocate_histories(tandem_executor *executor, tandem_error 
     return status == TANDEM_OK ? tandem_histories_begin(&executor->histories, executor->worker, error) : status;
 }
 
+/* The same model and bucket plan: the same flat layout. */
+static tandem_status place_evaluation(tandem_executor *executor, tandem_error *error)
+{
+    tandem_executor *forward = executor->forward;
+    forward->weight = executor->weight;
+    forward->arena = executor->arena;
+    tandem_status status = take_tables(forward, error);
+    if (status == TANDEM_OK && tandem_worker_is_apart(forward->worker))
+        status = tandem_transfer_open(forward, 1, error);
+    if (status == TANDEM_OK) bind_operands(forward);
+    return status;
+}
+
 tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
                                    const tandem_executor_options *options, tandem_error *error)
 {
+    const tandem_resident resident = tandem_resident_begin(worker);
     tandem_executor *executor = NULL;
     tandem_status status = tandem_executor_prepare(&executor, worker, options, 0, error);
+    if (status == TANDEM_OK) executor->resident = resident;
     if (status == TANDEM_OK) status = tandem_executor_check_fit(executor, error);
     if (status == TANDEM_OK) status = allocate_flat(executor, error);
-    if (status == TANDEM_OK) status = allocate_arena(executor, 0, error);
+    if (status == TANDEM_OK) status = allocate_arena(executor, error);
+    if (status == TANDEM_OK && executor->forward) status = place_evaluation(executor, error);
     if (status == TANDEM_OK) status = allocate_histories(executor, error);
     if (status == TANDEM_OK) status = initialise_weights(executor, error);
     if (status == TANDEM_OK) status = open_reducer(executor, error);
@@ -346,37 +385,19 @@ tandem_status tandem_executor_open(tandem_executor **out, tandem_worker *worker,
     return TANDEM_OK;
 }
 
-tandem_status tandem_executor_open_forward(tandem_executor **out, const tandem_executor *trained,
-                                           const tandem_step *step, tandem_error *error)
-{
-    tandem_executor_options options = trained->options;
-    options.step = step;
-    options.optimizer = NULL; /* these were borrowed while `trained` was opened */
-    options.no_decay = NULL;
-    tandem_executor *executor = NULL;
-    tandem_status status = tandem_executor_prepare(&executor, trained->worker, &options, 1, error);
-    if (status == TANDEM_OK) status = allocate_arena(executor, 1, error);
-    if (status != TANDEM_OK) {
-        tandem_executor_close(executor);
-        return status;
-    }
-    executor->evaluates = 1;
-    executor->weight = trained->weight; /* same model, same bucket plan: the same flat layout */
-    bind_operands(executor);
-    *out = executor;
-    return TANDEM_OK;
-}
-
 void tandem_executor_close(tandem_executor *executor)
 {
     if (!executor) return;
+    tandem_executor_close(executor->forward);
+    tandem_step_close(executor->forward_step);
     tandem_reducer_close(executor->reducer);
     tandem_graphs_close(executor);
     for (int t = 0; executor->kernel && t < executor->step->n_task; t++)
         if (executor->kernel[t]) executor->worker->backend->release(executor->kernel[t]);
     if (tandem_worker_is_apart(executor->worker)) tandem_transfer_close(executor);
     tandem_worker *worker = executor->worker;
-    if (!executor->evaluates) tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
+    if (executor->evaluates) executor->weight = NULL, executor->arena = NULL; /* the trained executor's */
+    tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->weight);
     tandem_worker_give_exchanged(worker, executor->host_gradient);
     if (executor->gradient != executor->host_gradient)
         tandem_worker_give(worker, TANDEM_ON_DEVICE, executor->gradient);

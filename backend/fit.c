@@ -47,7 +47,8 @@ static uint64_t available_bytes(void)
 /* What kernels see of values beside their numbers, running statistics, and which weights decay. */
 static uint64_t beside_bytes(const tandem_executor *executor)
 {
-    return (uint64_t)executor->step->n_value * sizeof(float) +
+    return (executor->forward ? beside_bytes(executor->forward) : 0) +
+           (uint64_t)executor->step->n_value * sizeof(float) +
            (uint64_t)executor->statistics.n * sizeof(float) + (uint64_t)executor->step->n_flat / 16;
 }
 
@@ -55,6 +56,7 @@ static void claim_card(claim *own, const tandem_executor *executor)
 {
     const tandem_worker *worker = executor->worker;
     own->host_bytes = tandem_transfer_staging_bytes(executor);
+    if (executor->forward) own->host_bytes += tandem_transfer_staging_bytes(executor->forward);
     own->beside_bytes = beside_bytes(executor);
     own->free_bytes = worker->backend->free_bytes(worker->device);
     (void)snprintf(own->card, sizeof own->card, "%s", worker->device_name);
@@ -226,19 +228,22 @@ static tandem_status tell(const verdict *v, int64_t fitting, tandem_error *error
     const tandem_memory *m = &v->by->memory;
     const uint64_t alive =
         m->activations + m->activation_gradients + m->weight_copies + m->weight_gradients + m->workspace;
-    char what[320], batch[64];
+    char what[320], batch[64], evaluation[96] = "";
     describe(what, sizeof what, v);
+    if (m->evaluation)
+        (void)snprintf(evaluation, sizeof evaluation, ", more for evaluations (--eval) %s",
+                       print(m->evaluation).text);
     if (v->where == MACHINE && v->by->card[0])
         return tandem_error_set(error, v->status, "%s to copy from and to device '%s'", what, v->by->card);
     (void)snprintf(batch, sizeof batch, fitting > 0 ? "batch %lld would fit" : "no smaller batch was found to fit",
                    (long long)fitting);
     (void)tandem_error_set(error, v->status,
                            "%s: weights %s, gradients %s, optimizer %s, activations %s, their gradients %s, "
-                           "low-precision weights %s, workspace %s, gaps %s; %s",
+                           "low-precision weights %s, workspace %s, gaps %s%s; %s",
                            what, print(m->weights).text, print(m->gradients).text, print(m->optimizer).text,
                            print(m->activations).text, print(m->activation_gradients).text,
                            print(m->weight_copies).text, print(m->workspace).text,
-                           print(m->arena > alive ? m->arena - alive : 0).text, batch);
+                           print(m->arena > alive ? m->arena - alive : 0).text, evaluation, batch);
     return v->status;
 }
 

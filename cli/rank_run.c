@@ -126,6 +126,7 @@ static tandem_status open_executor(rank_run *run, const cli_subject *subject, co
                                    .label_smoothing = (float)options->label_smoothing,
                                    .clip = options->clip,
                                    .loss_scale = (float)subject->loss_scale,
+                                   .evaluates = options->data && options->evaluate > 0,
                                    .allow_nan = options->allow_nan};
     return run->backend->executor_open(&run->executor, run->worker, &how, error);
 }

@@ -505,6 +505,16 @@ tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes,
     return TANDEM_OK;
 }
 
+uint64_t tandem_comm_others_bytes(tandem_comm *comm)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&comm->mutex);
+    for (const shared *s = comm->first; s; s = s->next)
+        bytes += (uint64_t)(s->sum.segment.n_rank - 1) * s->sum.segment.bytes;
+    pthread_mutex_unlock(&comm->mutex);
+    return bytes;
+}
+
 int tandem_comm_give(tandem_comm *comm, void *memory)
 {
     pthread_mutex_lock(&comm->mutex);

@@ -77,6 +77,8 @@ const char *tandem_comm_why_apart(const tandem_comm *comm);
  * is NULL where the ranks share none, and unchanged on error: what a collective says, or TANDEM_NO_MEMORY on
  * every rank. The memory is anonymous, and gone with the ranks. */
 tandem_status tandem_comm_take(tandem_comm *comm, void **memory, uint64_t bytes, uint32_t tag, tandem_error *error);
+/* What the other ranks have in memory that this one can reach, and has in its tables. */
+uint64_t tandem_comm_others_bytes(tandem_comm *comm);
 /* Of this rank alone; no sum may be under way there. 0: `memory` is none that was taken. */
 int tandem_comm_give(tandem_comm *comm, void *memory);
 

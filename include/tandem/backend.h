@@ -198,6 +198,7 @@ typedef struct tandem_executor_options {
                          ICML 2013, algorithm 1. It and a loss_scale need a step with_norm (step.h), and no other has one */
     float loss_scale; /* the loss is multiplied by it backward, for gradients in narrow types; < 0: 65536, halved at overflow,
                          doubled behind 2000 good steps; 0 = none. Micikevicius et al., ICLR 2018, section 3.2 */
+    int evaluates; /* 1: executor_evaluate may be called: its kernels are made, and have a place in memory, from the begin */
     int allow_nan; /* 1: a loss or gradient that is not finite does not end the step with TANDEM_OVER_LIMIT */
 } tandem_executor_options;
 
@@ -281,8 +282,12 @@ typedef struct tandem_backend_api {
     const char *(*executor_note)(const tandem_executor *executor);
     /* Times of the last step; arrays belong to the executor and are overwritten by the next. */
     const tandem_step_times *(*executor_times)(const tandem_executor *executor);
-    /* Bytes that were really allocated, all of the run's: equals the plan's peak. */
+    /* Bytes that were asked for, all of the run's: equals the plan's peak. */
     uint64_t (*executor_allocated)(const tandem_executor *executor);
+    /* The most that this rank has had in memory since just before the executor was opened, less what it had then, as the system
+     * tells it: the plan's peak, and what no plan knows (code that kernels are made of, libraries' own memory). Of a device that
+     * has memory of its own: what is free there now less than then, whoever took it. −1 = not known. Some 50 us. */
+    int64_t (*executor_resident)(const tandem_executor *executor);
     const tandem_memory *(*executor_memory)(const tandem_executor *executor);
     uint64_t (*executor_workspace)(const tandem_executor *executor, int task);
     void (*executor_observe)(tandem_executor *executor, tandem_observer *observer, void *context);
@@ -291,7 +296,8 @@ typedef struct tandem_backend_api {
     const void *(*executor_value)(const tandem_executor *executor, int value, int gradient, float *scale);
     /* Share of the first n test samples that this executor's rank gets right, by a forward pass in fp32 over its own
      * weights, with the running statistics of batchnorms and without dropout; correct and total are of this rank's part (ranks
-     * take samples in turn). All ranks together. */
+     * take samples in turn). It needs an executor that was opened to evaluate, else TANDEM_USAGE, and takes no memory. All ranks
+     * together. */
     tandem_status (*executor_evaluate)(tandem_executor *executor, const tandem_data *data, int64_t n,
                                        int64_t *correct, int64_t *total, tandem_error *error);
 
@@ -332,7 +338,7 @@ typedef struct tandem_backend_api {
                                         int n, double *slowdown, tandem_error *error);
 } tandem_backend_api;
 
-enum { TANDEM_BACKEND_VERSION = 7 };
+enum { TANDEM_BACKEND_VERSION = 8 };
 /* The table, or NULL where `version` is not the one this library was built for. */
 const tandem_backend_api *tandem_backend_get(int version);
 

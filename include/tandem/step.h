@@ -238,8 +238,9 @@ typedef struct tandem_memory {
     int peak_task;       /* where that is */
     /* what is alive there, by kind */
     uint64_t activations, activation_gradients, weight_copies, workspace;
-    uint64_t peak; /* weights + gradients + optimizer + histories + arena: what the executor allocates, to the byte */
+    uint64_t peak; /* weights + gradients + optimizer + histories + arena + evaluation: what the executor allocates, to the byte */
     uint64_t weight_gradients; /* alive at the arena's peak: of one micro-step, not yet summed */
+    uint64_t evaluation; /* what an evaluation between steps needs beyond the arena, in which it runs; 0 in most plans */
 } tandem_memory;
 
 /* tandem_memory_plan: place every value and workspace of the current plan in one arena.

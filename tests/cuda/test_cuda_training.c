@@ -24,7 +24,7 @@ static int64_t *memory_left, *most_locked;
 static int (*open_things)(void);
 
 static const char *const models[] = {"mlp:width=16", "resnet20:width=4,blocks=1", "gpt_tiny:width=16,depth=1,length=8"};
-enum { N_MODEL = 3 };
+enum { N_MODEL = 3, BESIDE_BYTES = 1 << 16 };
 
 static int open_stand_in(void **state)
 {
@@ -73,6 +73,8 @@ static void check_whole(const experiment *e, const record *r)
         assert_int_equal(r->allocated[rank], r->planned[rank]);
         assert_int_equal(r->open_things[rank], 0);
     }
+    /* What is no longer free on the card is the plan, and tables beside it. */
+    assert_in_range(r->resident[0], r->planned[0], r->planned[0] + BESIDE_BYTES);
 }
 
 static void check_close(const experiment *e, const record *a, const record *b, double most)

@@ -92,6 +92,7 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
                                        .label_smoothing = e->label_smoothing,
                                        .loss_scale = e->loss_scale,
                                        .no_decay = e->no_decay,
+                                       .evaluates = e->evaluate > 0,
                                        .allow_nan = e->allow_nan},
             error);
     if (status == TANDEM_OK) r->shares[rank] = backend->worker_shares(worker);
@@ -120,6 +121,8 @@ static tandem_status run_rank(const experiment *e, int rank, const char *store, 
     if (status != TANDEM_OK) return status; /* the process ends; a broken run is not closed politely */
     r->allocated[rank] = backend->executor_allocated(executor);
     r->planned[rank] = backend->executor_memory(executor)->peak;
+    r->evaluation[rank] = backend->executor_memory(executor)->evaluation;
+    r->resident[rank] = backend->executor_resident(executor);
     backend->executor_close(executor);
     backend->worker_close(worker);
     tandem_step_close(step);

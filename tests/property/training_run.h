@@ -15,7 +15,8 @@ typedef struct record {
     tandem_status status[MOST_RANKS];
     tandem_error error[MOST_RANKS];
     int64_t failed_ns[MOST_RANKS];
-    uint64_t allocated[MOST_RANKS], planned[MOST_RANKS];
+    uint64_t allocated[MOST_RANKS], planned[MOST_RANKS], evaluation[MOST_RANKS];
+    int64_t resident[MOST_RANKS];
     int64_t resumed_at[MOST_RANKS];
     tandem_step_report report[MOST_RANKS][MOST_STEPS];
     int64_t correct[MOST_RANKS]; /* of those that were evaluated */
