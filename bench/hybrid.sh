@@ -133,7 +133,7 @@ measure() { # LINK PLAN
     jq -r --arg model "$model" --arg batch "$batch" --arg pair "$pair" --arg link "$1" --arg plan "$2" \
         --argjson before "$before" --argjson after "$after" '.steps as $steps | .cases[0]
         | [$model, $batch, $pair, $link, $plan, $before, $after, .measured_ns, .measured_p10_ns, .measured_p90_ns, $steps,
-           (if .predicted_peak_bytes == .measured_peak_bytes then "=" else "differs" end)] | @tsv' answer.json >>"$rows"
+           (if .predicted_peak_bytes == .allocated_peak_bytes then "=" else "differs" end)] | @tsv' answer.json >>"$rows"
 }
 
 # --- All of them ---------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ static operator_times times_of(const compare_case *compared, const tandem_graph 
         const compare_task *task = &compared->task[t];
         const int is_its = op < graph->n_op ? task->op == op : task->op < 0 && strcmp(task->kind, times.kind) == 0;
         if (!is_its) continue;
-        times.predicted_ns += task->predicted_ns;
+        times.predicted_ns += task->class_predicted_ns[0];
         times.measured_ns += task->measured_ns;
     }
     return times;
@@ -45,35 +45,69 @@ static double error_of(operator_times times)
     return times.measured_ns > 0 ? (double)(times.predicted_ns - times.measured_ns) / (double)times.measured_ns : NAN;
 }
 
+/* Of one kind of task on the devices of a class. */
+static operator_times times_of_kind(const compare_case *compared, int c, tandem_task_kind kind)
+{
+    operator_times times = {.name = compared->member[c].device, .kind = tandem_task_kind_name(kind)};
+    for (int t = 0; t < compared->n_task; t++) {
+        const compare_task *task = &compared->task[t];
+        if (strcmp(task->kind, times.kind) != 0 || kind == TANDEM_TASK_REDUCE) continue;
+        times.predicted_ns += task->class_predicted_ns[c];
+        times.measured_ns += task->class_measured_ns[c];
+    }
+    return times;
+}
+
+static void add_times(json_t *rows, const char *what, operator_times times)
+{
+    if (times.predicted_ns == 0 && times.measured_ns == 0) return;
+    json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", what, times.name, "kind", times.kind,
+                                          "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
+                                          (json_int_t)times.measured_ns, "error", cli_number(error_of(times))));
+}
+
+static json_t *kinds_json(const compare_case *compared)
+{
+    json_t *rows = json_array();
+    for (int c = 0; c < compared->n_class; c++)
+        for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
+            add_times(rows, "device", times_of_kind(compared, c, (tandem_task_kind)kind));
+    return rows;
+}
+
 static json_t *operators_json(const compare_case *compared, const tandem_graph *graph)
 {
     json_t *rows = json_array();
-    for (int op = 0; op < graph->n_op + N_REST; op++) {
-        const operator_times times = times_of(compared, graph, op);
-        if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
-        json_array_append_new(rows, json_pack("{s:s,s:s,s:I,s:I,s:o}", "operator", times.name, "kind", times.kind,
-                                              "predicted_ns", (json_int_t)times.predicted_ns, "measured_ns",
-                                              (json_int_t)times.measured_ns, "error", cli_number(error_of(times))));
-    }
+    for (int op = 0; op < graph->n_op + N_REST; op++)
+        add_times(rows, "operator", times_of(compared, graph, op));
     return rows;
+}
+
+static void add_row(cli_table *table, operator_times times)
+{
+    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
+    if (times.predicted_ns == 0 && times.measured_ns == 0) return;
+    cli_table_row(table, "%s\t%s\t%s\t%s\t%s", times.name, times.kind,
+                  tandem_quantity_print_ns(predicted, sizeof predicted, times.predicted_ns),
+                  tandem_quantity_print_ns(measured, sizeof measured, times.measured_ns),
+                  tandem_quantity_print_ratio(error, sizeof error, error_of(times)));
 }
 
 static int print_operators(const compare_case *compared, const tandem_graph *graph)
 {
-    char predicted[TANDEM_QUANTITY_TEXT], measured[TANDEM_QUANTITY_TEXT], error[TANDEM_QUANTITY_TEXT];
-    cli_table table = {0};
-    cli_table_row(&table, "operator on %s\tkind\t>predicted\t>measured\t>error", compared->member[0].device);
-    for (int op = 0; op < graph->n_op + N_REST; op++) {
-        const operator_times times = times_of(compared, graph, op);
-        if (times.predicted_ns == 0 && times.measured_ns == 0) continue;
-        cli_table_row(&table, "%s\t%s\t%s\t%s\t%s", times.name, times.kind,
-                      tandem_quantity_print_ns(predicted, sizeof predicted, times.predicted_ns),
-                      tandem_quantity_print_ns(measured, sizeof measured, times.measured_ns),
-                      tandem_quantity_print_ratio(error, sizeof error, error_of(times)));
-    }
+    cli_table operators = {0}, kinds = {0};
+    cli_table_row(&operators, "operator on %s\tkind\t>predicted\t>measured\t>error", compared->member[0].device);
+    for (int op = 0; op < graph->n_op + N_REST; op++) add_row(&operators, times_of(compared, graph, op));
+    cli_table_row(&kinds, "device\tkind of task\t>predicted\t>measured\t>error");
+    for (int c = 0; c < compared->n_class; c++)
+        for (int kind = 0; kind < TANDEM_N_TASK_KIND; kind++)
+            add_row(&kinds, times_of_kind(compared, c, (tandem_task_kind)kind));
     putchar('\n');
-    const int code = cli_table_print(&table);
-    cli_table_free(&table);
+    int code = cli_table_print(&operators);
+    putchar('\n');
+    if (code == 0) code = cli_table_print(&kinds);
+    cli_table_free(&kinds);
+    cli_table_free(&operators);
     return code;
 }
 
@@ -91,22 +125,42 @@ static int print_json(const compare_case *compared, const cli_options *options, 
     json_object_set_new(result, "cases", cases);
     json_object_set_new(result, "mean_abs_error", cli_number(fabs(compared->error)));
     json_object_set_new(result, "max_abs_error", cli_number(fabs(compared->error)));
-    if (options->per_operator)
+    if (options->per_operator) {
         json_object_set_new(result, "operators", operators_json(compared, subject->graph[0]));
+        json_object_set_new(result, "kinds", kinds_json(compared));
+    }
     return cli_print_json(result);
+}
+
+typedef struct resident_text {
+    char most[TANDEM_QUANTITY_TEXT], unplanned[TANDEM_QUANTITY_TEXT + 1];
+} resident_text;
+
+static resident_text print_resident(const compare_class *class)
+{
+    resident_text text = {"-", "-"};
+    if (class->resident_peak_bytes < 0) return text;
+    const int64_t more = compare_unplanned_bytes(class);
+    (void)tandem_quantity_print_bytes(text.most, sizeof text.most, (uint64_t) class->resident_peak_bytes);
+    text.unplanned[0] = more < 0 ? '-' : '+';
+    (void)tandem_quantity_print_bytes(text.unplanned + 1, sizeof text.unplanned - 1,
+                                      (uint64_t)(more < 0 ? -more : more));
+    return text;
 }
 
 static int print_devices(const compare_case *compared)
 {
     char bytes[2][TANDEM_QUANTITY_TEXT], wait[2][TANDEM_QUANTITY_TEXT];
     cli_table table = {0};
-    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>waits predicted\t>waited");
+    cli_table_row(&table, "device\t>memory predicted\t>allocated\t>resident\t>unplanned\t>waits predicted\t>waited");
     for (int c = 0; c < compared->n_class; c++) {
         const compare_class *class = &compared->member[c];
-        cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s", class->device,
+        const resident_text resident = print_resident(class);
+        cli_table_row(&table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s", class->device,
                       tandem_quantity_print_bytes(bytes[0], sizeof bytes[0], class->predicted_peak_bytes),
-                      class->predicted_peak_bytes == class->measured_peak_bytes ? " =" : "",
-                      tandem_quantity_print_bytes(bytes[1], sizeof bytes[1], class->measured_peak_bytes),
+                      class->predicted_peak_bytes == class->allocated_peak_bytes ? " =" : "",
+                      tandem_quantity_print_bytes(bytes[1], sizeof bytes[1], class->allocated_peak_bytes),
+                      resident.most, resident.unplanned,
                       tandem_quantity_print_ns(wait[0], sizeof wait[0], class->predicted_wait_ns),
                       tandem_quantity_print_ns(wait[1], sizeof wait[1], class->measured_wait_ns));
     }
@@ -124,6 +178,15 @@ static void print_again(const compare_case *compared)
                tandem_quantity_print_ns(again, sizeof again, compared->again_ns),
                tandem_quantity_print_ratio(moved, sizeof moved, compare_case_moved(compared)),
                tandem_quantity_print_ratio(error, sizeof error, ((double)compared->again_ns - measured) / measured));
+    if (compared->own_ns)
+        printf("replayed with the times that tasks took in this run %s: the simulation's own error is %s\n",
+               tandem_quantity_print_ns(again, sizeof again, compared->own_ns),
+               tandem_quantity_print_ratio(error, sizeof error, compare_case_own_error(compared)));
+    if (compared->undisturbed_ns > 0 && compared->undisturbed_ns < compared->measured_ns - compared->measured_ns / 50)
+        printf("other processes had the ranks' cores for a part of it; without them the step takes %s, and the error is %s\n",
+               tandem_quantity_print_ns(moved, sizeof moved, compared->undisturbed_ns),
+               tandem_quantity_print_ratio(
+                   error, sizeof error, (double)compared->predicted_ns / (double)compared->undisturbed_ns - 1));
     putchar('\n');
 }
 
@@ -174,7 +237,9 @@ static int measure(compare_case *compared, const cli_options *options, const cli
     if (code == 0 && options->again) code = compare_case_again(compared, options, subject, path);
     cli_scratch_file_remove(path);
     if (code != 0) return code;
-    return compare_case_file(compared, options, subject, &error) == TANDEM_OK ? 0 : cli_fail(&error);
+    tandem_status status = compare_case_own(compared, options, subject, &error);
+    if (status == TANDEM_OK) status = compare_case_file(compared, options, subject, &error);
+    return status == TANDEM_OK ? 0 : cli_fail(&error);
 }
 
 static int check_limit(const compare_case *compared, const cli_options *options)

@@ -14,9 +14,7 @@
 
 static tandem_status predict_tasks(compare_case *out, const tandem_replayer *replayer, tandem_error *error)
 {
-    int n_event = 0;
     const tandem_step *step = tandem_replayer_step(replayer, 0);
-    const tandem_trace_event *event = tandem_replayer_events(replayer, 0, &n_event);
     out->task = calloc((size_t)step->n_task, sizeof *out->task);
     if (!out->task)
         return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %d tasks", step->n_task);
@@ -26,8 +24,13 @@ static tandem_status predict_tasks(compare_case *out, const tandem_replayer *rep
             (compare_task){.op = step->task[t].op,
                            .kind = tandem_task_kind_name(step->task[t].kind),
                            .stream = step->task[t].stream == TANDEM_STREAM_COMM ? "communication" : "compute"};
-    for (int e = 0; e < n_event; e++) /* in the last micro-step, as measured */
-        if (event[e].task >= 0) out->task[event[e].task].predicted_ns = event[e].end_ns - event[e].start_ns;
+    for (int c = 0; c < out->n_class; c++) {
+        int n_event = 0;
+        const tandem_trace_event *event = tandem_replayer_events(replayer, c, &n_event);
+        for (int e = 0; e < n_event; e++) /* in the last micro-step, as measured */
+            if (event[e].task >= 0)
+                out->task[event[e].task].class_predicted_ns[c] = event[e].end_ns - event[e].start_ns;
+    }
     return TANDEM_OK;
 }
 
@@ -136,20 +139,44 @@ static double number(const json_t *object, const char *member)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+/* −1 where it is null. */
+static int64_t known(const json_t *object, const char *member)
+{
+    const json_t *value = json_object_get(object, member);
+    return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
+/* One rank's part of its class's mean. */
+static void read_class_tasks(compare_case *out, int c, const json_t *task_ns)
+{
+    const int n_rank = out->member[c].n_rank;
+    for (int t = 0; t < out->n_task; t++)
+        out->task[t].class_measured_ns[c] += json_integer_value(json_array_get(task_ns, (size_t)t)) / n_rank;
+}
+
 /* Ranks are numbered class by class. */
 static void read_ranks(compare_case *out, const json_t *ranks)
 {
     size_t r = 0;
     for (int c = 0; c < out->n_class; c++) {
         compare_class *class = &out->member[c];
-        int64_t wait_ns = 0;
+        int64_t wait_ns = 0, busy_ns = 0;
         for (int k = 0; k < class->n_rank; k++, r++) {
             const json_t *rank = json_array_get(ranks, r);
-            const uint64_t bytes = (uint64_t)whole(rank, "allocated_bytes");
-            if (bytes > class->measured_peak_bytes) class->measured_peak_bytes = bytes;
+            const uint64_t evaluation = (uint64_t)whole(rank, "evaluation_bytes"),
+                           bytes = (uint64_t)whole(rank, "allocated_bytes") - evaluation;
+            const int64_t resident = known(rank, "resident_bytes"), busy = known(rank, "busy_ns"),
+                          undisturbed = known(rank, "undisturbed_ns");
+            if (bytes > class->allocated_peak_bytes) class->allocated_peak_bytes = bytes;
+            if (evaluation > class->evaluation_bytes) class->evaluation_bytes = evaluation;
+            if (k == 0 || resident > class->resident_peak_bytes) class->resident_peak_bytes = resident;
             wait_ns += whole(rank, "wait_ns");
+            busy_ns = busy < 0 || busy_ns < 0 ? -1 : busy_ns + busy;
+            if (r == 0 || undisturbed < out->undisturbed_ns) out->undisturbed_ns = undisturbed;
+            read_class_tasks(out, c, json_object_get(rank, "task_ns"));
         }
         class->measured_wait_ns = wait_ns / class->n_rank;
+        class->measured_busy_ns = busy_ns < 0 ? -1 : busy_ns / class->n_rank;
     }
 }
 
@@ -193,6 +220,47 @@ int compare_case_measure(compare_case *out, const cli_options *options, const ch
     }
     json_decref(run);
     return code;
+}
+
+/* --- Replaying what was measured -------------------------------------------------------------- */
+
+/* A rank's all-reduce lasts while it waits for the others, too: the one that waits least tells how long it takes. */
+static int64_t least_of_classes(const compare_case *out, int t)
+{
+    int64_t least = out->task[t].class_measured_ns[0];
+    for (int c = 1; c < out->n_class; c++)
+        if (out->task[t].class_measured_ns[c] < least) least = out->task[t].class_measured_ns[c];
+    return least;
+}
+
+static void set_task(tandem_replayer *replayer, const compare_case *out, int c, int t)
+{
+    const tandem_task *task = &tandem_replayer_step(replayer, c)->task[t];
+    const int is_reduce = task->kind == TANDEM_TASK_REDUCE;
+    const int64_t ns = is_reduce ? least_of_classes(out, t) : out->task[t].class_measured_ns[c];
+    if (!task->active || ns <= 0) return;
+    for (int beside = 0; beside < 2; beside++)
+        tandem_replayer_set_form_ns(replayer, c, t, is_reduce ? 0 : task->variant, beside, ns);
+}
+
+tandem_status compare_case_own(compare_case *out, const cli_options *options, const cli_subject *subject,
+                               tandem_error *error)
+{
+    tandem_planner *planner = NULL;
+    tandem_replay replay;
+    if (out->n_task == 0) return TANDEM_OK;
+    tandem_status status = cli_planner_open(&planner, options, subject, 1, error);
+    if (status != TANDEM_OK) return status;
+    tandem_replayer *replayer = tandem_planner_problem(planner)->replayer;
+    status = tandem_replayer_run(replayer, &replay, 0, error); /* which form of each task the plan has */
+    for (int c = 0; c < out->n_class && status == TANDEM_OK; c++)
+        for (int t = 0; t < out->n_task; t++) set_task(replayer, out, c, t);
+    if (status == TANDEM_OK) status = tandem_replayer_run(replayer, &replay, 0, error);
+    tandem_planner_close(planner);
+    if (status != TANDEM_OK) return status;
+    out->own_ns = replay.step_ns;
+    for (int c = 0; c < out->n_class; c++) out->member[c].own_busy_ns = replay.member[c].busy_ns;
+    return status;
 }
 
 /* --- Measuring costs again ---------------------------------------------------------------------- */
@@ -286,33 +354,56 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 
 /* --- Telling ---------------------------------------------------------------------------------- */
 
+static json_t *known_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
+
+/* Other processes stretch a step, and hardly the medians of its tasks. */
+double compare_case_own_error(const compare_case *out)
+{
+    const double step = (double)(out->undisturbed_ns > 0 ? out->undisturbed_ns : out->measured_ns);
+    return out->own_ns ? ((double)out->own_ns - step) / step : NAN;
+}
+
 double compare_case_moved(const compare_case *out)
 {
     return out->again_ns ? (double)(out->again_ns - out->predicted_ns) / (double)out->predicted_ns : NAN;
 }
 
+/* To the array of that name, which is made with its first element. */
+static void append(json_t *object, const char *member, json_t *value)
+{
+    if (!json_object_get(object, member)) json_object_set_new(object, member, json_array());
+    json_array_append_new(json_object_get(object, member), value);
+}
+
+static void add_class(json_t *object, const compare_case *out, const compare_class *class)
+{
+    const int is_known = class->resident_peak_bytes >= 0;
+    append(object, "devices", json_string(class->device));
+    append(object, "predicted_peak_bytes", json_integer((json_int_t) class->predicted_peak_bytes));
+    append(object, "allocated_peak_bytes", json_integer((json_int_t) class->allocated_peak_bytes));
+    append(object, "evaluation_bytes", json_integer((json_int_t) class->evaluation_bytes));
+    append(object, "resident_peak_bytes", known_json(class->resident_peak_bytes));
+    append(object, "unplanned_bytes", is_known ? json_integer(compare_unplanned_bytes(class)) : json_null());
+    append(object, "predicted_wait_ns", json_integer(class->predicted_wait_ns));
+    append(object, "measured_wait_ns", json_integer(class->measured_wait_ns));
+    append(object, "own_busy_ns", out->own_ns ? json_integer(class->own_busy_ns) : json_null());
+    append(object, "measured_busy_ns", known_json(class->measured_busy_ns));
+}
+
 json_t *compare_case_json(const compare_case *out)
 {
-    json_t *devices = json_array(), *predicted_peak = json_array(), *measured_peak = json_array(),
-           *predicted_wait = json_array(), *measured_wait = json_array();
-    for (int c = 0; c < out->n_class; c++) {
-        const compare_class *class = &out->member[c];
-        json_array_append_new(devices, json_string(class->device));
-        json_array_append_new(predicted_peak, json_integer((json_int_t) class->predicted_peak_bytes));
-        json_array_append_new(measured_peak, json_integer((json_int_t) class->measured_peak_bytes));
-        json_array_append_new(predicted_wait, json_integer(class->predicted_wait_ns));
-        json_array_append_new(measured_wait, json_integer(class->measured_wait_ns));
-    }
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan",
-                     out->plan, "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns",
-                     (json_int_t)out->measured_ns, "measured_p10_ns", (json_int_t)out->measured_p10_ns,
-                     "measured_p90_ns", (json_int_t)out->measured_p90_ns, "error", cli_number(out->error),
-                     "again_ns", out->again_ns ? json_integer(out->again_ns) : json_null(), "moved",
-                     cli_number(compare_case_moved(out)), "devices", devices, "predicted_peak_bytes",
-                     predicted_peak, "measured_peak_bytes", measured_peak, "predicted_wait_ns", predicted_wait,
-                     "measured_wait_ns", measured_wait, "sensitivity", cli_number(out->sensitivity),
-                     "samples_per_s", cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss),
-                     "final_loss", cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
+    json_t *result = json_pack(
+        "{s:s,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "plan", out->plan,
+        "predicted_ns", (json_int_t)out->predicted_ns, "measured_ns", (json_int_t)out->measured_ns,
+        "measured_p10_ns", (json_int_t)out->measured_p10_ns, "measured_p90_ns",
+        (json_int_t)out->measured_p90_ns, "undisturbed_ns", known_json(out->undisturbed_ns), "error",
+        cli_number(out->error), "again_ns", out->again_ns ? json_integer(out->again_ns) : json_null(), "moved",
+        cli_number(compare_case_moved(out)), "own_ns", out->own_ns ? json_integer(out->own_ns) : json_null(),
+        "own_error", cli_number(compare_case_own_error(out)), "sensitivity", cli_number(out->sensitivity),
+        "samples_per_s", cli_number(out->samples_per_s), "first_loss", cli_number(out->first_loss),
+        "final_loss", cli_number(out->final_loss), "accuracy", cli_number(out->accuracy));
+    for (int c = 0; c < out->n_class; c++) add_class(result, out, &out->member[c]);
+    return result;
 }
 
 void compare_case_free(compare_case *out)

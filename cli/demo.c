@@ -171,20 +171,27 @@ static void print_times(const demo *d)
     }
 }
 
+static void print_memory(const compare_class *class)
+{
+    char resident[TANDEM_QUANTITY_TEXT] = "-";
+    if (class->resident_peak_bytes >= 0)
+        (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t) class->resident_peak_bytes);
+    printf(" %14llu %s %12llu %9s", (unsigned long long)class->predicted_peak_bytes,
+           class->predicted_peak_bytes == class->allocated_peak_bytes ? "=" : "!",
+           (unsigned long long)class->allocated_peak_bytes, resident);
+}
+
 static void print_memory_and_learning(const demo *d)
 {
     printf("\n%-10s", "plan");
-    for (int m = 0; m < d->result[0].n_class; m++) printf(" %30s", d->result[0].member[m].device);
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", d->result[0].member[m].device);
     printf(" %8s %8s\n%-10s", "loss 1", "loss end", "");
-    for (int m = 0; m < d->result[0].n_class; m++) printf(" %30s", "bytes predicted = allocated");
+    for (int m = 0; m < d->result[0].n_class; m++) printf(" %40s", "bytes predicted = allocated  resident");
     putchar('\n');
     for (int k = 0; k < N_CASE; k++) {
         const compare_case *c = &d->result[k];
         printf("%-10s", c->plan);
-        for (int m = 0; m < c->n_class; m++)
-            printf("  %13llu %s %13llu", (unsigned long long)c->member[m].predicted_peak_bytes,
-                   c->member[m].predicted_peak_bytes == c->member[m].measured_peak_bytes ? "=" : "!",
-                   (unsigned long long)c->member[m].measured_peak_bytes);
+        for (int m = 0; m < c->n_class; m++) print_memory(&c->member[m]);
         printf(" %8.4f %8.4f\n", c->first_loss, c->final_loss);
     }
 }

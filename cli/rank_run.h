@@ -43,17 +43,20 @@ tandem_status rank_run_open_step(rank_run *run, const cli_subject *subject, cons
 
 /* Steps that were run, times in ns. */
 typedef struct rank_times {
-    int64_t n_counted;          /* steps behind the warm-up */
-    int64_t *period_ns;         /* [steps] from the begin of a step to the begin of the next */
-    int64_t *wait_ns;           /* [steps] the compute stream stood still for buckets */
-    int64_t *task_ns;           /* [n_task][KEPT_STEPS], a ring over the counted steps */
+    int64_t n_counted;  /* steps behind the warm-up */
+    int64_t *period_ns; /* [steps] from the begin of a step to the begin of the next */
+    int64_t *wait_ns;   /* [steps] the compute stream stood still for buckets */
+    int64_t *undisturbed_ns; /* [steps] period, less what other processes had of the rank's core; −1 = not known */
+    int64_t *busy_ns;        /* [steps] and less what the compute stream stood still */
+    int64_t *task_ns;        /* [n_task][KEPT_STEPS], a ring over the counted steps */
     int64_t *start_ns, *end_ns; /* [n_micro × n_task] of the last step: the trace */
 } rank_times;
 
 /* One rank's figures, sent to rank 0. */
 typedef struct rank_report {
-    int64_t period_ns, p10_ns, p90_ns, wait_ns; /* medians over the counted steps */
-    uint64_t allocated_bytes, planned_bytes;
+    int64_t period_ns, p10_ns, p90_ns, wait_ns, undisturbed_ns, busy_ns; /* medians over the counted steps; −1 = not known */
+    uint64_t allocated_bytes, planned_bytes, evaluation_bytes; /* evaluation: what both have for it beyond the steps */
+    int64_t resident_bytes; /* beside the plan's, as the system tells them; −1 = not known */
 } rank_report;
 
 #endif

@@ -25,6 +25,7 @@ typedef struct training {
     double *loss;  /* [steps] */
     rank_times times;
     rank_report *report;    /* [n_rank] on rank 0 after the end */
+    int64_t *task_ns;       /* [n_rank][n_task] there: medians; with --operators */
     evaluation *evaluation; /* [n_evaluation] */
     int n_evaluation;
     int is_noted;  /* what the executor had to say was said */
@@ -45,11 +46,13 @@ static tandem_status allocate(training *t, tandem_error *error)
     t->evaluation = calloc(every ? (size_t)(t->steps / every) + 2 : 1, sizeof *t->evaluation);
     t->times.period_ns = calloc(steps, sizeof *t->times.period_ns);
     t->times.wait_ns = calloc(steps, sizeof *t->times.wait_ns);
+    t->times.undisturbed_ns = calloc(steps, sizeof *t->times.undisturbed_ns);
+    t->times.busy_ns = calloc(steps, sizeof *t->times.busy_ns);
     t->times.task_ns = calloc(n_task * KEPT_STEPS, sizeof *t->times.task_ns);
     t->times.start_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.start_ns);
     t->times.end_ns = calloc(n_task * n_micro_of(t), sizeof *t->times.end_ns);
-    if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns && t->times.task_ns &&
-        t->times.start_ns && t->times.end_ns)
+    if (t->loss && t->report && t->evaluation && t->times.period_ns && t->times.wait_ns &&
+        t->times.undisturbed_ns && t->times.busy_ns && t->times.task_ns && t->times.start_ns && t->times.end_ns)
         return TANDEM_OK;
     return tandem_error_set(error, TANDEM_NO_MEMORY, "no memory to record %lld steps", (long long)t->steps);
 }
@@ -59,9 +62,12 @@ static void release(training *t)
     free(t->times.end_ns);
     free(t->times.start_ns);
     free(t->times.task_ns);
+    free(t->times.busy_ns);
+    free(t->times.undisturbed_ns);
     free(t->times.wait_ns);
     free(t->times.period_ns);
     free(t->evaluation);
+    free(t->task_ns);
     free(t->report);
     free(t->loss);
     train_log_close(&t->log);
@@ -83,6 +89,17 @@ static void record_step(training *t, int64_t index)
     memcpy(t->times.start_ns, times->all_start_ns, n_time * sizeof *t->times.start_ns);
     memcpy(t->times.end_ns, times->all_end_ns, n_time * sizeof *t->times.end_ns);
     if (index >= WARM_UP_STEPS) t->times.wait_ns[t->times.n_counted++] = wait;
+}
+
+/* What other processes took of it since delayed_ns was told. */
+static void record_period(training *t, int64_t place, int64_t step_ns, int64_t delayed_ns)
+{
+    const int is_known = delayed_ns != INT64_MIN;
+    const int64_t taken_ns = is_known ? tandem_delayed_ns() - delayed_ns : 0;
+    const int64_t undisturbed_ns = step_ns - (taken_ns > 0 ? taken_ns : 0);
+    t->times.period_ns[place] = step_ns;
+    t->times.undisturbed_ns[place] = is_known ? undisturbed_ns : -1;
+    t->times.busy_ns[place] = is_known ? undisturbed_ns - t->times.wait_ns[place] : -1;
 }
 
 static void show_progress(const training *t, int64_t index, int64_t begin_ns)
@@ -181,7 +198,7 @@ static tandem_status run_steps(training *t, tandem_error *error)
 {
     const tandem_backend_api *backend = t->run.backend;
     const int64_t begin = tandem_now_ns();
-    int64_t before = begin;
+    int64_t before = begin, delayed_ns = tandem_delayed_ns();
     for (int64_t index = 0; index < t->steps; index++) {
         const int64_t step = t->begin + index;
         backend->executor_set_rate(t->run.executor, recipe_rate(&t->run.recipe, step));
@@ -189,10 +206,11 @@ static tandem_status run_steps(training *t, tandem_error *error)
         if (status != TANDEM_OK) return status;
         record_step(t, index);
         const int64_t step_ns = tandem_now_ns() - before;
-        if (index >= WARM_UP_STEPS) t->times.period_ns[index - WARM_UP_STEPS] = step_ns;
+        if (index >= WARM_UP_STEPS) record_period(t, index - WARM_UP_STEPS, step_ns, delayed_ns);
         status = follow_up(t, index, step_ns, error);
         if (status != TANDEM_OK) return status;
         show_progress(t, index, begin);
+        delayed_ns = tandem_delayed_ns();
         before = tandem_now_ns(); /* what is between steps belongs to none */
     }
     return TANDEM_OK;
@@ -200,22 +218,57 @@ static tandem_status run_steps(training *t, tandem_error *error)
 
 /* --- Report ------------------------------------------------------------------------------------------------------------- */
 
+/* 0 where it did not run. */
+static int64_t task_median(const training *t, int k)
+{
+    tandem_cost cost;
+    const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
+    if (n == 0) return 0;
+    tandem_cost_from_samples(&cost, t->times.task_ns + k * KEPT_STEPS, n, 0);
+    return cost.median_ns;
+}
+
+static tandem_status gather_tasks(training *t, tandem_error *error)
+{
+    const size_t n_task = (size_t)t->run.step->n_task;
+    int64_t *mine = calloc(n_task, sizeof *mine);
+    t->task_ns = calloc(n_task * (size_t)t->run.place.n_rank, sizeof *t->task_ns);
+    tandem_status status = TANDEM_OK;
+    if (!mine || !t->task_ns)
+        status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the times of %zu tasks", n_task);
+    for (size_t k = 0; k < n_task && status == TANDEM_OK; k++) mine[k] = task_median(t, (int)k);
+    if (status == TANDEM_OK)
+        status = t->run.backend->worker_gather(t->run.worker, mine, t->task_ns, n_task * sizeof *mine, error);
+    free(mine);
+    return status;
+}
+
+static int64_t median_of(int64_t *ns, int64_t n, int64_t *p10, int64_t *p90)
+{
+    tandem_cost cost;
+    tandem_cost_from_samples(&cost, ns, n, 0);
+    if (p10) *p10 = cost.p10_ns;
+    if (p90) *p90 = cost.p90_ns;
+    return cost.median_ns;
+}
+
 static tandem_status gather_reports(training *t, tandem_error *error)
 {
     rank_times *times = &t->times;
     const tandem_backend_api *backend = t->run.backend;
+    const tandem_memory *memory = backend->executor_memory(t->run.executor);
     rank_report mine = {.allocated_bytes = backend->executor_allocated(t->run.executor),
-                        .planned_bytes = backend->executor_memory(t->run.executor)->peak};
+                        .planned_bytes = memory->peak,
+                        .evaluation_bytes = memory->evaluation,
+                        .resident_bytes = backend->executor_resident(t->run.executor)};
     if (times->n_counted > 0) {
-        tandem_cost period, wait;
-        tandem_cost_from_samples(&period, times->period_ns, times->n_counted, 0);
-        tandem_cost_from_samples(&wait, times->wait_ns, times->n_counted, 0);
-        mine.period_ns = period.median_ns;
-        mine.p10_ns = period.p10_ns;
-        mine.p90_ns = period.p90_ns;
-        mine.wait_ns = wait.median_ns;
+        mine.period_ns = median_of(times->period_ns, times->n_counted, &mine.p10_ns, &mine.p90_ns);
+        mine.wait_ns = median_of(times->wait_ns, times->n_counted, NULL, NULL);
+        mine.undisturbed_ns = median_of(times->undisturbed_ns, times->n_counted, NULL, NULL);
+        mine.busy_ns = median_of(times->busy_ns, times->n_counted, NULL, NULL);
     }
-    return backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
+    const tandem_status status = backend->worker_gather(t->run.worker, &mine, t->report, sizeof mine, error);
+    return status == TANDEM_OK && t->options->per_operator ? gather_tasks(t, error) : status;
 }
 
 static double final_accuracy(const training *t)
@@ -229,28 +282,32 @@ static double samples_per_s(const training *t)
     return t->report[0].period_ns > 0 ? (double)t->run.global_batch * 1e9 / (double)t->report[0].period_ns : NAN;
 }
 
+static json_t *known_or_null(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
+
+static json_t *rank_json(const training *t, int r)
+{
+    const rank_report *report = &t->report[r];
+    const tandem_cluster_class *member =
+        &t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)];
+    json_t *row =
+        json_pack("{s:i,s:s,s:I,s:I,s:I,s:o,s:o,s:I,s:I,s:I,s:o}", "rank", r, "device", member->device.name,
+                  "batch", (json_int_t)member->batch, "step_ns", (json_int_t)report->period_ns, "wait_ns",
+                  (json_int_t)report->wait_ns, "undisturbed_ns", known_or_null(report->undisturbed_ns),
+                  "busy_ns", known_or_null(report->busy_ns), "planned_bytes", (json_int_t)report->planned_bytes,
+                  "allocated_bytes", (json_int_t)report->allocated_bytes, "evaluation_bytes",
+                  (json_int_t)report->evaluation_bytes, "resident_bytes", known_or_null(report->resident_bytes));
+    json_t *tasks = t->task_ns ? json_array() : NULL;
+    for (int k = 0; tasks && k < t->run.step->n_task; k++)
+        json_array_append_new(tasks, json_integer(t->task_ns[r * t->run.step->n_task + k]));
+    if (tasks) json_object_set_new(row, "task_ns", tasks);
+    return row;
+}
+
 static json_t *ranks_json(const training *t)
 {
     json_t *ranks = json_array();
-    for (int r = 0; r < t->run.place.n_rank; r++) {
-        const rank_report *report = &t->report[r];
-        const int c = tandem_cluster_class_of(&t->subject->cluster, r);
-        json_array_append_new(ranks, json_pack("{s:i,s:s,s:I,s:I,s:I,s:I,s:I}", "rank", r, "device",
-                                               t->subject->cluster.member[c].device.name, "batch",
-                                               (json_int_t)t->subject->cluster.member[c].batch, "step_ns",
-                                               (json_int_t)report->period_ns, "wait_ns", (json_int_t)report->wait_ns,
-                                               "allocated_bytes", (json_int_t)report->allocated_bytes,
-                                               "planned_bytes", (json_int_t)report->planned_bytes));
-    }
+    for (int r = 0; r < t->run.place.n_rank; r++) json_array_append_new(ranks, rank_json(t, r));
     return ranks;
-}
-
-static int64_t task_median(const training *t, int k)
-{
-    tandem_cost cost;
-    const int64_t n = t->times.n_counted < KEPT_STEPS ? t->times.n_counted : KEPT_STEPS;
-    tandem_cost_from_samples(&cost, t->times.task_ns + k * KEPT_STEPS, n, 0);
-    return cost.median_ns;
 }
 
 static json_t *operators_json(const training *t)
@@ -264,8 +321,8 @@ static json_t *operators_json(const training *t)
         json_array_append_new(operators,
                               json_pack("{s:i,s:s,s:s,s:I,s:I}", "task", k, "operator",
                                         task->op >= 0 ? step->graph->op[task->op].name : "", "kind",
-                                        tandem_task_kind_name(task->kind), "start_ns", (json_int_t)start_ns[k],
-                                        "measured_ns", (json_int_t)task_median(t, k)));
+                                        tandem_task_kind_name(task->kind), "start_ns",
+                                        (json_int_t)start_ns[k], "measured_ns", (json_int_t)t->task_ns[k]));
     }
     return operators;
 }
@@ -300,18 +357,28 @@ static int print_json(const training *t)
     return cli_print_json(result);
 }
 
+static void print_rank(const training *t, int r)
+{
+    char step[TANDEM_QUANTITY_TEXT] = "-", wait[TANDEM_QUANTITY_TEXT] = "-",
+         resident[TANDEM_QUANTITY_TEXT] = "-", bytes[TANDEM_QUANTITY_TEXT];
+    const rank_report *report = &t->report[r];
+    if (t->times.n_counted > 0) {
+        (void)tandem_quantity_print_ns(step, sizeof step, report->period_ns);
+        (void)tandem_quantity_print_ns(wait, sizeof wait, report->wait_ns);
+    }
+    if (report->resident_bytes >= 0)
+        (void)tandem_quantity_print_bytes(resident, sizeof resident, (uint64_t)report->resident_bytes);
+    printf("%-6d %-18s %12s %12s %12s %12s\n", r,
+           t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].device.name, step,
+           wait, tandem_quantity_print_bytes(bytes, sizeof bytes, report->allocated_bytes), resident);
+}
+
 static int print_text(const training *t)
 {
-    char step[TANDEM_QUANTITY_TEXT], wait[TANDEM_QUANTITY_TEXT], bytes[TANDEM_QUANTITY_TEXT];
     cli_progress_end();
     printf("%s, %s\n", t->subject->graph[0]->model, t->subject->plan->name);
-    printf("%-6s %-18s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory");
-    for (int r = 0; r < t->run.place.n_rank; r++)
-        printf("%-6d %-18s %12s %12s %12s\n", r,
-               t->subject->cluster.member[tandem_cluster_class_of(&t->subject->cluster, r)].device.name,
-               t->times.n_counted > 0 ? tandem_quantity_print_ns(step, sizeof step, t->report[r].period_ns) : "-",
-               t->times.n_counted > 0 ? tandem_quantity_print_ns(wait, sizeof wait, t->report[r].wait_ns) : "-",
-               tandem_quantity_print_bytes(bytes, sizeof bytes, t->report[r].allocated_bytes));
+    printf("%-6s %-18s %12s %12s %12s %12s\n", "rank", "device", "step", "waits", "memory", "resident");
+    for (int r = 0; r < t->run.place.n_rank; r++) print_rank(t, r);
     printf("loss %.4f after step %lld, %.4f after step %lld", t->loss[0], (long long)t->begin + 1,
            t->loss[t->steps - 1], (long long)(t->begin + t->steps));
     if (t->times.n_counted > 0)

@@ -88,7 +88,7 @@ run 0 "${train[@]}" --seed 1 && [ "$(array loss out)" != "$(array loss train.jso
 report "another seed gives other losses" $?
 
 run 0 compare --plan plan.json --steps 12 --operators --json && [ "$(field predicted_ns out | head -1)" = "$(field step_ns replay.json)" ] &&
-    positive "$(field measured_ns out | head -1)" && [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] &&
+    positive "$(field measured_ns out | head -1)" && [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] &&
     positive "$(grep -c '"operator"' out)" && ! left_over
 report "compare sets the replayed step beside the measured one" $?
 
@@ -105,8 +105,8 @@ delayed=("${what[@]}" --uniform int8 --scaling delayed:window=4 --clip 1)
 run 4 compare "${delayed[@]}" --steps 12 && grep -q 'delayed.*tandem profile .*--scaling delayed:window=4' err &&
     run 0 profile "${what[@]}" --scaling delayed:window=4 --clip 1 --json && positive "$(field measured out | head -1)" &&
     run 0 compare "${delayed[@]}" --steps 12 --operators --json && positive "$(field measured_ns out | head -1)" &&
-    [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] && array predicted_peak_bytes out >bytes &&
-    run 0 compare "${what[@]}" --uniform int8 --clip 1 --steps 12 --json && ! array measured_peak_bytes out | cmp -s - bytes
+    [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] && array predicted_peak_bytes out >bytes &&
+    run 0 compare "${what[@]}" --uniform int8 --clip 1 --steps 12 --json && ! array allocated_peak_bytes out | cmp -s - bytes
 report "compare with --scaling delayed and --clip: its costs are asked for, and the histories are in its memory" $?
 
 grep -qa 'tandem.plan/1' tandem.db
@@ -194,7 +194,7 @@ report "allocate --batch free: three ways, and a plan" $?
 
 run 0 profile "${what[@]}" --accumulate 2 --json -q && run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 -o split.json --json &&
     [ "$(array batch out | head -2 | tr '\n' ' ')" = "4 4 " ] && [ "$(field micro_steps out)" = 2 ] && run 0 allocate --verify split.json &&
-    run 0 compare --plan split.json --steps 12 --json && [ "$(array predicted_peak_bytes out)" = "$(array measured_peak_bytes out)" ] &&
+    run 0 compare --plan split.json --steps 12 --json && [ "$(array predicted_peak_bytes out)" = "$(array allocated_peak_bytes out)" ] &&
     run 0 allocate "${what[@]}" --batch free --global-batch 16 --accumulate 2 && head -1 out | grep -q '16 samples a step in 2 micro-steps;' &&
     ! head -1 out | grep -q batch
 report "allocate --batch free --accumulate: the split is of a micro-step, and the plan trains so" $?

@@ -175,6 +175,35 @@ report "a batch over the memory limit: exit code 1, bytes by category, and the b
 run 5 train --model resnet20:width=64 --batch 1048576 --device "$weakest,$weakest" --steps 2 && grep -q 'TiB.*MemAvailable.*activations.*would fit' err
 report "a batch over the machine's memory: exit code 5" $?
 
+# An evaluation runs in the memory of the steps. Steps that recompute have less than it needs.
+again=(train --model vit_tiny:depth=3 --batch 2 --device "$weakest" --recompute sqrt --data data --steps 2)
+run 0 "${again[@]}" --eval 0 --json && planned=$(field planned_bytes out) && [ "$(field evaluation_bytes out)" = 0 ] &&
+    [ "$planned" = "$(field allocated_bytes out)" ] && run 0 "${again[@]}" --eval 0 --memory "${planned}B" &&
+    run 1 "${again[@]}" --eval 8 --eval-every 1 --memory "${planned}B" && [ ! -s out ] && ! grep -q 'step 1' err &&
+    grep -q 'rank 0 needs .*, its limit is .*, more for evaluations (--eval) [0-9.]* [KM]iB;' err &&
+    run 0 "${again[@]}" --eval 8 --eval-every 1 --json && more=$(field evaluation_bytes out) && positive "$more" &&
+    [ "$(field planned_bytes out)" = $((planned + more)) ] && [ "$(field allocated_bytes out)" = $((planned + more)) ] &&
+    run 0 "${again[@]}" --eval 8 --eval-every 1 --memory "$((planned + more))B" && run 1 "${again[@]}" --eval 8 --memory "$((planned + more - 1))B"
+report "a training that fits without its evaluations, and not with them, is refused before the first step" $?
+
+# close RANKS: what the system counted of each rank is its plan, but for 2 % and 24 MiB: its kernels, and what libraries have.
+close() {
+    [ "$(field resident_bytes out | wc -l)" = "$1" ] && paste <(field planned_bytes out) <(field resident_bytes out) >>out &&
+        paste <(field planned_bytes out) <(field resident_bytes out) |
+        awk '{ d = $2 - $1; if (d < 0) d = -d; if (d > $1 / 50 + 24 * 1048576) exit 1 }'
+}
+if run 0 "${mlp[@]}" --steps 3 --json && [ "$(field resident_bytes out | head -n 1)" != null ]; then
+    wide=(train --model mlp:width=2048,depth=3 --batch 4 --steps 3 --json)
+    run 0 "${wide[@]}" --device "$weakest" && [ "$(field planned_bytes out)" -gt 100000000 ] && close 1 &&
+        run 0 "${wide[@]}" --device "$weakest,$weakest" --uniform fp32,int8_full && close 2 &&
+        TANDEM_EXCHANGE=network run 0 "${wide[@]}" --device "$weakest,$weakest" && close 2
+    report "the system counts what was planned: one rank, two that share memory, two over a network" $?
+    run 0 "${wide[@]}" --device "$weakest" --data data --eval 16 --eval-every 1 && close 1
+    report "the same with evaluations between steps" $?
+else
+    skip "the system counts what was planned" "this system does not tell the most that a process had in memory"
+fi
+
 # --- Products of a step, inside it and alone ---------------------------------------------------------------------------------
 # mlp of three layers: forward and wgrad of each, dgrad of all but the first.
 counts() { field count out | awk '{ n[NR] = $1; s += $1 } END { exit !(NR > 1 && n[NR] == 8 && s == 16) }'; }
