@@ -1,0 +1,65 @@
+#!/bin/bash
+# How far predictions are off, on the strongest and the weakest device here: three rounds of profile, run, profile, and bounds that
+# hold on a machine that is busy with other things. Times are divided by each other, never held against a clock: a step counts
+# without what other processes had of the ranks' cores, and of three rounds the median. Speaks TAP. TANDEM_BUILD = the build folder.
+set -u
+# shellcheck source=tests/cli/tap.sh
+. "$(dirname "$0")/tap.sh"
+
+run 0 list devices --json
+present=$(grep -B 2 '"present": true' out | field name - | tr -d '"' | grep '^cpu:')
+weakest=$(head -n 1 <<<"$present") strongest=$(tail -n 1 <<<"$present")
+if [ "$weakest" = "$strongest" ]; then
+    skip "predictions of a step" "this machine has no two unlike devices"
+    echo "1..$n"
+    exit 0
+fi
+what=(--model vit_tiny:width=96,depth=3,heads=3 --batch 4 --device "$strongest,$weakest" --uniform fp32,int8)
+
+# A round's figures into round.K: "name value"; of devices and kinds the one that is farthest off.
+measure() {
+    run 0 profile "${what[@]}" --db "$1.db" --json -q && run 0 compare "${what[@]}" --db "$1.db" --steps 24 --again --operators --json -q &&
+        cp out "$1.json" || return
+    local step own
+    step=$(field undisturbed_ns out)
+    [ "$step" != null ] || step=$(field measured_ns out | head -n 1) # the system does not tell what others took
+    own=$(field own_ns out)
+    {
+        awk -v step="$step" -v before="$(field predicted_ns out | head -n 1)" -v after="$(field again_ns out)" -v own="$own" '
+            function off(a, b) { return b > 0 ? (a > b ? a - b : b - a) / b : 9 }
+            BEGIN { print "step", off((before + after) / 2, step); print "own", off(own, step) }'
+        paste <(array own_busy_ns out) <(array measured_busy_ns out) | awk '
+            { d = $2 > 0 ? ($1 > $2 ? $1 - $2 : $2 - $1) / $2 : $2 == "null" ? 0 : 9; if (d > worst) worst = d }
+            END { print "busy", (NR == 2 ? worst : 9) }'
+        # What a kind of task is predicted too short by, of kinds that are a twentieth of their device's time or more.
+        sed -n '/"kinds": \[/,$p' out | tr -d '",' | awk '
+            $1 == "device:" { device = $2 }
+            $1 == "predicted_ns:" { predicted = $2 }
+            $1 == "measured_ns:" { key[++n] = device; p[n] = predicted; m[n] = $2; all[device] += $2 }
+            END { for (k = 1; k <= n; k++) if (m[k] * 20 >= all[key[k]] && 1 - p[k] / m[k] > worst + 0) worst = 1 - p[k] / m[k]
+                  print "kind", (n > 4 ? worst : 9) }'
+    } >"round.$1"
+    sed "s/^/# round $1: /" "round.$1"
+}
+# bounded NAME MOST: the median over the rounds; it is told on failure.
+bounded() {
+    local middle
+    middle=$(cat round.? | awk -v name="$1" '$1 == name { print $2 }' | sort -g | sed -n 2p)
+    echo "# $1: off by $middle, at most $2"
+    awk -v middle="${middle:-9}" -v most="$2" 'BEGIN { exit !(middle < most) }'
+}
+
+measure 1 && measure 2 && measure 3
+report "three rounds of profile, run, profile" $?
+bounded step 0.35
+report "the mean of both predictions is within 35 % of the step" $?
+bounded own 0.15
+report "a replay with the times of the run's own tasks is within 15 % of its step" $?
+bounded busy 0.20
+report "each rank's tasks take 80 % of the time that it does not wait, or more: small steps have room for what is between tasks" $?
+bounded kind 0.40
+report "no kind of task that matters is predicted 40 % too short" $?
+
+left_over && report "no files are left over" 1 || report "no files are left over" 0
+echo "1..$n"
+[ $failed = 0 ]
