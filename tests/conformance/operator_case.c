@@ -295,6 +295,8 @@ tandem_status case_graph_open(case_graph *made, const operator_case *c, tandem_e
     status = tandem_builder_finish(b, "case", &optimizer, &result.graph, error);
     tandem_builder_close(b);
     if (status == TANDEM_OK) status = fuse(&result, c, error);
+    if (status == TANDEM_OK && result.graph->op[result.op].kind != c->kind)
+        status = tandem_error_set(error, TANDEM_BUG, "the case is of another kind of operator");
     if (status == TANDEM_OK)
         *made = result;
     else
