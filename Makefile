@@ -209,7 +209,7 @@ $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/fault/fail_allocation.o
 	@$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -MMD -MP -o $@ $< $(if $(call wraps,$<),$(call wraps,$<) $(B)/obj/tests/fault/fail_allocation.o) \
 	    $(TEST_PARTS) -lcmocka $(CORE_LIBS) $(BACKEND_LIBS) -ldl
 
-SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) $(addprefix tests/,slurm/run.sh fuzz/run.sh torch/test_truth.sh)
+SCRIPTS = tests/cli/run.sh $(sort $(wildcard tests/cli/test_*.sh)) tests/slurm/run.sh tests/fuzz/run.sh $(sort $(wildcard tests/torch/test_*.sh))
 test: setup
 	$(eval begin := $(shell date +%s))
 	@$(MAKE) --no-print-directory -j$$(nproc) all tests

@@ -3,16 +3,22 @@
 # in turns; for resnet50 PyTorch in both memory formats, for bert_base with a head over all tokens, as its users write it, and over
 # the 15 % that have a label, which is what tandem computes. Then two ranks: DistributedDataParallel over Gloo beside tandem's.
 # Prints a table of medians over the rounds (tandem: how many times as fast it is), and of memory: the peak of the process, and what of it came with the model.
-# usage: bench/torch.sh [ROUNDS [DEVICE]]     needs `make`, python3-torch, python3-torchvision, jq; 4 minutes a round
+# Says first which BLAS PyTorch computes in and on which CPU; refuses one whose products are slow, which would be no peer.
+# usage: bench/torch.sh [ROUNDS [DEVICE]]     needs `make`, python3-torch, python3-torchvision, libopenblas0, jq; 4 minutes a round
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tandem=$here/../build/tandem
 rounds=${1:-3} device=${2:-strongest}
 python=/usr/bin/python3
 for one in /usr/bin/python3.1?; do [ -x "$one" ] && "$one" -c 'import torch, torchvision' 2>/dev/null && python=$one; done
-"$python" -c 'import torch, torchvision' || { echo "needs python3-torch and python3-torchvision" >&2 && exit 4; }
-export OMP_NUM_THREADS=1 OPENBLAS_CORETYPE=SkylakeX # OpenBLAS takes newer cores for older ones
-core=$(($(nproc) - 1))
+"$python" -c 'import torch, torchvision' || { echo "bench/torch.sh: no python3 here has PyTorch and torchvision; apt-get install python3-torch python3-torchvision libopenblas0" >&2 && exit 4; }
+core=$(($(nproc) - 1)) # before OMP_NUM_THREADS, which nproc heeds
+export OMP_NUM_THREADS=1
+if grep -qw avx512f /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi # OpenBLAS takes newer cores for older ones
+taskset -c "$core" "$python" "$here/torch/peer.py"
+[ "$device" != strongest ] ||
+    device=$("$tandem" list devices --json | jq -r '[.devices[] | select(.present and (.name | startswith("cpu:"))) | .name] | last')
+echo "tandem: $device"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 
 pytorch() { # CASE ARGUMENT…: a line "CASE step_ns peak_bytes model_bytes"
