@@ -1,7 +1,7 @@
 #!/bin/bash
-# What other simulators of training steps publish, or take elsewhere on the same graph shape, beside tandem here and now:
-# 1,000 operators, 160 buckets, two classes. Prints a table for bench/README.md, and what each does that tandem does not, and
-# the other way round. Only the column "tandem" is measured.
+# What other simulators of training steps took where their published code was run, beside tandem here and now: 1,000 operators,
+# 160 buckets, two classes. Prints a table for bench/README.md, where each figure is from, what each does that tandem does not,
+# and the other way round. Only the column "tandem" is measured by this script; the others stand in it.
 # usage: bench/peers.sh     needs `make`, jq; takes half a minute
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
@@ -46,6 +46,13 @@ form or from profiled kernels; tandem knows data parallelism, and ZeRO, alone.
 None of the others has a precision for each operator on each device with its casts priced, measured interference between
 ranks on one machine and between compute and communication, a memory plan that is the executor's to the byte, or an
 incremental replay; QSync has the first, by two hand-set constants for the coupling of two devices.
-Times of the others are published, or were taken by running their published code on two cores with AVX-512; QSync's is of two
-BERT-base graphs, those of vTrain, Calculon and SimuMax are of models of their own.
+
+Where the others' times are from: each program's published code, run once on two cores with AVX-512, before 2026-11-21. None is a
+figure of its paper. Which commit was run was not written down, so they show an order of magnitude and no more.
+  dPRO         github.com/joapolarbear/dpro      1,000 operators on 32 and on 128 ranks
+  ASTRA-sim 2  github.com/astra-sim/astra-sim    the same graph
+  QSync        github.com/bytedance/QSync        a replay of two BERT-base graphs
+  vTrain       github.com/VIA-Research/vTrain    a model of its own, 100,914 nodes
+  Calculon     github.com/calculon-ai/calculon   a model of its own
+  SimuMax      github.com/MooreThreads/SimuMax   a model of its own
 END
