@@ -1,42 +1,51 @@
 #!/bin/bash
 # How far predicted times lie off for a model that was never measured: each small model of the zoo in turn is left out of the
-# profile and predicted from the other three (`tandem replay --predict`), then measured and replayed. Prints a table: the step,
-# and the median error of a single operator (its forward and backward tasks) that takes more than 0.1 % of the step.
-# usage: bench/predict.sh [DEVICE…]     needs `make`; takes some minutes
+# profile and predicted from the other three (`tandem replay --predict`). Then it is profiled itself, replayed from that, and run
+# (`tandem compare`, whose rank has a core of its own), its precisions in turns. Prints a table:
+#   predicted, replayed   the step from the other models' profile, and from its own
+#   measured              the median of the steps that were run
+#   error, of replay      of predicted against measured, and of replayed against measured
+#   one operator          its forward and backward tasks, predicted against measured: the median of those over 0.1 % of the step
+# usage: bench/predict.sh [DEVICE…]     MODELS="resnet20 mlp": of these alone; ROUNDS: runs of a case [2]. Needs `make`, jq; two to
+# four minutes a device
 set -eu
 tandem=$(cd "$(dirname "$0")/.." && pwd)/build/tandem
 [ $# -gt 0 ] || set -- strongest cpu:avx weakest
-models="resnet20 vit_tiny gpt_tiny mlp"
+all="resnet20 vit_tiny gpt_tiny mlp"
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
 
 profile() { # STORE MODEL DEVICE
     for batch in 4 16; do "$tandem" profile -q --db "$1" --model "$2" --batch "$batch" --device "$3" >/dev/null; done
 }
-replay() { # STORE MODEL DEVICE PRECISION ARGUMENT…
-    "$tandem" replay --db "$1" --model "$2" --batch 16 --device "$3" --uniform "$4" --operators --json "${@:5}"
+row() { # DEVICE MODEL PRECISION: from predicted.PRECISION.json and run.PRECISION.*.json
+    jq -rs --slurpfile foretold "predicted.$3.json" --arg device "$1" --arg model "$2" --arg precision "$3" '
+        def median: sort | .[length / 2 | floor];
+        (map(.cases[0].measured_ns) | median) as $measured | (.[0].cases[0].predicted_ns) as $replayed | $foretold[0].step_ns as $predicted |
+        ($foretold[0].operators | map({key: .operator, value: .devices[0].ns}) | from_entries) as $of |
+        ([.[].operators[] | select(.measured_ns > $measured / 1000 and $of[.operator])] | group_by(.operator) |
+            map($of[.[0].operator] / (map(.measured_ns) | median) - 1 | fabs) | median) as $one |
+        [$device, $model, $precision, $predicted / 1e6, $replayed / 1e6, $measured / 1e6,
+         100 * ($predicted / $measured - 1), 100 * ($replayed / $measured - 1), 100 * $one] | @tsv' run."$3".*.json |
+        awk -F'\t' '{ printf "%-16s %-10s %-10s %7.2f ms %7.2f ms %7.2f ms %+8.1f%% %+8.1f%%  %.0f%%\n", $1, $2, $3, $4, $5, $6, $7, $8, $9 }'
 }
-number() { sed -n "s/^ *\"$1\": \([0-9.]*\),*\$/\1/p"; }
 
-printf '%-16s %-10s %-10s %10s %10s %7s  %s\n' device 'left out' precision 'predicted' 'measured' error 'one operator (median)'
+echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $("$tandem" --version | head -n 1)"
+printf '%-16s %-10s %-10s %10s %10s %10s %9s %9s  %s\n' device 'left out' precision predicted replayed measured error 'of replay' 'one operator (median)'
 for device; do
-    for model in $models; do
-        for other in $models; do [ "$other" = "$model" ] || profile others.db "$other" "$device"; done
-        profile own.db "$model" "$device"
+    for model in ${MODELS:-$all}; do
+        for other in $all; do [ "$other" = "$model" ] || profile others.db "$other" "$device"; done
+        what=(--model "$model" --batch 16 --device "$device")
         for precision in fp32 int8; do
-            replay others.db "$model" "$device" "$precision" --predict >predicted.json
-            replay own.db "$model" "$device" "$precision" >measured.json
-            for side in predicted measured; do
-                number step_ns <$side.json >$side.step
-                number ns <$side.json >$side.ns
-            done
-            paste predicted.ns measured.ns | awk -v step="$(cat measured.step)" '
-                $2 > step / 1000 { e = $1 / $2 - 1; print e < 0 ? -e : e }' | sort -g >errors
-            paste predicted.step measured.step | awk -v device="$device" -v model="$model" -v precision="$precision" \
-                -v median="$(sed -n "$((($(wc -l <errors) + 1) / 2))p" errors)" '
-                { printf "%-16s %-10s %-10s %7.2f ms %7.2f ms %+6.1f%%  %.0f%%\n", device, model, precision, $1 / 1e6,
-                         $2 / 1e6, 100 * ($1 / $2 - 1), 100 * median }'
+            "$tandem" replay --db others.db "${what[@]}" --uniform $precision --predict --operators --json >predicted.$precision.json
         done
-        rm -f others.db* own.db*
+        profile own.db "$model" "$device"
+        for round in $(seq "${ROUNDS:-2}"); do
+            for precision in fp32 int8; do
+                "$tandem" compare -q --db own.db "${what[@]}" --uniform $precision --operators --json >"run.$precision.$round.json"
+            done
+        done
+        for precision in fp32 int8; do row "$(jq -r '.cases[0].devices[0]' run.fp32.1.json)" "$model" $precision; done
+        rm -f others.db* own.db* ./*.json
     done
 done
