@@ -27,7 +27,7 @@ tandem_status tandem_submission_memory(uint64_t *most_bytes, const char *text, t
  * where it takes more work to look at than there may be. The answer depends on nothing but the arguments: it is the same on a
  * busy machine. No file is opened, whatever the names are.
  * work: the units that may be spent, and that were. Cost: that of the units (fit.h); docs/slurm.md has the worst case. */
-enum { TANDEM_SUBMISSION_MOST_WORK = 60000 }; /* what slurmctld gives a job */
+enum { TANDEM_SUBMISSION_MOST_WORK = 50000 }; /* what slurmctld gives a job */
 tandem_status tandem_submission_check(tandem_budget *work, const tandem_submission *submission,
                                       const tandem_site *site, tandem_error *error);
 int tandem_submission_is_refused(tandem_status status);

@@ -63,16 +63,20 @@ static void submit(char *text)
     submission.batch = rest ? strsep(&rest, "\n") : NULL;
     submission.memory = rest ? strsep(&rest, "\n") : NULL;
     if (rest) submission.model = strsep(&rest, "\n");
-    check(&submission, TANDEM_SUBMISSION_MOST_WORK);
+    check(&submission, 4000);
 }
 
-/* Behind a byte 0: how much work there may be, and a job that bytes stand for, which mutations of text would hardly ever write. */
+/* Behind a byte 0: two that say how much work there may be, seldom all of it, so that there is time for many jobs; then a job that bytes
+ * stand for, which mutations of text would hardly ever write. */
 static void submit_drawn(const uint8_t *data, size_t size)
 {
     tandem_drawn drawn;
-    const unsigned share = size ? data[0] : 0; /* seldom all of it, so that there is time for many jobs */
-    tandem_draw_submission(&drawn, data + (size > 0), size - (size > 0));
-    check(&drawn.submission, share == 255 ? TANDEM_SUBMISSION_MOST_WORK : 40 * share);
+    const unsigned share = size < 2 ? 0 : data[0] | (unsigned)data[1] << 8;
+    const size_t head = size < 2 ? size : 2;
+    uint64_t most_work = share % 32 == 31 ? share / 8 : share % 512;
+    if (share == 0xffff) most_work = TANDEM_SUBMISSION_MOST_WORK;
+    tandem_draw_submission(&drawn, data + head, size - head);
+    check(&drawn.submission, most_work);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

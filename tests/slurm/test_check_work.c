@@ -161,6 +161,7 @@ static void look_at_the_deepest(searching *s)
         {"bert_base:layers=", ",dropout=0.1", 256, 5},
         {"resnet20:blocks=", "", 64, 3},
         {"mlp:depth=", "", 256, 16},
+        {"gpt_tiny:depth=", ",dropout=0.1", 64, 3},
         {"vit_b16:layers=", ",dropout=0.1", 256, 9},
     };
     static const char *const memory[] = {"1B", "900TiB"}, *const batch[] = {"1", "4", "1000", "1048576"};

@@ -202,7 +202,7 @@ static void devices_alike_are_looked_at_once(void **state)
 {
     (void)state;
     tandem_site *site = NULL;
-    tandem_budget one = {.most = 60000}, three = one, others = one;
+    tandem_budget one = {.most = TANDEM_SUBMISSION_MOST_WORK}, three = one, others = one;
     assert_int_equal(tandem_site_parse(&site, "", 0, "none", NULL), TANDEM_OK);
     const tandem_submission alone = {.model = "bert_base", .memory = "900TiB", .resources = {"gpu:h100"}};
     const tandem_submission alike = {
