@@ -263,6 +263,10 @@ static int print_text(const advising *v, const char *verdict)
     }
     const int code = cli_table_print(&table);
     cli_table_free(&table);
+    for (int k = 0; k < v->n; k++)
+        if (v->prospect[k].samples_per_s > 0 && v->prospect[k].has_f16 && v->prospect[k].loss_scale == 0)
+            cli_note(v->options, "%s: gradients are f16; of a loss scale, %s --loss-scale dynamic",
+                     v->prospect[k].name, CLI_UNPRICED_SCALE);
     if (!code) {
         printf("\n%s\n", verdict);
         print_loss_scales(v);

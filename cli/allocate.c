@@ -46,6 +46,10 @@ static tandem_status choose_scaled(allocating *a, tandem_error *error)
 {
     const double first = a->loss_scale;
     tandem_status status = choose(a, error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0) {
+        status = allocate_reopen(a, 0, error);
+        return status == TANDEM_OK ? choose(a, error) : status;
+    }
     if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || has_f16(a)) return status;
     status = allocate_reopen(a, 0, error);
     if (status == TANDEM_OK) status = choose(a, error);
@@ -76,6 +80,7 @@ static int run_plan(allocating *a)
     if (status == TANDEM_OK) status = allocate(a, &error);
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status != TANDEM_OK) return cli_fail(&error);
+    cli_note_loss_scale(options, a->plan, a->problem->graph, a->loss_scale, CLI_UNPRICED_SCALE);
     if (options->output && strcmp(options->output, "-") == 0) return 0; /* standard output holds the plan */
     const int code = options->json ? allocate_print_json(a) : allocate_print_text(a);
     if (code == 0 && options->output) cli_note(options, "plan written to %s", options->output);

@@ -130,6 +130,8 @@ static tandem_status choose_scaled(split *s, tandem_batch_choice *choice, const 
 {
     const double first = cli_loss_scale_first(a->options, &s->subject.cluster);
     tandem_status status = choose(s, choice, a, method, first, error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && first != 0)
+        return choose(s, choice, a, method, 0, error);
     if (status != TANDEM_OK || a->options->loss_scale != 0 || first == 0 || has_f16(s, choice)) return status;
     status = choose(s, choice, a, method, 0, error);
     return status == TANDEM_OK && has_f16(s, choice) ? choose(s, choice, a, method, first, error) : status;
@@ -152,6 +154,8 @@ int allocate_batch(allocating *a)
         code = cli_fail(&error);
     else if (!is_plan_on_stdout)
         code = a->options->json ? print_json(&s, &choice, method->name) : print_text(&s, &choice, method->name);
+    if (code == 0)
+        cli_note_loss_scale(a->options, choice.both.plan, s.subject.graph[0], s.loss_scale, CLI_UNPRICED_SCALE);
     if (code == 0 && a->options->output && !is_plan_on_stdout)
         cli_note(a->options, "plan written to %s", a->options->output);
     tandem_batch_choice_free(&choice);

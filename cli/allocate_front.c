@@ -104,6 +104,11 @@ int allocate_front(allocating *a)
     tandem_front *front = NULL;
     int code = 0;
     tandem_status status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->front, &error);
+    if (status == TANDEM_MISSING && a->options->loss_scale == 0 && a->loss_scale != 0) {
+        status = allocate_reopen(a, 0, &error);
+        if (status == TANDEM_OK)
+            status = tandem_front_open(&front, a->policy, a->problem, (int)a->options->front, &error);
+    }
     if (status == TANDEM_NO_FIT) return allocate_shortfall(a, &error);
     if (status == TANDEM_OK && a->options->svg) status = allocate_svg(front, a, a->options->svg, &error);
     if (status != TANDEM_OK)

@@ -188,8 +188,9 @@ void cli_subject_close(cli_subject *subject);
 int cli_gradients_in_f16(const tandem_plan *plan, const tandem_graph *graph, char *where, size_t size);
 /* Whether some plan of a cluster has one. */
 int cli_may_have_gradients_in_f16(const tandem_cluster *cluster);
-/* A note where the subject's plan has one and no loss scale: what to do, then "--loss-scale dynamic". */
-void cli_note_loss_scale(const cli_options *options, const cli_subject *subject, const char *advice);
+/* A note where a plan has one and no loss scale: what to do, then "--loss-scale dynamic". */
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         double loss_scale, const char *advice);
 
 /* A file of the working directory that goes when SIGINT, SIGTERM or SIGHUP ends this process, if it was not removed before;
  * up to 16 at a time. Names of up to 39 characters; not for several threads. */

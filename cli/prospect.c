@@ -166,6 +166,8 @@ static tandem_status plan_scaled(cli_prospect *prospect, const cli_options *opti
 {
     const double first = cli_loss_scale_first(options, &prospect->cluster);
     tandem_status status = plan_it(prospect, options, policy, first, error);
+    if (status == TANDEM_MISSING && options->loss_scale == 0 && first != 0)
+        return plan_it(prospect, options, policy, 0, error);
     if (status != TANDEM_OK || options->loss_scale != 0 || first == 0 || prospect->has_f16) return status;
     status = plan_it(prospect, options, policy, 0, error);
     return status == TANDEM_OK && prospect->has_f16 ? plan_it(prospect, options, policy, first, error) : status;

@@ -26,7 +26,10 @@ tandem_status cli_prospect_find(cli_prospect *prospect, const cli_options *optio
                                 const tandem_cluster *cluster, const tandem_policy *policy, tandem_error *error);
 /* Devices and ranks of a cluster, without limits and batches; cut to fit. Returns name. */
 const char *cli_prospect_name(char *name, size_t size, const tandem_cluster *cluster);
-/* With which loss scale a plan is looked for first: that of the options, else dynamic where the cluster may have gradients in f16. */
+/* What to do of a plan that needs a loss scale, whose cost was not measured. */
+#define CLI_UNPRICED_SCALE                                                                                   \
+    "its cost was not measured (tandem profile --loss-scale dynamic) and is not in the step; train with"
+/* With which loss scale a plan is looked for first, and, where the cost of that is missing and nobody asked for it, without: that of the options, else dynamic where the cluster may have gradients in f16. */
 double cli_loss_scale_first(const cli_options *options, const tandem_cluster *cluster);
 /* "dynamic", a number as text, or null. */
 json_t *cli_loss_scale_json(double loss_scale);

@@ -451,7 +451,8 @@ static int run(const cli_options *options)
         !(options->uniform && strstr(options->uniform, "drawn")))
         return cli_refuse(TANDEM_USAGE, "--seed is of what chance decides: give --draws N or --uniform drawn too");
     tandem_status status = cli_subject_open(&subject, options, &error);
-    if (status == TANDEM_OK) cli_note_loss_scale(options, &subject, "add");
+    if (status == TANDEM_OK)
+        cli_note_loss_scale(options, subject.plan, subject.graph[0], subject.loss_scale, "add");
     if (status == TANDEM_OK) status = replay(&r, &error);
     int code;
     if (status != TANDEM_OK)

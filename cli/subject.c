@@ -175,11 +175,11 @@ int cli_may_have_gradients_in_f16(const tandem_cluster *cluster)
     return 0;
 }
 
-void cli_note_loss_scale(const cli_options *options, const cli_subject *subject, const char *advice)
+void cli_note_loss_scale(const cli_options *options, const tandem_plan *plan, const tandem_graph *graph,
+                         double loss_scale, const char *advice)
 {
     char where[256] = "";
-    const int n =
-        subject->loss_scale == 0 ? cli_gradients_in_f16(subject->plan, subject->graph[0], where, sizeof where) : 0;
+    const int n = loss_scale == 0 ? cli_gradients_in_f16(plan, graph, where, sizeof where) : 0;
     if (n > 0)
         cli_note(options, "gradients of %d operators are f16 on %s, where small ones vanish: %s --loss-scale dynamic",
                  n, where, advice);

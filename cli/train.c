@@ -575,7 +575,8 @@ static int run(const cli_options *given)
         cli_subject_close(&subject);
         return code;
     }
-    if (place.rank == 0) cli_note_loss_scale(&options, &subject, "add");
+    if (place.rank == 0)
+        cli_note_loss_scale(&options, subject.plan, subject.graph[0], subject.loss_scale, "add");
     training t = {.options = &options, .subject = &subject, .log = {.file = -1}};
     if (train(&t, &place, &error) != TANDEM_OK)
         code = cli_fail_as(place.rank, &error);

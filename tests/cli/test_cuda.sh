@@ -52,6 +52,11 @@ report "a trace of micro-steps on a card" $?
 run 0 sensitivity "${model[@]}" --device cuda:0 --steps 2 --data data --json && cp out card.json &&
     run 0 allocate "${model[@]}" --cluster cuda:0 -o plan.json && run 0 train --plan plan.json --steps 2
 report "sensitivity, a plan, and a training by it" $?
+half=("${model[@]}" --cluster cuda:0 --policy uniform --uniform fp16 --json)
+run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = null ] && grep -q 'its cost was not measured (tandem profile --loss-scale dynamic)' err &&
+    run 4 allocate "${half[@]}" --loss-scale dynamic && grep -q 'norm of the buckets' err &&
+    run 0 profile "${model[@]}" --cluster cuda:0 --loss-scale dynamic && run 0 allocate "${half[@]}" && [ "$(field loss_scale out)" = '"dynamic"' ]
+report "a loss scale is in the step of a plan once its cost is measured; until then, one line says so" $?
 
 if [ -z "$weakest" ]; then
     skip "a card and a CPU" "this machine is none of the devices"
