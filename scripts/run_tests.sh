@@ -5,6 +5,7 @@
 # usage: scripts/run_tests.sh PROGRAM…     B = the build folder; JOBS: programs at a time, as many as there are cores; TEST_TIMEOUT:
 # seconds for one; BUILD_SECONDS: what the build took, to be printed
 set -u
+[ $# -gt 0 ] || { echo "run_tests.sh: no test program was given; allowed: one and more; does any name begin with what ONLY says?" >&2; exit 2; }
 export CMOCKA_MESSAGE_OUTPUT=TAP
 export TANDEM_BUILD=${B:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}

@@ -29,6 +29,11 @@ report "lines of TAP are counted, other programs are one test each; build and te
 closes 1 '2 passed, 2 failed, 0 skipped' ./bad ./plain ./broken && grep -q '^    # why' out && grep -q '^    exit code 3; what it printed:' out
 report "a test that fails, and a program that does, fail the run, which shows what they printed" $?
 
+"$runner" >out 2>err
+code=$?
+[ $code = 2 ] && [ ! -s out ] && grep -q 'no test program was given' err
+report "no program at all: exit code 2" $?
+
 program cut <<<'printf "1..3\nok 1 - one\n"'
 program dies <<<'printf "1..3\nok 1 - one\n"; kill -SEGV $$'
 program late <<<'printf "1..1\nok 1 - one\n"; exit 9'
