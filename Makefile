@@ -10,10 +10,12 @@ B := build$(if $(SAN),/$(subst $(comma),-,$(SAN)))
 WARN = $(if $(SAN),-w,-Wall -Wextra -Wshadow -Wconversion -Werror)
 OPT = $(if $(SAN),-O1 -g1,-O2 -g)
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
+# What makes a defect of memory harder to use. Sanitizers look closer themselves.
+HARDEN = $(if $(SAN),,-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
 CPPFLAGS = -D_GNU_SOURCE -I. -Iinclude -I$(B)/generated
-CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(SANFLAGS)
-CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden $(if $(SAN),-w,-Wall -Wextra -Werror) $(SANFLAGS)
-LDFLAGS = $(SANFLAGS)
+CFLAGS = -std=c11 $(OPT) -ffp-contract=off -fPIC -fvisibility=hidden -fno-semantic-interposition $(WARN) $(HARDEN) $(SANFLAGS)
+CXXFLAGS = -std=c++17 $(OPT) -fPIC -fvisibility=hidden $(if $(SAN),-w,-Wall -Wextra -Werror) $(HARDEN) $(SANFLAGS)
+LDFLAGS = -Wl,-z,relro,-z,now $(SANFLAGS)
 CORE_LIBS = -lsqlite3 -ljansson -lz -lprotobuf-c -lglpk -lgsl -lgslcblas -lm
 BACKEND_LIBS = -ldnnl -lgloo -lgomp -ljansson -lz -lstdc++ -lpthread -lm
 
@@ -73,7 +75,7 @@ setup:
 
 $(B)/tandem: $(CLI) $(CORE) $(KERNELS)
 	@echo "  link  $@"
-	@$(CC) $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
+	@$(CC) -pie $(LDFLAGS) -o $@ $^ $(CORE_LIBS) -ldl
 
 $(B)/libtandem.so.0: libtandem.map $(CORE)
 	@echo "  link  $@"
@@ -203,6 +205,9 @@ $(TEST_PARTS): $(CORE) $(BACKEND) $(TEST_SUPPORT)
 	@rm -f $@
 	@ar rcsT $@ $^
 
+# Glibc asks for results to be looked at, also where a test says (void).
+$(B)/tests/% $(B)/obj/tests/%: private CFLAGS += -Wno-unused-result
+
 $(TESTS): | $(B)/tests/libtandem_cuda.so
 $(B)/tests/%: tests/%.c $(TEST_PARTS) $(B)/obj/tests/fault/fail_allocation.o
 	@mkdir -p $(@D)
@@ -236,7 +241,7 @@ $(B)/card/test_cuda_public_kernels: $(CUDA_PUBLIC)
 $(CARD_TESTS) $(B)/card/bench_card: $(CARD_BENCH) $(CUDA_ON_CARD) $(CUDA_BELOW) $(B)/obj/predictor/robust.o $(KERNELS)
 	@mkdir -p $(@D)
 	@echo "  link  $@"
-	@$(CXX) $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
+	@$(CXX) -pie $(LDFLAGS) -o $@ $^ $(if $(filter %/bench_card,$@),,-lcmocka) $(CUDA_LIBS) -lgsl -lgslcblas -ljansson -lm
 
 tests: $(TESTS) $(B)/tests/libtandem_cuda.so $(CARD_PROGRAMS)
 

@@ -52,9 +52,9 @@ tandem_status train_log_add(train_log *log, const train_log_line *line, tandem_e
     const size_t n = strlen(text);
     text[n] = '\n'; /* in the place of its end: it is written by its length */
     const ssize_t written = write(log->file, text, n + 1);
-    const int code = written < 0 ? errno : ENOSPC;
+    int code = written < 0 ? errno : ENOSPC;
     free(text);
     if (written == (ssize_t)n + 1) return TANDEM_OK;
-    if (written > 0) (void)ftruncate(log->file, lseek(log->file, 0, SEEK_END) - written);
+    if (written > 0 && ftruncate(log->file, lseek(log->file, 0, SEEK_END) - written) != 0) code = errno;
     return unwritten(log, code, error);
 }
