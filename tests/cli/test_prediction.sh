@@ -6,6 +6,11 @@ set -u
 # shellcheck source=tests/cli/tap.sh
 . "$(dirname "$0")/tap.sh"
 
+if [ "$(basename "$build")" != build ]; then
+    skip "predictions of a step" "a profile takes minutes with a sanitizer, and its steps are not the product's"
+    echo "1..$n"
+    exit 0
+fi
 run 0 list devices --json
 present=$(grep -B 2 '"present": true' out | field name - | tr -d '"' | grep '^cpu:')
 weakest=$(head -n 1 <<<"$present") strongest=$(tail -n 1 <<<"$present")

@@ -192,7 +192,9 @@ close() {
         paste <(field planned_bytes out) <(field resident_bytes out) |
         awk '{ d = $2 - $1; if (d < 0) d = -d; if (d > $1 / 50 + 24 * 1048576) exit 1 }'
 }
-if run 0 "${mlp[@]}" --steps 3 --json && [ "$(field resident_bytes out | head -n 1)" != null ]; then
+if [ "$(basename "$build")" != build ]; then
+    skip "the system counts what was planned" "the system counts what a sanitizer remembers, too"
+elif run 0 "${mlp[@]}" --steps 3 --json && [ "$(field resident_bytes out | head -n 1)" != null ]; then
     wide=(train --model mlp:width=2048,depth=3 --batch 4 --steps 3 --json)
     run 0 "${wide[@]}" --device "$weakest" && [ "$(field planned_bytes out)" -gt 100000000 ] && close 1 &&
         run 0 "${wide[@]}" --device "$weakest,$weakest" --uniform fp32,int8_full && close 2 &&
