@@ -9,7 +9,7 @@ mkdir -p "$kit"/{build/card,lib,gcc,scripts,bench/cuda,bench/torch}
 cp "$build"/tandem "$build"/libtandem_backend.so "$build"/libtandem_cuda.so "$kit/build/"
 cp "$build"/card/* "$kit/build/card/"
 strip "$kit"/build/tandem "$kit"/build/*.so "$kit"/build/card/*
-cp scripts/{on_card,test_cuda,run_tests}.sh "$kit/scripts/"
+cp scripts/{on_card,test_cuda,run_tests}.sh scripts/skips.txt "$kit/scripts/"
 cp bench/cuda/*.sh "$kit/bench/cuda/"
 cp bench/torch/step.py "$kit/bench/torch/"
 

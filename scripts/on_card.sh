@@ -3,6 +3,7 @@
 # PyTorch's, profiles and predictions beside runs, a run beside the CPU. Each part has a time limit of its own, and one that fails
 # does not stop the next. Runs in a checkout where `make` and `make test-cuda` have been, or out of build/card-kit.tar.gz (make
 # card-kit), which brings all libraries but NVIDIA's. Writes tables and a log, and profiles/measured/CARD.sql, into a folder.
+# Exit code: 0 where all was done, 1 where a part failed or was stopped, 4 where something that it needs is missing.
 # usage: scripts/on_card.sh [FOLDER]     [$OUT, or on_card_out]; SECONDS_IN_ALL [570]; DEVICE [cuda:0] of profiles and steps
 set -u
 PATH=$PATH:/usr/sbin:/sbin # ldconfig
@@ -18,6 +19,7 @@ if [ ! -x "$root/build/tandem" ]; then
     exit
 fi
 exec > >(tee "$out/log.txt") 2>&1
+log=$!
 limit_in_all=${SECONDS_IN_ALL:-570}
 tandem=$work/tandem programs=$root/build/card device=${DEVICE:-cuda:0}
 export TANDEM_DB=$work/tandem.db
@@ -60,13 +62,16 @@ end_session() { # LEADER
     done
 }
 leader='' ended=0 # of the part that runs, of the one before
+failed=() missing_parts=()
+lack() { missing_parts+=("$1"); } # NAME: a part that cannot be done here
 trap 'exit 143' TERM INT HUP
-trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"' EXIT
+trap '[ -z "$leader" ] || end_session "$leader"; rm -rf "$work"; exec >&- 2>&-; wait "$log"' EXIT # the log is whole
 part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the folder as it comes, then into the log
     local left=$((limit_in_all - SECONDS)) limit=$2 begin=$SECONDS code told
     echo
     if [ "$left" -lt 5 ]; then
-        echo "=== $1: SKIP: no time is left of $limit_in_all s"
+        echo "=== $1: not done: no time is left of $limit_in_all s"
+        failed+=("$1")
         return
     fi
     [ "$limit" -le "$left" ] || limit=$left
@@ -80,7 +85,15 @@ part() { # NAME LIMIT FILE COMMAND…: what it prints goes into FILE of the fold
     end_session "$leader"
     leader=
     tail -c +$((told + 1)) "$out/$3"
-    if [ "$code" = 124 ]; then code="stopped after $limit s"; else code="exit code $code"; fi
+    case $code in
+    0) ;;
+    4) lack "$1" ;;
+    *) failed+=("$1") ;;
+    esac
+    case $code in
+    124 | 137) code="stopped after $limit s" ;;
+    *) code="exit code $code" ;;
+    esac
     echo "--- $1: $code, $((SECONDS - begin)) s"
 }
 rm -f "$out"/{doctor,tests,speeds,steps,compare,hybrid}.txt
@@ -95,10 +108,13 @@ part "tests" 170 tests.txt env "LD_LIBRARY_PATH=$path" TEST_TIMEOUT=90 CUBLASLT_
 missing=$(LD_LIBRARY_PATH=$path ldd "$programs/bench_card" | awk '/not found/ { printf "%s ", $1 }')
 if [ -n "$missing" ]; then
     printf '\n=== speeds: SKIP: %snot found; they come with CUDA Toolkit 13 and cuDNN 9\n' "$missing"
+    lack speeds
 else
     part "speeds" 90 speeds.txt env "LD_LIBRARY_PATH=$path" "$root/bench/cuda/clocks.sh" "$programs/bench_card"
 fi
-if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null; then
+timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform bf16 --repetitions 1 >/dev/null
+runs=$?
+if [ $runs = 0 ]; then
     part "steps beside PyTorch" 190 steps.txt env ONE_LIMIT=40 "$root/bench/cuda/clocks.sh" "$root/bench/cuda/steps.sh" "$tandem" "$device"
     for cpu in cpu:avx512_bf16 cpu:avx512_vnni cpu:avx512 cpu:avx2_vnni cpu:avx2 cpu:avx cpu:sse41; do
         grep -qE "^$cpu +ok" "$out/doctor.txt" && break
@@ -128,7 +144,8 @@ if timeout 60 "$tandem" bench step -q --model mlp --device "$device" --uniform b
     done
 else
     echo
-    echo "=== profiles, predictions, steps: SKIP: $device runs no step here, as it says above"
+    echo "=== profiles, predictions, steps: SKIP: $device runs no step here (exit code $runs), as it says above"
+    if [ $runs = 4 ]; then lack "steps on $device"; else failed+=("a step on $device"); fi
 fi
 part "sanitizer" 240 tests.txt env "LD_LIBRARY_PATH=$path" SANITIZER_TIMEOUT=40 "$root/scripts/test_cuda.sh" "$programs" sanitizer
 
@@ -137,7 +154,11 @@ card=$(nvidia-smi -i 0 --query-gpu=name --format=csv,noheader 2>/dev/null | tr '
 if [ -n "$card" ] && [ -s "$TANDEM_DB" ]; then
     mkdir -p "$out/profiles/measured"
     python3 -c 'import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).iterdump(), sep="\n")' "$TANDEM_DB" \
-        >"$out/profiles/measured/$card.sql" 2>/dev/null || sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql"
+        >"$out/profiles/measured/$card.sql" 2>/dev/null || sqlite3 "$TANDEM_DB" .dump >"$out/profiles/measured/$card.sql" ||
+        failed+=("the store as text")
     echo "profiles/measured/$card.sql: $(wc -c <"$out/profiles/measured/$card.sql") bytes"
 fi
 echo "$SECONDS s in all"
+[ ${#missing_parts[@]} = 0 ] || { echo "could not be done here:"; printf '  %s\n' "${missing_parts[@]}"; }
+[ ${#failed[@]} = 0 ] || { echo "failed, or not done in time:"; printf '  %s\n' "${failed[@]}"; exit 1; }
+[ ${#missing_parts[@]} = 0 ] || exit 4

@@ -1,6 +1,7 @@
 #!/bin/bash
 # The tests of the CUDA backend that need a card, then what compute-sanitizer finds in them: reads and writes outside of memory,
-# races in what the threads of a block share. Says SKIP and why where a card, a library or the sanitizer is missing, and exits 0.
+# races in what the threads of a block share. Says SKIP and why where a card, a library or the sanitizer is missing, and exits 0;
+# exits 1 where anything failed or was not done in its time.
 # usage: scripts/test_cuda.sh [FOLDER OF THE PROGRAMS [tests|sanitizer]]     make test-cuda builds them into build/card; both
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,13 +18,18 @@ code=0
 [ "$which" = tests ] && exit "$code"
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
-if "$kernels" | grep '^SKIP' >&2; then
+log=$(mktemp) && trap 'rm -f "$log"' EXIT
+timeout "${SANITIZER_TIMEOUT:-120}" "$kernels" >"$log" 2>&1
+ended=$?
+if grep '^SKIP' "$log" >&2; then
     exit "$code"
+elif [ "$ended" != 0 ]; then
+    echo "$(basename "$kernels"), without the sanitizer: FAILED, exit code $ended"
+    exit 1
 elif [ -z "$sanitizer" ]; then
     echo "SKIP compute-sanitizer: it is not installed; it comes with CUDA Toolkit 13"
     exit "$code"
 fi
-log=$(mktemp) && trap 'rm -f "$log"' EXIT
 check() { # TOOL PROGRAM ARGUMENT…
     local begin ended words
     begin=$(date +%s)
@@ -31,7 +37,7 @@ check() { # TOOL PROGRAM ARGUMENT…
     ended=$?
     case $ended in
     0) words="nothing found" ;;
-    124) words="not done after ${SANITIZER_TIMEOUT:-120} s; SANITIZER_TIMEOUT gives it more" ;;
+    124) words="FAILED, not done after ${SANITIZER_TIMEOUT:-120} s; SANITIZER_TIMEOUT gives it more" && code=1 ;;
     *) words="FAILED, exit code $ended" && code=1 ;;
     esac
     printf '%-44s %s  %3ds\n' "$1 $(basename "$2")" "$words" "$(($(date +%s) - begin))"

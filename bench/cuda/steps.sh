@@ -1,6 +1,7 @@
 #!/bin/bash
 # A training step in bf16 on a card: tandem's, as graphs and launched kernel by kernel, beside PyTorch's on the same card where a python3 with
 # torch.cuda is there. Medians.
+# Exits 1 where one of them failed or was stopped; 1 of tandem or PyTorch itself is an answer: it does not fit.
 # usage: bench/cuda/steps.sh [TANDEM [DEVICE]]     [build/tandem cuda:0]; STEPS=10; ONE_LIMIT: seconds for each figure [60]
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,6 +12,8 @@ python=$(for one in python3 /usr/bin/python3; do
 done)
 [ -n "$python" ] || echo "SKIP PyTorch: no python3 here has torch with a card"
 
+code=0
+heed() { [ "$1" -le 1 ] || code=1; } # EXIT_CODE
 why() { if [ "$1" = 124 ]; then echo "stopped after $limit s"; else tail -n 1 "$log" | sed 's,^tandem: ,,'; fi; } # EXIT_CODE
 number() { sed -n "s/.*\"$1\": *\([0-9][0-9]*\).*/\1/p" "$log" | head -n 1; } # the first of that name in $log
 ms() { if [ -n "$1" ]; then awk -v ns="$1" 'BEGIN { printf "%.1f ms", ns / 1e6 }'; else echo -; fi; }
@@ -22,16 +25,21 @@ step() { # MODEL BATCH GRAPHS
         --uniform bf16 --repetitions "$steps" >"$log" 2>&1
 }
 one() { # MODEL BATCH [OPTION OF PYTORCH…: without one, tandem alone]
-    local model=$1 batch=$2 ours="" launched="" theirs="" said=""
-    if step "$model" "$batch" 1; then ours=$(number median_ns); else said="tandem: $(why $?)"; fi
-    if step "$model" "$batch" 0; then launched=$(number median_ns); else said="$said${said:+; }launched: $(why $?)"; fi
+    local model=$1 batch=$2 ours="" launched="" theirs="" said="" ended
+    step "$model" "$batch" 1
+    ended=$?
+    heed $ended
+    if [ $ended = 0 ]; then ours=$(number median_ns); else said="tandem: $(why $ended)"; fi
+    step "$model" "$batch" 0
+    ended=$?
+    heed $ended
+    if [ $ended = 0 ]; then launched=$(number median_ns); else said="$said${said:+; }launched: $(why $ended)"; fi
     if [ -n "$python" ] && [ $# -gt 2 ]; then
-        if timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
-            --steps "$steps" "${@:3}" >"$log" 2>&1; then
-            theirs=$(number step_ns)
-        else
-            said="$said${said:+; }PyTorch: $(why $?)"
-        fi
+        timeout "$limit" "$python" "$here/../torch/step.py" "${model%%:*}" bf16 --batch "$batch" --device cuda \
+            --steps "$steps" "${@:3}" >"$log" 2>&1
+        ended=$?
+        heed $ended
+        if [ $ended = 0 ]; then theirs=$(number step_ns); else said="$said${said:+; }PyTorch: $(why $ended)"; fi
     fi
     printf '%-22s %6s %12s %12s %12s %8s\n' "$model" "$batch" "$(ms "$ours")" "$(ms "$launched")" "$(ms "$theirs")" \
         "$(ratio "$theirs" "$ours")"
@@ -42,3 +50,4 @@ one gpt_tiny 32
 one resnet50 128 --channels-last
 one bert_base:seq=128 64 --seq 128
 one gpt2_small:seq=1024 16 --seq 1024
+exit $code
