@@ -26,7 +26,7 @@ tandem_status tandem_collective_fit(tandem_collective_line *line, const tandem_c
         status = tandem_error_set(error, TANDEM_NO_MEMORY, "no memory for the %d points of a curve", n);
     for (size_t i = 0; i < rows && status == TANDEM_OK; i++) {
         const tandem_collective_point *p = &point[(size_t)first + i];
-        x[2 * i] = rows > 1; /* of a single point, all of its time goes with its bytes */
+        x[2 * i] = rows > 1 || p->bytes == 0; /* of a single point, all of its time goes with its bytes */
         x[2 * i + 1] = (double)p->bytes;
         y[i] = point_ns(p) > 1 ? point_ns(p) : 1;
     }

@@ -237,9 +237,8 @@ static void edit(reader *r)
 static void check_status(tandem_status status, const tandem_error *error)
 {
     if (status == TANDEM_OK) return;
-    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_OVER_LIMIT,
-           "malformed, or missing");
     demand(error->status == status && error->text[0], "an error has a text");
+    demand(status == TANDEM_MALFORMED || status == TANDEM_MISSING || status == TANDEM_OVER_LIMIT, error->text);
 }
 
 static tandem_status check_cost(void *context, const tandem_cost_key *key, const tandem_cost *cost, tandem_error *error)

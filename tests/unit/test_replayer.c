@@ -752,6 +752,10 @@ static void the_upper_part_of_a_curve_is_fitted(void **state)
     assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK); /* 256 B, 512 B: a fifth of a ns a byte */
     assert_true(fabs(line.latency_ns - 1000) < 2 && fabs(line.ns_per_byte - 0.2) < 0.01);
     assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);
+    const tandem_collective_point nothing = {.cost = {.n = 1, .sum_ns = 500}}; /* of no bytes: all of its time is latency */
+    assert_int_equal(tandem_collective_fit(&line, &nothing, 1, NULL), TANDEM_OK);
+    assert_true(fabs(line.latency_ns - 500) < 1 && fabs(line.ns_per_byte) < 1e-9);
+    assert_int_equal(tandem_collective_fit(&line, point, 1, NULL), TANDEM_OK);
     assert_true(line.latency_ns <= 0 && fabs(line.ns_per_byte - 1051.0 / 256) < 1e-9);
     point[1].cost = replay_cost(500, 0); /* falling: flat */
     assert_int_equal(tandem_collective_fit(&line, point, 2, NULL), TANDEM_OK);
