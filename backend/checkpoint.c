@@ -261,6 +261,7 @@ static tandem_status check_arrays(const header *h, const trailer *t, const tande
 {
     static const char *const name[TANDEM_CHECKPOINT_ARRAYS] = {"weights", "optimizer's numbers",
                                                                "optimizer's second numbers"};
+    assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_ranges */
     tandem_status status = TANDEM_OK;
     for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)
         status = check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
