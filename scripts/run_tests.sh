@@ -11,6 +11,8 @@ export TANDEM_BUILD=${B:-build}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:allocator_may_return_null=1}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-die_after_fork=0:suppressions=$PWD/tests/tsan.supp}
 export OMP_NUM_THREADS=1
+build_s=${BUILD_SECONDS:-}
+unset BUILD_SECONDS # a test of this script runs it
 jobs=${JOBS:-$(env -u OMP_NUM_THREADS nproc)} limit_s=${TEST_TIMEOUT:-300} goal_s=600
 reasons=$(dirname "$0")/skips.txt
 work=$(mktemp -d)
@@ -112,6 +114,6 @@ if [ -s "$work/skipped" ]; then
     echo "skipped:"
     sed 's/^/    /' "$work/skipped"
 fi
-echo "${BUILD_SECONDS:+build $BUILD_SECONDS s, }tests $tests_s s, ${jobs} at a time (the goal is under $goal_s s)"
+echo "${build_s:+build $build_s s, }tests $tests_s s, ${jobs} at a time (the goal is under $goal_s s)"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]
