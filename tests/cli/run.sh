@@ -23,7 +23,7 @@ for command in "$here"/*.cmd; do
     [ $# = 0 ] || [ "$1" = "$name" ] || continue
     n=$((n + 1))
     mkdir "$work/$name" && cd "$work/$name" || exit 5
-    timeout 30 bash -o pipefail -c "$(cat "$command")" >"$work/out" 2>"$work/err" </dev/null
+    timeout 120 bash -o pipefail -c "$(cat "$command")" >"$work/out" 2>"$work/err" </dev/null
     echo $? >"$work/code"
     if [ -n "${UPDATE:-}" ]; then
         for part in out err; do
