@@ -131,12 +131,12 @@ static int create(tandem_file *file, const struct stat *old)
     return -1;
 }
 
-/* What is no regular file is written directly, and so is one that has no name: /dev/stdout may be a link to either. */
+/* What is no regular file is written directly, and so is one that has lost its name: /dev/stdout may be a link to either. A name
+ * that stands for another file by now is no such case: another writer has replaced it. */
 static bool can_be_replaced(const struct stat *seen, const char *path)
 {
     struct stat there;
-    return S_ISREG(seen->st_mode) && stat(path, &there) == 0 && there.st_ino == seen->st_ino &&
-           there.st_dev == seen->st_dev;
+    return S_ISREG(seen->st_mode) && stat(path, &there) == 0;
 }
 
 tandem_status tandem_file_open(tandem_file *file, const char *path, tandem_error *error)

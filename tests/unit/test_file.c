@@ -305,7 +305,7 @@ static void without_memory_the_old_file_stays(void **state)
     assert_int_equal(entries(), 1);
 }
 
-enum { WRITES = 100, LENGTH = 40000 };
+enum { WRITES = 400, LENGTH = 40000 };
 
 static void write_often(char letter)
 {
