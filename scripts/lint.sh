@@ -11,6 +11,10 @@ if [ ! -e /usr/include/slurm/spank.h ]; then
     echo "SKIP what includes Slurm's headers: they are not installed; scripts/setup.sh --slurm"
     mapfile -t sources < <(grep -L '#include <slurm/' "${sources[@]}")
 fi
+if [ ! -e /usr/local/cuda/include/cublasLt.h ]; then
+    echo "SKIP what includes CUDA's headers: they are not installed; CUDA Toolkit 13 with cuDNN 9"
+    mapfile -t sources < <(grep -LE '#include (<(cuda|cublas|cudnn|nvml)|"backend/cuda/libraries\.h")' "${sources[@]}")
+fi
 jobs=$(nproc)
 log=$(mktemp) && trap 'rm -f "$log"' EXIT
 found=0

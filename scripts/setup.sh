@@ -7,7 +7,7 @@ packages="gcc g++ libc6-dev make pkgconf libdnnl-dev libgloo-dev libsqlite3-dev 
 for option; do
     case $option in
     --slurm) packages="$packages slurmctld slurmd slurm-client libslurm-dev munge" ;;
-    --checks) packages="$packages clang-14 clang-tidy-14 libclang-rt-14-dev cppcheck" ;;
+    --checks) packages="$packages clang-14 clang-tidy-14 libclang-rt-14-dev libomp-14-dev cppcheck" ;;
     *)
         echo "usage: scripts/setup.sh [--slurm] [--checks]" >&2
         exit 2
