@@ -41,10 +41,15 @@ measure() {
         # What a kind of task is predicted too short by, of kinds that are a fiftieth of their device's time or more.
         sed -n '/"kinds": \[/,$p' out | tr -d '",' | awk '
             $1 == "device:" { device = $2 }
+            $1 == "kind:" { kind = $2 }
             $1 == "predicted_ns:" { predicted = $2 }
-            $1 == "measured_ns:" { key[++n] = device; p[n] = predicted; m[n] = $2; all[device] += $2 }
-            END { for (k = 1; k <= n; k++) if (m[k] * 50 >= all[key[k]] && 1 - p[k] / m[k] > worst + 0) worst = 1 - p[k] / m[k]
-                  print "kind", (n > 4 ? worst + 0 : 9) }'
+            $1 == "measured_ns:" { key[++n] = device; name[n] = kind; p[n] = predicted; m[n] = $2; all[device] += $2 }
+            END { for (k = 1; k <= n; k++) if (m[k] * 50 >= all[key[k]]) {
+                      what = name[k] == "update" ? "update" : "kind"
+                      if (1 - p[k] / m[k] > worst[what]) worst[what] = 1 - p[k] / m[k]
+                  }
+                  print "kind", (n > 4 ? worst["kind"] + 0 : 9)
+                  print "update", (n > 4 ? worst["update"] + 0 : 9) }'
     } >"round.$1"
     sed "s/^/# round $1: /" "round.$1"
 }
@@ -65,7 +70,9 @@ report "a replay with the times of the run's own tasks is within 15 % of its ste
 bounded busy 0.20
 report "each rank's tasks take 80 % of the time that it does not wait, or more: small steps have room for what is between tasks" $?
 bounded kind 0.40
-report "no kind of task that matters is predicted 40 % too short" $?
+report "no kind of task that matters but the update is predicted 40 % too short" $?
+bounded update 0.55
+report "the update is not predicted 55 % too short: on a rank that has waited its weights have left the caches" $?
 
 left_over && report "no files are left over" 1 || report "no files are left over" 0
 echo "1..$n"
