@@ -263,7 +263,7 @@ static tandem_status check_arrays(const header *h, const trailer *t, const tande
                                                                "optimizer's second numbers"};
     assert(h->n_array <= TANDEM_CHECKPOINT_ARRAYS); /* check_ranges */
     tandem_status status = TANDEM_OK;
-    for (uint32_t k = 0; k < h->n_array && k < TANDEM_CHECKPOINT_ARRAYS && status == TANDEM_OK; k++)
+    for (uint32_t k = 0; k < h->n_array && status == TANDEM_OK; k++)
         status = check_part(stream, (uint64_t)h->n_weight * sizeof(float), h->array_crc[k], name[k], path, error);
     if (status == TANDEM_OK)
         status = check_part(stream, running_bytes(h), h->running_crc, "running statistics", path, error);

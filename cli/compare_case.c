@@ -356,7 +356,8 @@ tandem_status compare_case_file(const compare_case *out, const cli_options *opti
 
 static json_t *known_json(int64_t x) { return x < 0 ? json_null() : json_integer(x); }
 
-/* Other processes stretch a step, and hardly the medians of its tasks. */
+/* What other processes take now and then stretches a step, and hardly the medians of its tasks; beside one that never rests it is in
+ * these, too, and this error is too large. */
 double compare_case_own_error(const compare_case *out)
 {
     const double step = (double)(out->undisturbed_ns > 0 ? out->undisturbed_ns : out->measured_ns);
