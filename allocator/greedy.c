@@ -1,24 +1,16 @@
-/* greedy.c: lowers the slowest class as far as its step gains by it, then takes back what harms most for
- * the time it saves.
+/* greedy.c: starts from the fastest plan and raises precisions again while the step stays within the target.
  *
- * 1. Every class in the base precision: the one that finishes its backward pass last is the one to lower
- *    (the first of them where several do). The others would only wait for it and keep the base; only a
- *    class that does not fit its memory is lowered, too, as little as fits within the step of the base.
- * 2. The fastest plan that fits: from the fastest of the uniform plans, move by move (search.h) whatever
- *    makes the plan fit better, the step shorter or, with the same step, the class less busy, until nothing
- *    does. Times the slowdown, that is the target.
- * 3. Recovery: of all moves that lower the harm the one that avoids most of it for each ns that it keeps
- *    the class longer, if the step stays within the target and the plan fits; again until no move is left.
- *    A move's merit changes as its neighbours move (casts are shared, or no longer needed), so the best one
- *    is measured anew before it is made, and goes back into the queue where another is better now. What was
- *    turned down is tried again after the rest has moved. This is done from the fastest plan, from every
- *    uniform plan within the target, and from the base plan lowered just so far, by the moves that save
- *    most ns for the harm they do; the best result counts. So none is worse than a uniform plan that the
- *    target allows.
- * 4. Exchange: a move that takes too long, together with those that make room for it, where less harm
- *    remains; recovery again after each.
- * 5. The plan of the published procedure (qsync.c) for the same target, improved in the same way, where it is better: so
- *    none is worse than that one.
+ * 1. target.c finds the fastest plan that fits, the step target, and the classes that keep the base precision.
+ * 2. Recovery: repeat the move that avoids most harm for each ns that it adds to its class, while the step stays within
+ *    the target and the plan fits. A move's merit changes when its neighbours move, because casts are shared. So
+ *    recovery measures the best move again before it makes it, and puts it back in the queue where another is better
+ *    by then. Moves that were rejected are tried again in the next round. Recovery starts from several plans: the
+ *    fastest plan, every uniform plan within the target, and the base plan after the moves that save most ns for
+ *    their harm. The best result counts, so no uniform plan within the target is better.
+ * 3. Exchange: make a move that takes too long, together with moves that make room for it, where less harm remains.
+ *    Recover again after each exchange.
+ * 4. The plan of the published procedure (qsync.c) for the same target is improved in the same way. It is taken where
+ *    it is better, so the result is never worse than that plan.
  *
  * A precision whose costs were not measured is left out of account, unless the base plan needs it, which is
  * an error. Ties go to the lower operator, then to the wider precision; no step depends on anything but its

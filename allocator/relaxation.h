@@ -47,8 +47,8 @@ typedef struct tandem_relaxation {
     uint64_t limit_bytes; /* of the class; 0 = none */
 } tandem_relaxation;
 
-/* allowed[n_op]: bit p: operator may have p. Before it is used, tandem_relaxation_accompany must be called where the class
- * shares its node. TANDEM_MISSING, TANDEM_NO_MEMORY; *relaxation is unchanged on error. */
+/* allowed[n_op]: bit p: operator may have p. Where the class shares its node, set `together_ns` before the first
+ * bound (proof.c does). TANDEM_MISSING, TANDEM_NO_MEMORY; *relaxation is unchanged on error. */
 tandem_status tandem_relaxation_open(tandem_relaxation *relaxation, const tandem_allocation_problem *problem,
                                      int c, const unsigned *allowed, tandem_error *error);
 void tandem_relaxation_close(tandem_relaxation *relaxation);

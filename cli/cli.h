@@ -177,10 +177,10 @@ typedef struct cli_subject {
     tandem_plan *plan;
     double loss_scale; /* of the options, else of the plan; 0 = none, < 0 = dynamic */
 } cli_subject;
-/* From --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 /* Whether the environment wants ranks of one machine to exchange gradients over the network
  * (TANDEM_EXCHANGE). TANDEM_USAGE. */
 tandem_status cli_exchange_choose(int *over_network, tandem_error *error);
+/* Opens a subject from --plan, or from --model, --cluster (or --device), --batch, --memory and --uniform. */
 tandem_status cli_subject_open(cli_subject *subject, const cli_options *options, tandem_error *error);
 void cli_subject_close(cli_subject *subject);
 /* Gradients in f16 lose what is small, so that a training needs a loss scale. Of a plan: the most operators of a class whose

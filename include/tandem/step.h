@@ -143,7 +143,7 @@ typedef struct tandem_step {
     int64_t *parameter_start; /* [n_parameter] by parameter id: first element in the flat arrays */
     int64_t n_flat; /* elements of the flat arrays: every bucket's, its padding included; the last element of
                                    a bucket is spare (bucket 0's carries the loss through the all-reduce) */
-    struct tandem_step_index *index; /* private */
+    struct tandem_step_index *index; /* internal: graph/step_index.h */
     tandem_step_options options;     /* as asked for, but n_micro ≥ 1 */
     int n_segment;                   /* that the graph was cut into, 1 = it was not */
 } tandem_step;
